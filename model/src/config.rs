@@ -1,0 +1,98 @@
+//! What an operator fixes for the whole cluster before the first object: ranges that allocation draws from.
+
+use std::{net::IpAddr, ops::RangeInclusive};
+
+use ipnet::IpNet;
+
+use crate::net::{self, IpFamily};
+
+/// The ranges of a cluster. Checked once, at start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterConfig {
+    service_cidrs: Vec<IpNet>,
+    node_port_range: RangeInclusive<u16>,
+    external_ip_cidrs: Vec<IpNet>,
+}
+
+/// Why ranges are not usable together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// One range per family, and at least one.
+    #[error("--service-cidr takes one or two ranges, the second of the other IP family")]
+    ServiceCidrFamilies,
+    /// A range that holds addresses which may never be used.
+    #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
+    ServiceCidrForbidden(IpNet, &'static str),
+    /// A range too small to allocate from.
+    #[error("--service-cidr {0} must hold at least 8 addresses")]
+    ServiceCidrTooSmall(IpNet),
+    /// Port 0, or upside down.
+    #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
+    NodePortRange,
+}
+
+impl ClusterConfig {
+    /// Checks the ranges. `service_cidrs` has the primary family first.
+    ///
+    /// # Errors
+    /// The first rule that does not hold.
+    pub fn new(
+        service_cidrs: Vec<IpNet>,
+        node_port_range: RangeInclusive<u16>,
+        external_ip_cidrs: Vec<IpNet>,
+    ) -> Result<Self, ConfigError> {
+        let service_cidrs: Vec<_> = service_cidrs.iter().map(IpNet::trunc).collect();
+        match &service_cidrs[..] {
+            [_] => {}
+            [first, second] if IpFamily::of_net(first) != IpFamily::of_net(second) => {}
+            _ => return Err(ConfigError::ServiceCidrFamilies),
+        }
+        for cidr in &service_cidrs {
+            if let Some(why) = net::forbidden(cidr.network()).or_else(|| net::forbidden(cidr.broadcast())) {
+                return Err(ConfigError::ServiceCidrForbidden(*cidr, why));
+            }
+            if cidr.max_prefix_len() - cidr.prefix_len() < 3 {
+                return Err(ConfigError::ServiceCidrTooSmall(*cidr));
+            }
+        }
+        if *node_port_range.start() == 0 || node_port_range.is_empty() {
+            return Err(ConfigError::NodePortRange);
+        }
+        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs })
+    }
+
+    /// The families that Services can have, primary first.
+    pub fn families(&self) -> impl Iterator<Item = IpFamily> + '_ {
+        self.service_cidrs.iter().map(IpFamily::of_net)
+    }
+
+    /// The ranges of virtual addresses, primary first.
+    #[must_use]
+    pub fn service_cidrs(&self) -> &[IpNet] {
+        &self.service_cidrs
+    }
+
+    /// The range of virtual addresses of a family.
+    #[must_use]
+    pub fn service_cidr(&self, family: IpFamily) -> Option<IpNet> {
+        self.service_cidrs.iter().copied().find(|cidr| IpFamily::of_net(cidr) == family)
+    }
+
+    /// The ports that nodes open.
+    #[must_use]
+    pub const fn node_port_range(&self) -> &RangeInclusive<u16> {
+        &self.node_port_range
+    }
+
+    /// The ranges that `externalIPs` may name.
+    #[must_use]
+    pub fn external_ip_cidrs(&self) -> &[IpNet] {
+        &self.external_ip_cidrs
+    }
+
+    /// The Service range that an address lies in.
+    #[must_use]
+    pub fn service_cidr_of(&self, address: IpAddr) -> Option<IpNet> {
+        self.service_cidrs.iter().copied().find(|cidr| cidr.contains(&address))
+    }
+}

@@ -1,0 +1,28 @@
+//! The nouns and the pure verbs of Tidegate.
+//!
+//! Kinds, admission, allocation, compilation, the packet program and the roll-up of status. There is no runtime here, no
+//! I/O, no clock and no randomness: time and entropy are arguments, so that every answer can be had again from its
+//! inputs. What may be absent on the other side of a wire is an `Option` here; what must be valid is a type that cannot
+//! be otherwise.
+
+pub mod admit;
+pub mod change;
+pub mod compiled;
+pub mod config;
+pub mod endpoint_set;
+pub mod feed;
+pub mod metadata;
+pub mod name;
+pub mod net;
+pub mod node;
+pub mod program;
+pub mod quantity;
+pub mod report;
+pub mod resource;
+mod schema;
+pub mod selector;
+pub mod service;
+pub mod snapshot;
+pub mod status;
+pub mod violation;
+pub mod workload;

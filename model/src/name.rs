@@ -1,0 +1,156 @@
+//! Names of objects and namespaces: parsed once at the edge, valid ever after.
+//!
+//! The rules are the DNS ones (RFC 1123 §2.1, RFC 1035 §2.3.4), so that every name can appear in a DNS answer, in a
+//! URL path and in a kernel comment without escaping.
+
+use std::{borrow::Borrow, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Longest DNS label (RFC 1035 §2.3.4), in bytes.
+pub const LABEL_LENGTH_MAX: usize = 63;
+/// Longest DNS name in text form without the final dot, in bytes.
+pub const SUBDOMAIN_LENGTH_MAX: usize = 253;
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing at all.
+    #[error("must not be empty")]
+    Empty,
+    /// More bytes than DNS allows.
+    #[error("must be at most {max} characters, has {len}")]
+    TooLong {
+        /// The longest allowed length, in bytes.
+        max: usize,
+        /// The length found, in bytes.
+        len: usize,
+    },
+    /// A character or position that DNS does not allow.
+    #[error("must consist of lower-case letters, digits and `-`, and start and end with a letter or digit; `{0}` does not")]
+    Characters(String),
+}
+
+/// The name of an object: a DNS subdomain of at most 253 characters, each label at most 63.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, min_length = 1, max_length = 253, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", example = "web")]
+pub struct Name(Box<str>);
+
+/// The name of a namespace or of a port: one DNS label of at most 63 characters.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, min_length = 1, max_length = 63, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "default")]
+pub struct Label(Box<str>);
+
+/// A namespace is a name, not an object that must be made first.
+pub type Namespace = Label;
+
+impl Name {
+    /// Parses a DNS subdomain.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        check_length(text, SUBDOMAIN_LENGTH_MAX)?;
+        for label in text.split('.') {
+            check_length(label, LABEL_LENGTH_MAX)?;
+            check_label_characters(label, text)?;
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the name is a single DNS label of at most 63 characters, as Services need for DNS.
+    #[must_use]
+    pub fn is_label(&self) -> bool {
+        self.0.len() <= LABEL_LENGTH_MAX && !self.0.contains('.')
+    }
+}
+
+impl Label {
+    /// Parses a DNS label.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        check_length(text, LABEL_LENGTH_MAX)?;
+        check_label_characters(text, text)?;
+        Ok(Self(text.into()))
+    }
+
+    /// The label as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn check_length(text: &str, max: usize) -> Result<(), NameError> {
+    match text.len() {
+        0 => Err(NameError::Empty),
+        len if len > max => Err(NameError::TooLong { max, len }),
+        _ => Ok(()),
+    }
+}
+
+fn check_label_characters(label: &str, whole: &str) -> Result<(), NameError> {
+    let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    let edge_ok = !label.starts_with('-') && !label.ends_with('-');
+    if edge_ok && label.bytes().all(allowed) { Ok(()) } else { Err(NameError::Characters(whole.to_owned())) }
+}
+
+macro_rules! text_newtype {
+    ($($ty:ident),*) => {$(
+        impl TryFrom<String> for $ty {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::parse(&text)
+            }
+        }
+        impl FromStr for $ty {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::parse(text)
+            }
+        }
+        impl From<$ty> for String {
+            fn from(name: $ty) -> Self {
+                name.0.into()
+            }
+        }
+        impl fmt::Display for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl AsRef<str> for $ty {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+        impl Borrow<str> for $ty {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    )*};
+}
+text_newtype!(Name, Label);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_dns_and_say_what_is_wrong() {
+        for good in ["a", "web-1", "node-1.rack2.example", "0a"] {
+            assert_eq!(Name::parse(good).map(String::from), Ok(good.to_owned()));
+        }
+        for bad in ["", "-a", "a-", "A", "a_b", "a..b", ".a", "ü", "a b", &"x".repeat(64), &"x.".repeat(130)] {
+            assert!(Name::parse(bad).is_err(), "{bad:?} must be refused");
+        }
+        assert!(Label::parse("a.b").is_err());
+        assert!(Label::parse(&"x".repeat(63)).is_ok());
+    }
+}

@@ -1,0 +1,193 @@
+//! Bounded numbers with units in their names: ports, weights, revisions, time.
+
+use std::{fmt, num::NonZeroU16, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A transport port, 1–65535. Port 0 is reserved (RFC 6335 §6) and never accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "u64", into = "u16")]
+#[schema(value_type = u16, minimum = 1, maximum = 65535, example = 80)]
+pub struct Port(NonZeroU16);
+
+impl Port {
+    /// Makes a port of a number, unless it is 0.
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Self> {
+        match NonZeroU16::new(number) {
+            Some(port) => Some(Self(port)),
+            None => None,
+        }
+    }
+
+    /// The port number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl TryFrom<u64> for Port {
+    type Error = String;
+    fn try_from(number: u64) -> Result<Self, String> {
+        let port = u16::try_from(number).ok().and_then(Self::new);
+        port.ok_or_else(|| format!("must be a port between 1 and 65535, not {number}"))
+    }
+}
+
+impl From<Port> for u16 {
+    fn from(port: Port) -> Self {
+        port.get()
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The share of new connections an endpoint gets relative to its siblings, 0–65535; 0 means none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = u16, minimum = 0, maximum = 65535, default = 1)]
+pub struct Weight(pub u16);
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+/// A point in the one history of the store; rises by one with every accepted write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = u64, minimum = 0)]
+pub struct Revision(pub u64);
+
+impl Revision {
+    /// The revision after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The life of the store a revision belongs to. A fresh store takes its creation time in Unix seconds, restoring a
+/// backup raises it, so that of two stores the younger history always has the higher epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = u64, minimum = 0)]
+pub struct Epoch(pub u64);
+
+/// Where in which history: written `epoch-revision`, used as resume token. Orders epochs first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Position {
+    /// The life of the store.
+    pub epoch: Epoch,
+    /// The revision in that life.
+    pub revision: Revision,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch.0, self.revision.0)
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = |part: &str| part.parse::<u64>().ok().filter(|_| part.bytes().all(|c| c.is_ascii_digit()));
+        let parts = text.split_once('-').and_then(|(e, r)| Some((parse(e)?, parse(r)?)));
+        let (epoch, revision) = parts.ok_or_else(|| "must be a token that this API has given out".to_owned())?;
+        Ok(Self { epoch: Epoch(epoch), revision: Revision(revision) })
+    }
+}
+
+impl TryFrom<String> for Position {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Position> for String {
+    fn from(position: Position) -> Self {
+        position.to_string()
+    }
+}
+
+/// An instant, RFC 3339 in UTC with second precision on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, format = DateTime, example = "2026-11-21T09:00:00Z")]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The earliest instant the wire form can carry: year 0.
+    const UNIX_SECONDS_MIN: i64 = -62_167_219_200;
+    /// The latest instant the wire form can carry: end of year 9998.
+    const UNIX_SECONDS_MAX: i64 = 253_370_764_799;
+
+    /// Makes an instant of Unix seconds, clamped to the years 0–9998.
+    #[must_use]
+    pub fn from_unix_seconds(seconds: i64) -> Self {
+        Self(seconds.clamp(Self::UNIX_SECONDS_MIN, Self::UNIX_SECONDS_MAX))
+    }
+
+    /// Seconds since 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub fn unix_seconds(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        jiff::Timestamp::from_second(self.0).expect("the constructor clamps to jiff's range").fmt(f)
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed: jiff::Timestamp = text.parse().map_err(|_| format!("must be an RFC 3339 time, not `{text}`"))?;
+        Ok(Self::from_unix_seconds(parsed.as_second()))
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(timestamp: Timestamp) -> Self {
+        timestamp.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_order_by_epoch_first_and_round_trip() {
+        let older: Position = "7-900".parse().unwrap();
+        let newer: Position = "8-1".parse().unwrap();
+        assert!(older < newer);
+        assert_eq!(older.to_string(), "7-900");
+        for bad in ["", "7", "7-", "-7", "a-b", "7-8-9", "+7-1", "99999999999999999999-1"] {
+            assert!(bad.parse::<Position>().is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn timestamps_are_rfc_3339_and_clamped() {
+        assert_eq!(Timestamp::from_unix_seconds(1_466_177_000).to_string(), "2016-06-17T15:23:20Z");
+        let _never_panics = Timestamp::from_unix_seconds(i64::MAX).to_string();
+        let _never_panics = Timestamp::from_unix_seconds(i64::MIN).to_string();
+        assert!(Timestamp::try_from("yesterday".to_owned()).is_err());
+    }
+}

@@ -1,0 +1,123 @@
+//! What an agent tells control: `PUT /v1/nodes/{node}/report`, always whole, so that a lost report is repaired by the next.
+//!
+//! Progress is said by three watermarks over all Services and a list of the exceptions, so that a report's size follows
+//! what is wrong, not the cluster.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    node::ProxyMode,
+    quantity::{Position, Revision},
+    resource::ServiceKey,
+};
+
+/// Exceptions in one report; an agent that has more says so in `failuresTotal`.
+pub const FAILURES_MAX: usize = 1000;
+
+/// What one agent has done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Report {
+    /// Differs with every start of the agent.
+    #[schema(max_length = 64)]
+    pub boot_id: String,
+    /// The agent's version.
+    #[schema(max_length = 64)]
+    pub agent_version: String,
+    /// How it programs the kernel.
+    pub mode: ProxyMode,
+    /// Everything up to here has arrived.
+    pub received: Position,
+    /// Everything up to here, but for `failures`, has been programmed.
+    pub applied: Position,
+    /// Everything up to here, but for `failures`, has been read back from the kernel and found right.
+    pub verified: Position,
+    /// Services that are not as they should be.
+    #[serde(default)]
+    pub failures: BTreeMap<ServiceKey, Failure>,
+    /// How many there are, also beyond the listed ones.
+    #[serde(default)]
+    pub failures_total: u64,
+    /// What the agent found on its machine.
+    #[serde(default)]
+    pub facts: Facts,
+    /// What the agent has counted since its start.
+    #[serde(default)]
+    pub counters: Counters,
+}
+
+/// Why a Service is not as it should be on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Failure {
+    /// The revision of the compiled Service that failed.
+    pub revision: Revision,
+    /// The machine word.
+    pub reason: FailureReason,
+    /// The cause in words.
+    #[schema(max_length = 1024)]
+    pub message: String,
+}
+
+/// The machine word of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum FailureReason {
+    /// A setting that this agent does not carry out.
+    Unsupported,
+    /// The kernel refused it.
+    KernelRefused,
+    /// It was programmed, but reading back showed something else.
+    VerificationFailed,
+}
+
+/// What an agent found on its machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Facts {
+    /// Its addresses, without loopback and link-local ones.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>, max_items = 1024)]
+    pub addresses: Vec<IpAddr>,
+    /// The networks on its interfaces, by interface.
+    #[serde(default)]
+    #[schema(value_type = BTreeMap<String, Vec<String>>)]
+    pub subnets: BTreeMap<String, Vec<IpNet>>,
+    /// The kernel's release.
+    #[serde(default)]
+    #[schema(max_length = 256)]
+    pub kernel: String,
+    /// Which proxy modes work here.
+    #[serde(default)]
+    pub capabilities: Vec<ProxyMode>,
+}
+
+/// What an agent has counted since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Counters {
+    /// Services and removals received by the feed.
+    #[serde(default)]
+    pub objects_received: u64,
+    /// Bytes received by the feed, after decompression.
+    #[serde(default)]
+    pub feed_bytes: u64,
+    /// Passes of the loop that had something to look at.
+    #[serde(default)]
+    pub passes: u64,
+    /// Transactions committed to the kernel.
+    #[serde(default)]
+    pub kernel_transactions: u64,
+    /// Netlink messages in them.
+    #[serde(default)]
+    pub kernel_messages: u64,
+    /// Times that the kernel was found different from what this agent had left, and was repaired.
+    #[serde(default)]
+    pub drift_repairs: u64,
+    /// Conntrack entries deleted because their endpoint was gone.
+    #[serde(default)]
+    pub conntrack_deletions: u64,
+}

@@ -1,0 +1,34 @@
+//! OpenAPI schemas of types whose wire form is a text with a form of its own.
+
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+};
+
+use crate::{quantity::Position, resource::ServiceKey, service::ClusterIp};
+
+macro_rules! text_schema {
+    ($ty:ty, $description:literal, $pattern:expr, $example:literal) => {
+        impl PartialSchema for $ty {
+            fn schema() -> RefOr<Schema> {
+                let object = ObjectBuilder::new().schema_type(Type::String).description(Some($description));
+                object.pattern($pattern).examples([$example]).build().into()
+            }
+        }
+        impl ToSchema for $ty {}
+    };
+}
+
+text_schema!(
+    Position,
+    "Where in which life of the store: epoch, dash, revision. Used as resume token.",
+    Some("^[0-9]{1,19}-[0-9]{1,19}$"),
+    "1771000000-42"
+);
+text_schema!(
+    ServiceKey,
+    "A Service: namespace, slash, name.",
+    Some("^[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*$"),
+    "default/web"
+);
+text_schema!(ClusterIp, "A virtual address, or the word `None` of a headless Service.", None::<String>, "10.96.0.10");

@@ -1,0 +1,429 @@
+//! The Service: a stable address in front of endpoints. Field names are those of Kubernetes where it has them.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    metadata::Labels,
+    name::{Label, Name},
+    net::IpFamily,
+    quantity::Port,
+};
+
+/// Ports of one Service; each becomes kernel entries for every address of the Service.
+pub const PORTS_MAX: usize = 100;
+/// Addresses in `externalIPs` and entries in `loadBalancerSourceRanges`.
+pub const ADDRESSES_MAX: usize = 256;
+/// Default and bound of the ClientIP affinity timeout, in seconds (the Kubernetes figures: 3 hours, 1 day).
+pub const AFFINITY_TIMEOUT_SECONDS_DEFAULT: u32 = 10_800;
+/// Longest ClientIP affinity timeout, in seconds.
+pub const AFFINITY_TIMEOUT_SECONDS_MAX: u32 = 86_400;
+
+/// What a Service should be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServiceSpec {
+    /// How the Service is exposed.
+    #[serde(default, rename = "type")]
+    pub service_type: ServiceType,
+    /// The first of `clusterIPs`; `None` (the word) makes the Service headless. Allocated when left out.
+    #[serde(default, rename = "clusterIP", skip_serializing_if = "Option::is_none")]
+    pub cluster_ip: Option<ClusterIp>,
+    /// The virtual addresses, at most one per family, in the order of `ipFamilies`.
+    #[serde(default, rename = "clusterIPs", skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 2)]
+    pub cluster_ips: Vec<ClusterIp>,
+    /// The families of the Service, primary first. Chosen by policy and configured ranges when left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 2)]
+    pub ip_families: Vec<IpFamily>,
+    /// How many families: one, two if configured, or two or fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_family_policy: Option<IpFamilyPolicy>,
+    /// What clients connect to. May be empty only for headless and ExternalName Services.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 100)]
+    pub ports: Vec<ServicePort>,
+    /// Labels of the Workloads that are the endpoints. Without it, endpoints come from EndpointSets.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub selector: Labels,
+    /// Whether one client stays on one endpoint.
+    #[serde(default)]
+    pub session_affinity: SessionAffinity,
+    /// Settings of the affinity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+    /// Further addresses, routed to the nodes by someone else, at which the Service answers. Only addresses inside the
+    /// control server's `--allow-external-ip` ranges are accepted.
+    #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 256)]
+    pub external_ips: Vec<IpAddr>,
+    /// Sources that may use the load balancer addresses; empty means all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 256)]
+    pub load_balancer_source_ranges: Vec<IpNet>,
+    /// Whether traffic from outside may leave the node it arrived at.
+    #[serde(default)]
+    pub external_traffic_policy: TrafficPolicy,
+    /// Whether traffic from inside may leave the node it started on.
+    #[serde(default)]
+    pub internal_traffic_policy: TrafficPolicy,
+    /// Port at which nodes tell outside balancers whether they have endpoints; needs `externalTrafficPolicy: Local`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check_node_port: Option<Port>,
+    /// Serve endpoints that are not ready as if they were.
+    #[serde(default)]
+    pub publish_not_ready_addresses: bool,
+    /// Preference for near endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_distribution: Option<TrafficDistribution>,
+    /// The DNS name an ExternalName Service stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_name: Option<Name>,
+    /// Where the load balancer address comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer: Option<LoadBalancer>,
+    /// How an endpoint is chosen for a new connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+    /// How the agents find out whether an endpoint works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
+    /// What happens to established connections of an endpoint that is removed.
+    #[serde(default)]
+    pub removal_policy: RemovalPolicy,
+    /// Take the Service out of the dataplane but keep its addresses and ports.
+    #[serde(default)]
+    pub disabled: bool,
+}
+
+/// How a Service is exposed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum ServiceType {
+    /// A virtual address inside the cluster.
+    #[default]
+    ClusterIP,
+    /// ClusterIP, and a port on every node.
+    NodePort,
+    /// NodePort, and an address from a pool, announced to the network.
+    LoadBalancer,
+    /// Only a DNS name for another name; no address, no traffic.
+    ExternalName,
+}
+
+/// A virtual address, or the word `None` of a headless Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ClusterIp {
+    /// Headless: no virtual address.
+    None,
+    /// A virtual address.
+    Address(IpAddr),
+}
+
+impl ClusterIp {
+    /// The address, unless headless.
+    #[must_use]
+    pub const fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::None => None,
+            Self::Address(address) => Some(address),
+        }
+    }
+}
+
+impl TryFrom<String> for ClusterIp {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "None" {
+            return Ok(Self::None);
+        }
+        text.parse().map(Self::Address).map_err(|_| format!("must be an IP address or the word `None`, not `{text}`"))
+    }
+}
+
+impl From<ClusterIp> for String {
+    fn from(cluster_ip: ClusterIp) -> Self {
+        match cluster_ip {
+            ClusterIp::None => "None".to_owned(),
+            ClusterIp::Address(address) => address.to_string(),
+        }
+    }
+}
+
+/// How many IP families a Service has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum IpFamilyPolicy {
+    /// Exactly one.
+    SingleStack,
+    /// Two where both are configured, else one.
+    PreferDualStack,
+    /// Two, or the write is refused.
+    RequireDualStack,
+}
+
+/// One port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServicePort {
+    /// Needed, and unique, when there is more than one port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<Label>,
+    /// The transport protocol.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// What clients connect to.
+    pub port: Port,
+    /// Where endpoints listen: a number, or the name of a Workload's port. Equal to `port` when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_port: Option<TargetPort>,
+    /// The port on every node; allocated when left out on NodePort and LoadBalancer Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<Port>,
+}
+
+/// A transport protocol.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// Transmission Control Protocol.
+    #[default]
+    Tcp,
+    /// User Datagram Protocol.
+    Udp,
+    /// Stream Control Transmission Protocol.
+    Sctp,
+}
+
+impl Protocol {
+    /// `TCP`, `UDP` or `SCTP`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+
+    /// The protocol number of the IP header (IANA).
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+}
+
+/// Where an endpoint listens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "must be a port number between 1 and 65535 or the name of a port")]
+pub enum TargetPort {
+    /// The same port everywhere.
+    Number(Port),
+    /// A port that each Workload or EndpointSet gives this name.
+    Name(Label),
+}
+
+/// Whether one client stays on one endpoint.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum SessionAffinity {
+    /// Each connection is placed anew.
+    #[default]
+    None,
+    /// By the client's address.
+    ClientIP,
+}
+
+/// Settings of session affinity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SessionAffinityConfig {
+    /// Settings of ClientIP affinity.
+    #[serde(default, rename = "clientIP", skip_serializing_if = "Option::is_none")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+/// Settings of ClientIP affinity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClientIpConfig {
+    /// How long after its last connection a client stays, in seconds, 1–86,400.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 86400)]
+    pub timeout_seconds: Option<u32>,
+}
+
+/// Whether traffic may be served by another node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum TrafficPolicy {
+    /// Any endpoint of the cluster.
+    #[default]
+    Cluster,
+    /// Only endpoints of the same node.
+    Local,
+}
+
+/// Preference for near endpoints (Kubernetes KEP-4444, KEP-3015).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum TrafficDistribution {
+    /// The older name of PreferSameZone.
+    PreferClose,
+    /// Endpoints of the client's zone while there are any.
+    PreferSameZone,
+    /// Endpoints of the client's node, then of its zone, while there are any.
+    PreferSameNode,
+}
+
+/// Where the load balancer address comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LoadBalancer {
+    /// The AddressPool to take it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Name>,
+    /// These addresses, at most one per family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 2)]
+    pub addresses: Vec<IpAddr>,
+    /// Services with the same key may share an address on different ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sharing_key: Option<Name>,
+}
+
+/// How an endpoint is chosen; the names are those of IPVS. Any module of the kernel may be named in ipvs mode.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = String, example = "wrr")]
+pub struct Scheduler(pub Label);
+
+/// How the agents find out whether an endpoint works.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HealthCheck {
+    /// What is spoken to the endpoint.
+    #[serde(rename = "type")]
+    pub check_type: HealthCheckType,
+    /// The port to check; the target port when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<Port>,
+    /// Time between checks, in milliseconds, 100–3,600,000.
+    #[serde(default = "HealthCheck::interval_ms_default")]
+    #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
+    pub interval_ms: u32,
+    /// Time an answer may take, in milliseconds, 10–60,000 and not more than the interval.
+    #[serde(default = "HealthCheck::timeout_ms_default")]
+    #[schema(minimum = 10, maximum = 60_000, default = 2000)]
+    pub timeout_ms: u32,
+    /// Good answers in a row before an endpoint counts as healthy, 1–100.
+    #[serde(default = "HealthCheck::rise_default")]
+    #[schema(minimum = 1, maximum = 100, default = 2)]
+    pub rise: u8,
+    /// Bad answers in a row before an endpoint counts as unhealthy, 1–100.
+    #[serde(default = "HealthCheck::fall_default")]
+    #[schema(minimum = 1, maximum = 100, default = 3)]
+    pub fall: u8,
+    /// The request of HTTP and HTTPS checks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpCheck>,
+}
+
+impl HealthCheck {
+    const fn interval_ms_default() -> u32 {
+        5000
+    }
+    const fn timeout_ms_default() -> u32 {
+        2000
+    }
+    const fn rise_default() -> u8 {
+        2
+    }
+    const fn fall_default() -> u8 {
+        3
+    }
+}
+
+/// What a health check speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum HealthCheckType {
+    /// A connection is accepted.
+    Tcp,
+    /// A request is answered with an expected status.
+    Http,
+    /// The same over TLS.
+    Https,
+    /// The gRPC health protocol.
+    Grpc,
+    /// A datagram is answered.
+    Udp,
+}
+
+/// The request of an HTTP check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct HttpCheck {
+    /// Absolute path, with query if wanted.
+    #[serde(default = "HttpCheck::path_default")]
+    #[schema(default = "/", max_length = 2048)]
+    pub path: String,
+    /// The `Host` header; the endpoint's address when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Name>,
+    /// Status codes that count as good; 200–399 when left out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub expect_status: BTreeSet<u16>,
+}
+
+impl HttpCheck {
+    fn path_default() -> String {
+        "/".to_owned()
+    }
+}
+
+/// What happens to established connections of an endpoint that is removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RemovalPolicy {
+    /// They go on until they end by themselves. UDP flows move at once in every policy.
+    #[default]
+    Keep,
+    /// They go on until the drain deadline.
+    Drain,
+    /// They are reset.
+    Reset,
+}
+
+impl ServiceSpec {
+    /// Whether the Service has no virtual address by choice.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        self.cluster_ip == Some(ClusterIp::None) || self.cluster_ips.first() == Some(&ClusterIp::None)
+    }
+
+    /// Whether every node opens a port for the Service.
+    #[must_use]
+    pub const fn has_node_ports(&self) -> bool {
+        match self.service_type {
+            ServiceType::NodePort | ServiceType::LoadBalancer => true,
+            ServiceType::ClusterIP | ServiceType::ExternalName => false,
+        }
+    }
+
+    /// Whether the Service is only a DNS alias.
+    #[must_use]
+    pub const fn is_external_name(&self) -> bool {
+        matches!(self.service_type, ServiceType::ExternalName)
+    }
+
+    /// The allocated virtual addresses.
+    pub fn cluster_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.cluster_ips.iter().filter_map(|cluster_ip| cluster_ip.address())
+    }
+}

@@ -1,0 +1,200 @@
+//! Status: what was observed of an object, rolled up from what the agents report. Never intent, never stored with it.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    compiled::UnsupportedField,
+    name::Name,
+    quantity::{Position, Timestamp},
+    report::{Counters, Facts, FailureReason},
+};
+
+/// One rung of the ladder Accepted → AddressAssigned → EndpointsAvailable → Programmed → Announced → Ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which rung.
+    #[serde(rename = "type")]
+    pub condition_type: ConditionType,
+    /// Whether it is reached.
+    pub status: ConditionStatus,
+    /// Machine word; never empty.
+    pub reason: String,
+    /// The same in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What to do about it, when it is not true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+/// The rungs, and what nodes say of themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum ConditionType {
+    /// The object is valid and every setting of it is carried out.
+    Accepted,
+    /// It has the addresses it asks for.
+    AddressAssigned,
+    /// It has an endpoint that takes connections.
+    EndpointsAvailable,
+    /// Every node has it in its kernel, read back.
+    Programmed,
+    /// Its addresses are announced to the network.
+    Announced,
+    /// All of these.
+    Ready,
+    /// The node's agent reports.
+    Connected,
+    /// The node has everything, read back.
+    Converged,
+}
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What was observed of a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceStatus {
+    /// The ladder.
+    pub conditions: Vec<Condition>,
+    /// The load balancer addresses.
+    pub load_balancer: LoadBalancerStatus,
+    /// The endpoints behind the Service.
+    pub endpoints: EndpointCounts,
+    /// How many nodes have it, and which have not.
+    pub nodes: NodeCounts,
+    /// Settings of the spec that are not carried out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsupported: Vec<UnsupportedField>,
+}
+
+/// The load balancer addresses of a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancerStatus {
+    /// One entry per address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ingress: Vec<Ingress>,
+}
+
+/// One load balancer address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Ingress {
+    /// The address.
+    #[schema(value_type = String)]
+    pub ip: IpAddr,
+}
+
+/// How many endpoints are in which state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointCounts {
+    /// Distinct addresses.
+    pub total: u32,
+    /// Of these, taking new connections.
+    pub ready: u32,
+}
+
+/// How far the nodes are with one Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCounts {
+    /// Nodes that should have it.
+    pub total: u32,
+    /// Of these, how many have received it.
+    pub received: u32,
+    /// How many have programmed it.
+    pub applied: u32,
+    /// How many have read it back.
+    pub verified: u32,
+    /// Those that have not, with the reason; at most ten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_verified: BTreeMap<Name, NodeProblem>,
+}
+
+/// Why a node has not verified a Service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeProblem {
+    /// How far it got.
+    pub phase: Phase,
+    /// The failure, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<FailureReason>,
+    /// The cause in words.
+    pub message: String,
+}
+
+/// How far a node is with something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum Phase {
+    /// It has not arrived, as far as is known.
+    Pending,
+    /// It has arrived.
+    Received,
+    /// It is in the kernel.
+    Applied,
+    /// It was read back from the kernel and found right.
+    Verified,
+    /// It could not be done.
+    Failed,
+}
+
+/// What was observed of a Node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStatus {
+    /// Connected, Converged, Ready.
+    pub conditions: Vec<Condition>,
+    /// The agent's version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// When the agent last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_report: Option<Timestamp>,
+    /// Everything up to here has arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<Position>,
+    /// Everything up to here has been programmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<Position>,
+    /// Everything up to here has been read back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Position>,
+    /// Services that failed here.
+    pub failures: u64,
+    /// What the agent found on its machine.
+    #[serde(default)]
+    pub facts: Facts,
+    /// What the agent has counted since its start.
+    #[serde(default)]
+    pub counters: Counters,
+}
+
+/// What was observed of a Workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadStatus {
+    /// Whether the Workload is an endpoint of the Services that select it, and why not.
+    pub conditions: Vec<Condition>,
+}
+
+/// What was observed of an EndpointSet.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointSetStatus {
+    /// Whether the Service exists and takes the endpoints, and why not.
+    pub conditions: Vec<Condition>,
+}

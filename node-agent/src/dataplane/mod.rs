@@ -1,0 +1,119 @@
+//! The seam between the loop and a kernel: what should be, how much of it to look at, and what came of it.
+//!
+//! A backend remembers what it last saw or wrote (its mirror of the kernel) and plans differences against that, so that
+//! the cost of a pass follows its scope. Every backend recognises its own kernel objects without memory of having made
+//! them, never touches others, and survives being killed between any two kernel calls.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+use model::{node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey};
+
+/// What the kernel of this node should hold.
+#[derive(Debug, Clone, Default)]
+pub struct Desired {
+    /// The packet program of every Service that can be carried out here.
+    pub programs: BTreeMap<ServiceKey, DesiredProgram>,
+    /// Sources whose connections to virtual addresses are masqueraded ([`model::program::Masquerade::OffCluster`]):
+    /// disjoint networks of both families.
+    pub masquerade_sources: BTreeSet<IpNet>,
+}
+
+/// The packet program of one Service.
+#[derive(Debug, Clone)]
+pub struct DesiredProgram {
+    /// The revision of the compiled Service it was made from.
+    pub revision: Revision,
+    /// The program.
+    pub program: Arc<Program>,
+}
+
+/// How much of the desired state a pass looks at. What lies outside is left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// All of it, and everything of ours in the kernel: for start, drift and recovery.
+    Everything,
+    /// These Services (also ones that are no longer desired), and the masquerade sources if they changed.
+    Services(BTreeSet<ServiceKey>),
+}
+
+/// What came of a pass.
+#[derive(Debug, Default)]
+pub struct Pass {
+    /// Of every Service in scope that is desired.
+    pub outcomes: BTreeMap<ServiceKey, Outcome>,
+    /// Kernel objects that had to be changed.
+    pub writes: u64,
+    /// A failure of the whole pass, after which nothing is known: the next pass must observe again.
+    pub failed: Option<KernelError>,
+}
+
+/// What came of one Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The kernel holds it, read back after a change (or observed, when nothing had to change).
+    Verified,
+    /// It is not in the kernel as it should be; other Services are not affected.
+    Failed {
+        /// The machine word.
+        reason: FailureReason,
+        /// The cause in words.
+        message: String,
+    },
+}
+
+/// What a backend has done to the kernel since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelCounters {
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Netlink messages (or lines) in them.
+    pub messages: u64,
+    /// Conntrack entries deleted.
+    pub conntrack_deletions: u64,
+}
+
+/// A failed exchange with the kernel.
+#[derive(Debug, thiserror::Error)]
+#[error("{action} failed")]
+pub struct KernelError {
+    /// What was tried, such as `committing 12 nf_tables messages`.
+    pub action: String,
+    /// What the kernel said.
+    #[source]
+    pub source: std::io::Error,
+}
+
+/// One way of programming a kernel. All calls block; the loop makes them on a thread of its own.
+pub trait Dataplane: Send {
+    /// Which one.
+    fn mode(&self) -> ProxyMode;
+
+    /// Reads everything of ours in the kernel into the mirror. Writes nothing.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn observe(&mut self) -> Result<(), KernelError>;
+
+    /// Whether anybody else may have changed the kernel since the last `observe` or `apply`. Cheap: one exchange.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn is_disturbed(&mut self) -> Result<bool, KernelError>;
+
+    /// Brings the kernel to the desired state within the scope: plans against the mirror, commits, reads back.
+    /// Withdraws nothing outside the scope and makes no kernel write when nothing differs.
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass;
+
+    /// Removes everything of ours from the kernel, whoever made it; answers how many objects that were.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn cleanup(&mut self) -> Result<u64, KernelError>;
+
+    /// What was done since the backend was opened.
+    fn counters(&self) -> KernelCounters;
+}

@@ -1,0 +1,3 @@
+//! The agent of a node: observe → plan → apply → verify → report.
+
+pub mod dataplane;

@@ -1,0 +1,1 @@
+//! A transactional, watchable map: it knows keys and revisions, not meaning.
