@@ -1,0 +1,209 @@
+//! Rules of a Service.
+
+use super::{check_address, check_length, check_one_per_family, check_selector, check_unique};
+use crate::{
+    net::IpFamily,
+    service::{
+        ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, HealthCheck, HealthCheckType, IpFamilyPolicy, PORTS_MAX,
+        ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
+    },
+    violation::{
+        Violation,
+        ViolationCode::{Conflict, Duplicate, Invalid, Required, TooLong},
+    },
+};
+
+/// Longest path of an HTTP check, in bytes.
+const HTTP_PATH_LENGTH_MAX: usize = 2048;
+
+pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    ports(spec, found);
+    addresses(spec, found);
+    families(spec, found);
+    external_name(spec, found);
+    load_balancer(spec, found);
+    policies(spec, found);
+    check_selector("/spec/selector", &spec.selector, found);
+    if let Some(check) = &spec.health_check {
+        health_check(check, found);
+    }
+}
+
+fn ports(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    if !check_length("/spec/ports", spec.ports.len(), PORTS_MAX, found) {
+        return;
+    }
+    if spec.ports.is_empty() && !spec.is_headless() && !spec.is_external_name() {
+        found.push(Violation::new("/spec/ports", Required, "must have at least one port"));
+    }
+    let at = |index: usize, field: &str| format!("/spec/ports/{index}/{field}");
+    check_unique(spec.ports.iter().map(|port| (port.protocol, port.port)), |index| at(index, "port"), found);
+    let several = spec.ports.len() > 1;
+    for (index, port) in spec.ports.iter().enumerate() {
+        let earlier = &spec.ports[..index];
+        if port.name.is_none() && several {
+            found.push(Violation::new(at(index, "name"), Required, "must be present when there is more than one port"));
+        }
+        if port.name.is_some() && earlier.iter().any(|other| other.name == port.name) {
+            found.push(Violation::new(at(index, "name"), Duplicate, "must not repeat the name of an earlier port"));
+        }
+        let Some(node_port) = port.node_port else { continue };
+        if !spec.has_node_ports() {
+            let message = "must be left out unless type is NodePort or LoadBalancer";
+            found.push(Violation::new(at(index, "nodePort"), Conflict, message));
+        }
+        if earlier.iter().any(|other| other.node_port == Some(node_port) && other.protocol == port.protocol) {
+            let message = format!("must not repeat {node_port} for the same protocol");
+            found.push(Violation::new(at(index, "nodePort"), Duplicate, message));
+        }
+    }
+}
+
+fn addresses(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let first = spec.cluster_ips.first();
+    if let (Some(one), Some(first)) = (&spec.cluster_ip, first)
+        && one != first
+    {
+        found.push(Violation::new("/spec/clusterIP", Conflict, "must equal the first of clusterIPs"));
+    }
+    check_length("/spec/clusterIPs", spec.cluster_ips.len(), 2, found);
+    if spec.cluster_ips.len() > 1 && spec.cluster_ips.contains(&ClusterIp::None) {
+        found.push(Violation::new("/spec/clusterIPs", Conflict, "must be only `None` for a headless Service"));
+    }
+    let cluster_families = spec.cluster_addresses().map(IpFamily::of);
+    check_one_per_family("/spec/clusterIPs", cluster_families, found);
+    if spec.is_headless() && spec.service_type != ServiceType::ClusterIP {
+        found.push(Violation::new("/spec/clusterIP", Conflict, "must not be `None` unless type is ClusterIP"));
+    }
+    if spec.is_headless() && !spec.external_ips.is_empty() {
+        found.push(Violation::new("/spec/externalIPs", Conflict, "must be empty on a headless Service"));
+    }
+    if check_length("/spec/externalIPs", spec.external_ips.len(), ADDRESSES_MAX, found) {
+        check_unique(spec.external_ips.iter(), |index| format!("/spec/externalIPs/{index}"), found);
+        for (index, address) in spec.external_ips.iter().enumerate() {
+            check_address(format!("/spec/externalIPs/{index}"), *address, found);
+        }
+    }
+}
+
+fn families(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    check_length("/spec/ipFamilies", spec.ip_families.len(), 2, found);
+    check_unique(spec.ip_families.iter(), |index| format!("/spec/ipFamilies/{index}"), found);
+    let requested = spec.cluster_ips.iter().chain(spec.cluster_ip.iter().filter(|_| spec.cluster_ips.is_empty()));
+    for (index, address) in requested.filter_map(|ip| ip.address()).enumerate() {
+        let family = IpFamily::of(address);
+        if spec.ip_families.get(index).is_some_and(|wanted| *wanted != family) {
+            let message = format!("must be {} as the cluster IP {address} in the same place", family.as_str());
+            found.push(Violation::new(format!("/spec/ipFamilies/{index}"), Conflict, message));
+        }
+    }
+    let two = spec.ip_families.len() > 1 || spec.cluster_ips.len() > 1;
+    if two && spec.ip_family_policy == Some(IpFamilyPolicy::SingleStack) {
+        let message = "must be PreferDualStack or RequireDualStack when two families are asked for";
+        found.push(Violation::new("/spec/ipFamilyPolicy", Conflict, message));
+    }
+}
+
+fn external_name(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    if !spec.is_external_name() {
+        if spec.external_name.is_some() {
+            let message = "must be left out unless type is ExternalName";
+            found.push(Violation::new("/spec/externalName", Conflict, message));
+        }
+        return;
+    }
+    if spec.external_name.is_none() {
+        found.push(Violation::new("/spec/externalName", Required, "must be present when type is ExternalName"));
+    }
+    let set = [
+        ("clusterIP", spec.cluster_ip.is_some()),
+        ("clusterIPs", !spec.cluster_ips.is_empty()),
+        ("externalIPs", !spec.external_ips.is_empty()),
+        ("selector", !spec.selector.is_empty()),
+    ];
+    for (field, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
+        let message = "must be left out when type is ExternalName, which is only a DNS name";
+        found.push(Violation::new(format!("/spec/{field}"), Conflict, message));
+    }
+}
+
+fn load_balancer(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let is_load_balancer = spec.service_type == ServiceType::LoadBalancer;
+    let only = "must be left out unless type is LoadBalancer";
+    if let Some(load_balancer) = &spec.load_balancer {
+        if !is_load_balancer {
+            found.push(Violation::new("/spec/loadBalancer", Conflict, only));
+        }
+        let at = "/spec/loadBalancer/addresses";
+        if check_length(at, load_balancer.addresses.len(), 2, found) {
+            check_one_per_family(at, load_balancer.addresses.iter().map(|ip| IpFamily::of(*ip)), found);
+            for (index, address) in load_balancer.addresses.iter().enumerate() {
+                check_address(format!("{at}/{index}"), *address, found);
+            }
+        }
+    }
+    check_length("/spec/loadBalancerSourceRanges", spec.load_balancer_source_ranges.len(), ADDRESSES_MAX, found);
+    if !spec.load_balancer_source_ranges.is_empty() && !is_load_balancer {
+        found.push(Violation::new("/spec/loadBalancerSourceRanges", Conflict, only));
+    }
+    for (index, range) in spec.load_balancer_source_ranges.iter().enumerate() {
+        if range.trunc() != *range {
+            let message = format!("must be a network; {range} has bits set behind its prefix");
+            let at = format!("/spec/loadBalancerSourceRanges/{index}");
+            found.push(Violation::new(at, Invalid, message).hint(format!("write {}", range.trunc())));
+        }
+    }
+}
+
+fn policies(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let is_external = spec.has_node_ports() || !spec.external_ips.is_empty();
+    let external_local = spec.external_traffic_policy == TrafficPolicy::Local;
+    if external_local && !is_external {
+        let message = "must be Cluster on a Service that is not reachable from outside";
+        found.push(Violation::new("/spec/externalTrafficPolicy", Conflict, message));
+    }
+    let wants_health_port = spec.health_check_node_port.is_some();
+    if wants_health_port && !(external_local && spec.service_type == ServiceType::LoadBalancer) {
+        let message = "must be left out unless type is LoadBalancer and externalTrafficPolicy is Local";
+        found.push(Violation::new("/spec/healthCheckNodePort", Conflict, message));
+    }
+    let Some(config) = &spec.session_affinity_config else { return };
+    if spec.session_affinity != SessionAffinity::ClientIP {
+        let message = "must be left out unless sessionAffinity is ClientIP";
+        found.push(Violation::new("/spec/sessionAffinityConfig", Conflict, message));
+    }
+    let timeout = config.client_ip.as_ref().and_then(|client_ip| client_ip.timeout_seconds);
+    if timeout.is_some_and(|seconds| seconds == 0 || seconds > AFFINITY_TIMEOUT_SECONDS_MAX) {
+        let message = format!("must be between 1 and {AFFINITY_TIMEOUT_SECONDS_MAX}");
+        found.push(Violation::new("/spec/sessionAffinityConfig/clientIP/timeoutSeconds", Invalid, message));
+    }
+}
+
+fn health_check(check: &HealthCheck, found: &mut Vec<Violation>) {
+    let mut range = |field: &str, value: u32, min: u32, max: u32| {
+        if value < min || value > max {
+            let message = format!("must be between {min} and {max}, not {value}");
+            found.push(Violation::new(format!("/spec/healthCheck/{field}"), Invalid, message));
+        }
+    };
+    range("intervalMs", check.interval_ms, 100, 3_600_000);
+    range("timeoutMs", check.timeout_ms, 10, 60_000.min(check.interval_ms.max(10)));
+    range("rise", u32::from(check.rise), 1, 100);
+    range("fall", u32::from(check.fall), 1, 100);
+    let Some(http) = &check.http else { return };
+    if !matches!(check.check_type, HealthCheckType::Http | HealthCheckType::Https) {
+        found.push(Violation::new("/spec/healthCheck/http", Conflict, "must be left out unless type is Http or Https"));
+    }
+    if !http.path.starts_with('/') || http.path.bytes().any(|c| !c.is_ascii_graphic()) {
+        let message = "must start with `/` and hold printable ASCII without spaces";
+        found.push(Violation::new("/spec/healthCheck/http/path", Invalid, message));
+    }
+    if http.path.len() > HTTP_PATH_LENGTH_MAX {
+        let message = format!("must be at most {HTTP_PATH_LENGTH_MAX} bytes");
+        found.push(Violation::new("/spec/healthCheck/http/path", TooLong, message));
+    }
+    if http.expect_status.iter().any(|code| !(100..=599).contains(code)) {
+        let message = "must hold HTTP status codes between 100 and 599";
+        found.push(Violation::new("/spec/healthCheck/http/expectStatus", Invalid, message));
+    }
+}
