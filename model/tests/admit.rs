@@ -1,5 +1,7 @@
 //! Admission: what is kept, given out, refused, and with which reason.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
 mod support;
 
 use model::{

@@ -1,5 +1,7 @@
 //! Compilation and the packet program: which endpoints a Service has, and what a node does with its packets.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
 mod support;
 
 use model::{

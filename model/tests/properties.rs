@@ -1,6 +1,8 @@
 //! Properties over random histories of writes: nothing is held twice, indices never drift from the objects, and
 //! compiling what a change concerns gives what compiling everything gives.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,6 @@
 //! A cluster in memory for tests: writes in YAML-like JSON, answers as the API would give them.
 
-#![allow(dead_code, reason = "every test binary uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "every test binary uses its own part; tests may panic")]
 
 use model::{
     admit::{Action, Admitted, ApplySet, Entropy, Operation, Refusal, Request, admit},
