@@ -1,10 +1,10 @@
 //! The store in one SQLite file.
 //!
 //! ```text
-//! commit, put_status, raise_epoch ──▶ task of its own ──▶ [ Writer ] one at a time ──▶ file
-//! load, changes, statuses ───────────────────────────────▶ readers ◀───────────────────┘
+//! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
+//! load, changes, statuses ◀────────── readers ◀──────────────────────────────────────────┘
 //! ```
-//! Writes run in tasks of their own: when the caller goes away in the middle, its transaction still ends.
+//! A write whose turn has come runs in a task of its own: when the caller goes away, its transaction still ends.
 
 use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 
@@ -51,10 +51,10 @@ impl Sqlite {
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
-        F: Future<Output = Result<T, E>> + Send,
+        F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let writer = Arc::clone(&self.writer);
-        let task = tokio::spawn(async move { write(writer.lock_owned().await).await });
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        let task = tokio::spawn(write(writer));
         task.await.unwrap_or_else(|error| Err(StoreError::unavailable("finish the write", error).into()))
     }
 }
