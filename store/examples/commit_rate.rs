@@ -50,7 +50,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let started = Instant::now();
     let loaded = store.load().await?;
-    writeln!(out, "load: {} objects, {} commits in {:?}", loaded.objects.len(), loaded.recent.len(), started.elapsed())?;
+    writeln!(
+        out,
+        "load: {} objects, {} commits in {:?}",
+        loaded.objects.len(),
+        loaded.recent.len(),
+        started.elapsed()
+    )?;
     Ok(())
 }
 
