@@ -65,6 +65,25 @@ async fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
     }
 }
 
+/// In: the files of a process that was killed while it prepared the file. Out: a store.
+#[tokio::test]
+async fn a_start_that_was_cut_off_is_taken_up_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let cut_off = directory.path().join("cut-off.db");
+    let mut connection = connect(&cut_off).await;
+    let sql = "PRAGMA application_id = 1413955924; BEGIN IMMEDIATE; PRAGMA user_version = 1";
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    let place = Place::sqlite();
+    fs::copy(&cut_off, path(&place)).unwrap();
+    let journal = path(&place).with_file_name("state.db-journal");
+    let mut rollback = fs::read(cut_off.with_file_name("cut-off.db-journal")).unwrap();
+    // The magic number and the count of pages: what SQLite puts there last, before it touches the file itself.
+    rollback[..12].copy_from_slice(&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7, 0, 0, 0, 1]);
+    fs::write(&journal, rollback).unwrap();
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_refused_and_named() {
     let place = Place::sqlite();

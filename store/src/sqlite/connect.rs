@@ -15,6 +15,8 @@ static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
 
 /// "TGAT" in the file's header: how a fresh process recognises a store.
 const APPLICATION_ID: i32 = 0x5447_4154;
+/// The result code of a read that finds a transaction to be rolled back, but may not write.
+const SQLITE_READONLY_ROLLBACK: &str = "776";
 /// Patience with a person's `sqlite3` or backup at the file; no process of ours ever makes another wait.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Readers at the same time: starts and resuming watches, which are rare.
@@ -80,10 +82,20 @@ fn options(path: &Path, durability: Durability) -> SqliteConnectOptions {
     sqlx::ConnectOptions::disable_statement_logging(options)
 }
 
-/// Looks without writing: whatever is not ours stays byte for byte as it is.
+/// Looks without writing: whatever is not ours stays byte for byte as it is. Only a file whose last transaction was cut
+/// off has to be rolled back before anybody can read it; its owner would do the same first.
 async fn is_ours(path: &Path) -> Result<bool, sqlx::Error> {
-    let options = options(path, Durability::Full).read_only(true);
-    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let options = options(path, Durability::Full);
+    match look(&options.clone().read_only(true)).await {
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(SQLITE_READONLY_ROLLBACK) => {
+            look(&options).await
+        }
+        looked => looked,
+    }
+}
+
+async fn look(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
+    let mut connection = SqliteConnection::connect_with(options).await?;
     let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut connection).await?;
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(&mut connection).await?;
