@@ -1,0 +1,224 @@
+//! Writes, one at a time, each one transaction.
+//!
+//! The connections and the book-keeping of the log live in a session. A write takes the session out and puts it back only
+//! when it knows what the file holds; after any failure of the file the next write starts from a fresh session.
+
+use std::time::Instant;
+
+use model::{
+    change::ChangeKind,
+    quantity::{Position, Revision, Timestamp},
+};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+
+use crate::{
+    CommitError, STATUSES_MAX, StatusError, StoreError,
+    group::{self, EncodedChange, EncodedCommit, Group},
+    open::epoch_after,
+    sqlite::{
+        batch::{self, BATCHES, ONE_BY_ONE},
+        connect::{self, Durability},
+        file::StoreFile,
+        read::{self, failed},
+    },
+    window::Window,
+};
+
+/// Takes the write lock at once: a transaction that starts reading could find somebody ahead of it at its first write.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// The only writer of the file.
+#[derive(Debug)]
+pub(super) struct Writer {
+    session: Option<Session>,
+    file: StoreFile,
+}
+
+#[derive(Debug)]
+struct Session {
+    durable: SqliteConnection,
+    relaxed: SqliteConnection,
+    window: Window,
+}
+
+impl Writer {
+    /// Becomes the writer of a file that has been prepared.
+    pub(super) fn new(file: StoreFile) -> Self {
+        Self { session: None, file }
+    }
+
+    /// Commits a group that was decided at `at`.
+    pub(super) async fn commit(&mut self, at: Position, group: &Group) -> Result<(), CommitError> {
+        let started = Instant::now();
+        let mut session = self.take_session().await?;
+        let entries = group.entries();
+        let dropped = session.window.drop_through(&entries);
+        let mut result = commit(&mut session.durable, at, group, dropped, BATCHES).await;
+        if let Err(CommitError::Malformed(_)) = result {
+            // A batch shows only that something in it did not fit; one by one the same refusal names it.
+            result = commit(&mut session.durable, at, group, dropped, ONE_BY_ONE).await;
+        }
+        match result {
+            Ok(()) => session.window.advance(&entries, dropped),
+            Err(CommitError::Unavailable(error)) => return Err(error.into()),
+            Err(error) => {
+                self.session = Some(session);
+                return Err(error);
+            }
+        }
+        self.session = Some(session);
+        let (commits, head) = (entries.len(), group.head().0);
+        tracing::debug!(commits, head, elapsed_us = started.elapsed().as_micros(), "group committed");
+        Ok(())
+    }
+
+    /// Keeps a status.
+    pub(super) async fn put_status(&mut self, key: String, body: Vec<u8>) -> Result<(), StatusError> {
+        let mut session = self.take_session().await?;
+        let kept = put_status(&mut session.relaxed, key, body).await.map_err(failed("keep a status"))?;
+        self.session = Some(session);
+        let limit = STATUSES_MAX - 1;
+        if kept {
+            Ok(())
+        } else {
+            Err(StatusError::TooLarge { unit: "statuses beside it", found: STATUSES_MAX, limit })
+        }
+    }
+
+    /// Forgets a status.
+    pub(super) async fn remove_status(&mut self, key: String) -> Result<(), StoreError> {
+        let mut session = self.take_session().await?;
+        let delete =
+            sqlx::query("DELETE FROM statuses WHERE key = ?").bind(key).execute(&mut session.relaxed);
+        delete.await.map_err(failed("forget a status"))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Begins a new life.
+    pub(super) async fn raise_epoch(&mut self, now: Timestamp) -> Result<Position, StoreError> {
+        let mut session = self.take_session().await?;
+        let position = raise_epoch(&mut session.durable, now).await.map_err(failed("raise the epoch"))?;
+        self.session = Some(session);
+        Ok(position)
+    }
+
+    async fn take_session(&mut self) -> Result<Session, StoreError> {
+        if let Some(session) = self.session.take() {
+            return Ok(session);
+        }
+        let path = self.file.path();
+        let connect = async || {
+            let mut durable = connect::writer(path, Durability::Full).await?;
+            let relaxed = connect::writer(path, Durability::Process).await?;
+            let window = read::window(&mut durable).await?;
+            Ok(Session { durable, relaxed, window })
+        };
+        connect().await.map_err(failed("connect to write"))
+    }
+}
+
+async fn commit(
+    connection: &mut SqliteConnection,
+    at: Position,
+    group: &Group,
+    dropped: Option<Revision>,
+    batches: &[usize],
+) -> Result<(), CommitError> {
+    let mut transaction = connection.begin_with(BEGIN).await.map_err(failed("begin a write"))?;
+    match write_group(&mut transaction, at, group, dropped, batches).await {
+        Ok(()) => Ok(transaction.commit().await.map_err(failed("make a group durable"))?),
+        Err(error) => {
+            transaction.rollback().await.map_err(failed("take back a refused group"))?;
+            Err(error)
+        }
+    }
+}
+
+async fn write_group(
+    connection: &mut SqliteConnection,
+    at: Position,
+    group: &Group,
+    dropped: Option<Revision>,
+    batches: &[usize],
+) -> Result<(), CommitError> {
+    let current = read::position(connection).await.map_err(failed("read the head"))?;
+    if current != at {
+        return Err(CommitError::Stale { current });
+    }
+    let head = to_column(group.head())?;
+    let changes: Vec<_> = group.commits.iter().flat_map(|commit| &commit.changes).collect();
+    for run in batch::runs(&changes) {
+        for piece in batch::pieces(&changes[run], batches) {
+            let fits = write_objects(connection, piece).await.map_err(failed("write objects"))?;
+            if !fits {
+                return Err(group::misfit(piece[0].kind, &piece[0].key));
+            }
+        }
+    }
+    for piece in batch::pieces(&group.commits, batches) {
+        append_changes(connection, piece).await.map_err(failed("append to the change log"))?;
+    }
+    if let Some(dropped) = dropped {
+        let trim = sqlx::query("DELETE FROM changes WHERE revision <= ?").bind(to_column(dropped)?);
+        trim.execute(&mut *connection).await.map_err(failed("trim the change log"))?;
+    }
+    let move_head = sqlx::query("UPDATE meta SET head = ?").bind(head).execute(connection);
+    move_head.await.map_err(failed("move the head"))?;
+    Ok(())
+}
+
+/// Applies changes of one kind to distinct objects; false when one of them does not fit the state.
+async fn write_objects(
+    connection: &mut SqliteConnection,
+    changes: &[&EncodedChange],
+) -> Result<bool, sqlx::Error> {
+    let kind = changes[0].kind;
+    let mut query = sqlx::query(AssertSqlSafe(batch::sql(kind, changes.len())));
+    for EncodedChange { kind: _, key, body } in changes {
+        query = match kind {
+            ChangeKind::Added | ChangeKind::Modified => query.bind(key).bind(body.as_bytes()),
+            ChangeKind::Deleted => query.bind(key),
+        };
+    }
+    Ok(query.execute(connection).await?.rows_affected() == changes.len() as u64)
+}
+
+async fn append_changes(
+    connection: &mut SqliteConnection,
+    commits: &[EncodedCommit],
+) -> Result<(), sqlx::Error> {
+    let mut query = sqlx::query(AssertSqlSafe(batch::log_sql(commits.len())));
+    for EncodedCommit { revision, at, changes: _, body } in commits {
+        query = query.bind(revision.0.cast_signed()).bind(at.unix_seconds()).bind(body.as_bytes());
+    }
+    query.execute(connection).await.map(|_| ())
+}
+
+/// Keeps a status, unless it is one too many.
+async fn put_status(
+    connection: &mut SqliteConnection,
+    key: String,
+    body: Vec<u8>,
+) -> Result<bool, sqlx::Error> {
+    let sql = "INSERT INTO statuses (key, body) SELECT ?1, ?2 \
+               WHERE EXISTS (SELECT 1 FROM statuses WHERE key = ?1) OR (SELECT count(*) FROM statuses) < ?3 \
+               ON CONFLICT (key) DO UPDATE SET body = excluded.body";
+    let query = sqlx::query(sql).bind(key).bind(body).bind(i64::try_from(STATUSES_MAX).unwrap_or(i64::MAX));
+    Ok(query.execute(connection).await?.rows_affected() == 1)
+}
+
+async fn raise_epoch(connection: &mut SqliteConnection, now: Timestamp) -> Result<Position, sqlx::Error> {
+    let mut transaction = connection.begin_with(BEGIN).await?;
+    let Position { epoch, revision } = read::position(&mut transaction).await?;
+    let epoch = epoch_after(Some(epoch), now);
+    let raise = sqlx::query("UPDATE meta SET epoch = ?").bind(i64::try_from(epoch.0).unwrap_or(i64::MAX));
+    raise.execute(&mut *transaction).await?;
+    transaction.commit().await?;
+    Ok(Position { epoch, revision })
+}
+
+fn to_column(revision: Revision) -> Result<i64, CommitError> {
+    i64::try_from(revision.0)
+        .map_err(|_| CommitError::Malformed(format!("revision {revision} is beyond 2^63")))
+}
