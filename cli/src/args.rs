@@ -43,7 +43,7 @@ Kinds:
 Examples:
   tidegate get svc                      Services of the namespace `default`
   tidegate get svc,eps -A               two kinds in every namespace
-  tidegate get svc web -o yaml          one Service as it can be edited and applied again
+  tidegate get svc web -o yaml          one Service, all of it
   tidegate get wl -l 'app=web,tier in (a,b)'
   tidegate get ep web -o wide           each endpoint: ready, serving, terminating
   tidegate get nodes -w                 the table, then a row for each change";

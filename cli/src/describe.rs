@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Columns between the margin and the values.
-const LABEL_WIDTH: usize = 22;
+const LABEL_WIDTH: usize = 24;
 
 /// What is described.
 #[derive(Debug, Clone, Copy)]

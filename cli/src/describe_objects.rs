@@ -144,7 +144,7 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     page.section("Node");
     let (status, tone) = node_status(object);
     let status = page.paint(tone, &status);
-    page.line(&format!("{:<22}{status}", "Status:"));
+    page.line(&format!("{:<24}{status}", "Status:"));
     page.field("Addresses", &joined_addresses(object));
     page.optional("Zone", &text(object, "/spec/zone"));
     page.field("Workload networks", &joined(object, "/spec/workloadCIDRs"));

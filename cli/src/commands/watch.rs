@@ -105,10 +105,11 @@ impl Follow {
                 }
             };
             let progressed = connected && self.position != before;
-            match self.after_cut(connected, cut_before, failure)? {
-                // An outage is told once, however often it is tried to end it.
-                Some(said) if connected || !cut_before => terminal.note(&said),
-                Some(_) | None => {}
+            let said = self.after_cut(connected, cut_before, failure)?;
+            let begins_anew = before.is_some() && self.position.is_none();
+            // An outage is told once, however often it is tried to end it.
+            if connected || begins_anew || !cut_before {
+                terminal.note(&said);
             }
             pause = if progressed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
             cut_before = true;
@@ -139,7 +140,7 @@ impl Follow {
         connected: bool,
         cut_before: bool,
         failure: Option<Failure>,
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<String, Failure> {
         let is_first = !connected && !cut_before;
         let cause = match failure {
             None => "the server ended the stream".to_owned(),
@@ -153,11 +154,7 @@ impl Follow {
             Some(failure) => failure.to_string(),
         };
         let place = self.position.as_deref().map_or_else(|| "the beginning".to_owned(), str::to_owned);
-        Ok(Some(format!(
-            "-- cut: {}; going on from {}",
-            crate::view::clean(&cause),
-            crate::view::clean(&place)
-        )))
+        Ok(format!("-- cut: {}; going on from {}", crate::view::clean(&cause), crate::view::clean(&place)))
     }
 }
 
