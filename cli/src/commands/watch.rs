@@ -146,9 +146,7 @@ impl Follow {
             None => "the server ended the stream".to_owned(),
             Some(failure) if failure.problem_code() == Some("ResumeExpired") && !is_first => {
                 self.position = None;
-                return Ok(Some(
-                    "-- cut: too much has changed meanwhile; everything is listed again".to_owned(),
-                ));
+                return Ok("-- cut: too much has changed meanwhile; everything is listed again".to_owned());
             }
             Some(failure) if is_first || is_final(&failure) => return Err(failure),
             Some(failure) => failure.to_string(),
