@@ -116,6 +116,14 @@ impl Failure {
         Self::Usage { message: message.into(), hint: Some(hint.into()) }
     }
 
+    /// Tells a refusal what the items of the request were.
+    pub(crate) fn with_items(mut self, items: Vec<String>) -> Self {
+        if let Self::Refused(problem) = &mut self {
+            problem.items = items;
+        }
+        self
+    }
+
     /// The stable code of a refusal.
     pub(crate) fn problem_code(&self) -> Option<&str> {
         match self {

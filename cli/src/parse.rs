@@ -57,7 +57,9 @@ pub(crate) fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, St
                     Some(_) | None => return Err("a List must have `items`".to_owned()),
                 }
             }
-            other => objects.push(other),
+            other @ (Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                objects.push(other)
+            }
         }
         if objects.len() > OBJECTS_MAX {
             return Err(format!("more than {OBJECTS_MAX} objects; split the manifest"));

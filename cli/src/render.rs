@@ -15,6 +15,9 @@ use crate::{
 /// Violations shown of one refusal; a file with more mistakes is repaired in rounds anyway.
 const VIOLATIONS_SHOWN: usize = 100;
 
+/// Objects shown of a prune that is refused.
+const PRUNED_SHOWN: usize = 20;
+
 /// A failure as it is printed: what was refused, a line per violation, hints.
 pub(crate) fn failure(failure: &Failure, style: Style) -> String {
     if failure.exit_code() == crate::ExitCode::Success {
@@ -50,7 +53,15 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
     if violations.len() > VIOLATIONS_SHOWN {
         lines.push(format!("and {} more", violations.len() - VIOLATIONS_SHOWN));
     }
-    let hint = text(&problem.document, "/hint");
+    let pruned = items(&problem.document, "/wouldPrune");
+    lines.extend(
+        pruned.iter().take(PRUNED_SHOWN).map(|object| format!("would prune {}", clean(&scalar(object)))),
+    );
+    if pruned.len() > PRUNED_SHOWN {
+        lines.push(format!("and {} more", pruned.len() - PRUNED_SHOWN));
+    }
+    let hint = command_hint(&text(&problem.document, "/code"))
+        .map_or_else(|| text(&problem.document, "/hint"), str::to_owned);
     lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
     let request = text(&problem.document, "/requestId");
     if problem.status >= 500 && !request.is_empty() {
@@ -58,6 +69,16 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
             "  hint: the log of the control server says more about request {}",
             clean(&request)
         ));
+    }
+}
+
+/// The hint for a refusal whose remedy is a flag here, where the server's own hint speaks of a query parameter.
+fn command_hint(code: &str) -> Option<&'static str> {
+    match code {
+        "PruneLimit" => Some("if that is what you want, allow as many with --prune-limit N"),
+        "ResumeExpired" => Some("leave out --resume: everything there is comes first, then the changes"),
+        "TooManyRequests" => Some("try again later"),
+        _ => None,
     }
 }
 

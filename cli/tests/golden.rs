@@ -2,6 +2,8 @@
 //!
 //! `UPDATE_GOLDEN=1 cargo test -p cli` rewrites them; the difference is what a reviewer reads.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::{fs, path::PathBuf};
 
 use clap::CommandFactory;

@@ -1,6 +1,8 @@
 //! How the command behaves towards servers that answer late, wrongly, in pieces or not at all. The server is a stub that
 //! speaks just the answer in question; what a real server does is tested in the lab.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -192,6 +194,26 @@ fn apply_sends_a_file_as_it_is_and_prints_a_line_per_object() {
     assert!(stub.requests.lock().unwrap()[0].ends_with(&object("web")), "the bytes of the file are the body");
     assert!(
         err.starts_with("curl -sS -X POST -H 'Content-Type: application/json' --data-binary @'"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_prune_over_the_limit_is_refused_with_what_it_would_remove_and_the_flag_that_allows_it() {
+    let names: Vec<String> = (0..25).map(|number| format!("\"Service default/s{number}\"")).collect();
+    let body = format!(
+        r#"{{"code":"PruneLimit","detail":"would lose 25","hint":"send pruneLimit","wouldPrune":[{}]}}"#,
+        names.join(",")
+    );
+    let stub = Stub::fixed("409 Conflict", PROBLEM, body);
+    let (code, _, err) = run(&stub.url, &["apply", "-f", "/dev/null", "--apply-set", "shop", "--prune"]);
+    assert_eq!(code, 1);
+    assert!(
+        err.starts_with("error: would lose 25 (PruneLimit, 409)\nwould prune Service default/s0\n"),
+        "{err}"
+    );
+    assert!(
+        err.ends_with("and 5 more\n  hint: if that is what you want, allow as many with --prune-limit N\n"),
         "{err}"
     );
 }
@@ -399,14 +421,17 @@ fn a_watch_that_is_refused_at_first_ends_with_the_reason() {
 
 #[test]
 fn get_watch_prints_a_whole_table_and_then_a_row_per_change() {
-    let stub = Stub::new(|_, _, stream| {
+    let stub = Stub::new(|number, _, stream| {
+        if number == 0 {
+            return begin_stream(stream, &event("ADDED", 1, None, "a"));
+        }
         let initial = event("ADDED", 1, None, "a") + &event("ADDED", 1, Some("9-1"), "long-name");
         let bookmark = r#"{"type":"BOOKMARK","revision":1,"position":"9-1","initial":true}"#;
         begin_stream(stream, &format!("{initial}{bookmark}\n{}", event("DELETED", 2, Some("9-2"), "a")));
         thread::sleep(Duration::from_secs(2));
     });
     let child = command(&stub.url, &["get", "svc", "-w"]).spawn().unwrap();
-    let (out, err) = watch_for(child, || !stub.first_lines().is_empty());
+    let (out, err) = watch_for(child, || stub.first_lines().len() >= 2);
     let firsts: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
     assert_eq!(
         firsts,

@@ -26,7 +26,7 @@ pub(crate) async fn run(
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))
         .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()));
-    let answer = client.send(request).await.map_err(|failure| with_items(failure, items_of_request))?;
+    let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
     let form = match arguments.output {
         ApplyOutput::Lines => {
             let dry_run = arguments.dry_run || flag(&answer, "/dryRun", false);
@@ -46,16 +46,6 @@ pub(crate) async fn run(
     };
     terminal.print(&document(&answer, form))?;
     Ok(ExitCode::Success)
-}
-
-fn with_items(failure: Failure, items: Vec<String>) -> Failure {
-    match failure {
-        Failure::Refused(mut problem) => {
-            problem.items = items;
-            Failure::Refused(problem)
-        }
-        other => other,
-    }
 }
 
 /// A directory has no form in which `curl` could send it, so its files are joined the way they are sent.

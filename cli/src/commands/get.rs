@@ -1,5 +1,7 @@
 //! `get`: tables and documents of objects, once or as they change.
 
+use std::collections::BTreeMap;
+
 use model::name::{Name, Namespace};
 use serde_json::{Value, json};
 
@@ -196,7 +198,8 @@ async fn follow(
         event: true,
     };
     let mut table: Table = columns::empty(resource, columns);
-    let mut complete = false;
+    // Until the listing is whole; by identity, because a listing that was cut begins anew.
+    let mut initial = Some(BTreeMap::<_, Value>::new());
     let mut follow = Follow {
         kinds: vec![kind],
         namespace: (!arguments.all_namespaces && kind.is_namespaced()).then(|| arguments.namespace.clone()),
@@ -208,18 +211,26 @@ async fn follow(
             let wanted = name.is_none_or(|name| text(event, "/object/metadata/name") == name.as_str());
             let form = match arguments.output {
                 GetOutput::Table | GetOutput::Wide => {
+                    let word = text(event, "/type");
                     if let Some(object) = event.get("object").filter(|object| object.is_object() && wanted) {
-                        columns::push(&mut table, resource, columns, object, now(), &text(event, "/type"));
+                        match &mut initial {
+                            Some(initial) => drop(initial.insert(identity(resource, object), object.clone())),
+                            None => columns::push(&mut table, resource, columns, object, now(), &word),
+                        }
                     }
                     // The first table is printed when it is whole, so that its columns fit; then each row as it comes.
-                    let initial = text(event, "/type") == "BOOKMARK";
-                    if initial && !complete {
-                        complete = true;
-                        terminal.print(&table.render(terminal.style))?;
-                        let _printed = table.take_rows(terminal.style);
-                    } else if complete {
-                        let rows = table.take_rows(terminal.style);
-                        terminal.print(&rows)?;
+                    match initial.take_if(|_| word == "BOOKMARK") {
+                        Some(first) => {
+                            for object in first.values() {
+                                columns::push(&mut table, resource, columns, object, now(), "ADDED");
+                            }
+                            terminal.print(&table.render(terminal.style))?;
+                            let _printed = table.take_rows(terminal.style);
+                        }
+                        None => {
+                            let rows = table.take_rows(terminal.style);
+                            terminal.print(&rows)?;
+                        }
                     }
                     return Ok(());
                 }
