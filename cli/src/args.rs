@@ -170,12 +170,12 @@ pub struct Get {
     pub names: Vec<String>,
     /// Where to look
     #[arg(
-        short, long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, default_value = "default",
+        short, long, default_value = "default",
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
     /// Look in every namespace
-    #[arg(short = 'A', long)]
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub all_namespaces: bool,
     /// Only objects with these labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key; several with
     /// commas
@@ -216,7 +216,7 @@ pub struct Describe {
     pub name: Option<String>,
     /// Where to look
     #[arg(
-        short, long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, default_value = "default",
+        short, long, default_value = "default",
         value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
@@ -268,8 +268,8 @@ pub struct Delete {
     pub filename: Option<PathBuf>,
     /// Where they are; files say it themselves
     #[arg(
-        short, long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, default_value = "default",
-        value_parser = Namespace::parse
+        short, long, default_value = "default",
+        conflicts_with = "filename", value_parser = Namespace::parse
     )]
     pub namespace: Namespace,
     /// Say what would happen, change nothing

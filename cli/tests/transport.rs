@@ -334,6 +334,8 @@ fn mistakes_on_the_command_line_are_exit_code_2_and_reach_no_server() {
         (vec!["status", "--api", "https://x"], "not spoken"),
         (vec!["status", "--timeout", "0"], "more than nothing"),
         (vec!["describe", "svc"], "which service?"),
+        (vec!["get", "svc", "-A", "-n", "shop"], "cannot be used with"),
+        (vec!["delete", "-f", "x.yaml", "-n", "shop"], "cannot be used with"),
     ] {
         let (code, _, err) = run(&stub.url, &arguments);
         assert_eq!(code, 2, "{arguments:?}: {err}");
