@@ -1,1 +1,51 @@
-//! Placeholder.
+//! The `tidegate` command: a person's and a script's way to the control API.
+//!
+//! It decides nothing that the server decides: files travel as they are and the server parses, checks and answers. What
+//! is printed is made by pure functions ([`columns`], [`describe`], [`render`], [`table`]) of an answer, the time and a
+//! [`style::Style`]; only [`client`] and the modules under `commands` do I/O. Answers are read leniently ([`view`]), so
+//! that a newer or broken server leads to a gap in a table or an error, never to a panic.
+
+mod age;
+pub mod args;
+mod client;
+pub mod columns;
+mod commands;
+pub mod describe;
+mod describe_objects;
+mod error;
+mod manifest;
+mod output;
+mod parse;
+pub mod render;
+mod resource;
+pub mod style;
+pub mod table;
+pub mod view;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+pub use crate::{error::ExitCode, resource::Resource};
+use crate::{error::Failure, output::Terminal};
+
+/// Runs the command with the given arguments, the first of which is the program's name, and says how it ended.
+pub async fn run(arguments: Vec<OsString>) -> ExitCode {
+    let mut terminal = Terminal::of_process();
+    let arguments = match args::Cli::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // clap chooses the stream: help goes to stdout, mistakes to stderr. A closed stream is nobody's mistake.
+            let _closed = error.print();
+            return if error.use_stderr() { ExitCode::Usage } else { ExitCode::Success };
+        }
+    };
+    let result = commands::run(arguments, &mut terminal).await;
+    match result.and_then(|code| terminal.flush().map(|()| code).map_err(Failure::from)) {
+        Ok(code) => code,
+        Err(failure) => {
+            terminal.report(&failure);
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The command line: every flag with what it means, and examples that can be pasted.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap_complete::Shell;
+use model::{
+    name::{Name, Namespace},
+    quantity::Position,
+    resource::Kind,
+    selector::LabelSelector,
+};
+use reqwest::Url;
+
+use crate::resource::{Target, parse_kind};
+
+/// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.
+const TIMEOUT_SECONDS_MAX: u64 = 86_400;
+
+const AFTER_HELP: &str = "\
+First steps:
+  tidegate status                       is everything as it should be?
+  tidegate apply -f web.yaml            create or change what the file says
+  tidegate get services                 what there is
+  tidegate describe service web         everything about one, with what is wrong and what to do
+  tidegate get endpoints web -o wide    where its traffic goes
+
+Exit codes:
+  0  done
+  1  the server refused, or something failed; the reason is on stderr
+  2  the command line is wrong; for `status`: there are problems
+  3  no answer: the server was not reached, or not in time";
+
+const GET_HELP: &str = "\
+Kinds:
+  services (svc)       stable addresses in front of endpoints
+  endpointsets (eps)   endpoints given by hand
+  workloads (wl)       anything with an address, picked by a Service's selector
+  nodes (no)           machines with an agent
+  endpoints (ep)       what the server computed for each Service; read only
+  all                  every kind but endpoints
+
+Examples:
+  tidegate get svc                      Services of the namespace `default`
+  tidegate get svc,eps -A               two kinds in every namespace
+  tidegate get svc web -o yaml          one Service, all of it
+  tidegate get wl -l 'app=web,tier in (a,b)'
+  tidegate get ep web -o wide           each endpoint: ready, serving, terminating
+  tidegate get nodes -w                 the table, then a row for each change";
+
+const DESCRIBE_HELP: &str = "\
+Examples:
+  tidegate describe svc web             conditions with reasons and hints, endpoints, nodes that lag
+  tidegate describe node/node-1         what its agent found and how far it is";
+
+const APPLY_HELP: &str = "\
+All of it is accepted, as one revision, or none. Applying the same file twice changes nothing.
+Files travel as they are and the server checks them; every mistake is reported at once.
+
+Examples:
+  tidegate apply -f web.yaml            one file: YAML documents or JSON
+  tidegate apply -f conf.d/             its .yaml, .yml and .json files in the order of their names
+  render | tidegate apply -f -          from stdin
+  tidegate apply -f web.yaml --dry-run  what would happen
+  tidegate apply -f conf.d/ --apply-set shop --prune
+                                        and remove what earlier applies of the set named and this one does not";
+
+const DELETE_HELP: &str = "\
+Nothing is asked: the objects are named. Their addresses and ports become free.
+
+Examples:
+  tidegate delete svc web api           two Services
+  tidegate delete svc/web eps/web-a     of several kinds
+  tidegate delete -f web.yaml           what the file names, last first";
+
+const STATUS_HELP: &str = "\
+Exit codes:
+  0  every node has everything, every Service is ready
+  2  there are problems; each is printed with its reason and what to do
+  1 and 3 as for every command, so that a monitor can tell `wrong` from `cannot say`";
+
+const WATCH_HELP: &str = "\
+First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
+on from the last position; objects of a revision that was cut in the middle come again. Stops with Ctrl-C.
+
+Examples:
+  tidegate watch                        everything
+  tidegate watch svc eps -n shop        two kinds of one namespace
+  tidegate watch -o json                an event per line, with the positions at which one may resume
+  tidegate watch --resume 1763712000-42 only what came after; refused when too much has changed since";
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
+
+/// Shows and changes what a Tidegate cluster should do, and says how far it is.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", after_help = AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What every subcommand takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every subcommand takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Global {
+    /// The control server
+    #[arg(
+        long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL",
+        default_value = "http://127.0.0.1:7440", value_parser = parse_api
+    )]
+    pub api: Url,
+    /// Longest wait for an answer, such as 500ms, 10s or 2m; on a watch the longest silence, where the server speaks at
+    /// least every 10 s
+    #[arg(
+        long, global = true, env = "TIDEGATE_TIMEOUT", hide_env_values = true, value_name = "TIME",
+        default_value = "30s", value_parser = parse_timeout
+    )]
+    pub timeout: Duration,
+    /// Print each request as a `curl` command on stderr
+    #[arg(long, global = true)]
+    pub show_request: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List objects, or show some of them
+    #[command(after_help = GET_HELP)]
+    Get(Get),
+    /// Tell everything about one object
+    #[command(after_help = DESCRIBE_HELP)]
+    Describe(Describe),
+    /// Create or change the objects of a file
+    #[command(after_help = APPLY_HELP)]
+    Apply(Apply),
+    /// Remove objects
+    #[command(after_help = DELETE_HELP)]
+    Delete(Delete),
+    /// Say whether everything is as it should be
+    #[command(after_help = STATUS_HELP)]
+    Status(Status),
+    /// Print changes as they happen
+    #[command(after_help = WATCH_HELP)]
+    Watch(Watch),
+    /// Print a script that completes commands, for a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print the versions of this command and of the server
+    Version,
+}
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// services, endpointsets, workloads, nodes, endpoints or all; several with commas; KIND/NAME for one object
+    #[arg(value_name = "KIND")]
+    pub target: Target,
+    /// Only these
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Where to look
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// Look in every namespace
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only objects with these labels: key=value, key!=value, key in (a,b), key notin (a,b), key, !key; several with
+    /// commas
+    #[arg(short = 'l', long)]
+    pub selector: Option<LabelSelector>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: GetOutput,
+    /// Go on and print changes as they happen; as json a line per event
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// Forms of the output of `get`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum GetOutput {
+    /// Columns
+    #[default]
+    Table,
+    /// More columns
+    Wide,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+    /// kind/name per line
+    Name,
+}
+
+/// Arguments of `describe`.
+#[derive(Debug, Args)]
+pub struct Describe {
+    /// service, endpointset, workload, node or endpoints; or KIND/NAME
+    #[arg(value_name = "KIND")]
+    pub target: Target,
+    /// Which one
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Where to look
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+}
+
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+pub struct Apply {
+    /// A file, a directory, or - for stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: PathBuf,
+    /// Say what would happen, change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The set that owns these objects, for --prune
+    #[arg(long, value_name = "NAME", value_parser = Name::parse)]
+    pub apply_set: Option<Name>,
+    /// Remove the members of the set that the files do not name
+    #[arg(long, requires = "apply_set")]
+    pub prune: bool,
+    /// Refuse to remove more than this many; without it the server's own limit holds
+    #[arg(long, value_name = "N", requires = "prune")]
+    pub prune_limit: Option<usize>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ApplyOutput,
+}
+
+/// Forms of the output of `apply`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ApplyOutput {
+    /// A line per object
+    #[default]
+    Lines,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// Arguments of `delete`.
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// KIND NAME…, or KIND/NAME…
+    #[arg(value_name = "KIND NAME", conflicts_with = "filename", value_parser = NonEmptyStringValueParser::new())]
+    pub words: Vec<String>,
+    /// Remove what a file, a directory, or - for stdin names
+    #[arg(short, long, value_name = "FILE", required_unless_present = "words")]
+    pub filename: Option<PathBuf>,
+    /// Where they are; files say it themselves
+    #[arg(
+        short, long, default_value = "default",
+        conflicts_with = "filename", value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// Say what would happen, change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not fail for objects that are gone already
+    #[arg(long)]
+    pub ignore_not_found: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: StatusOutput,
+}
+
+/// Forms of the output of `status`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people
+    #[default]
+    Table,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// Arguments of `watch`.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Only these kinds
+    #[arg(value_name = "KIND", value_parser = parse_kind)]
+    pub kinds: Vec<Kind>,
+    /// Only this namespace
+    #[arg(short, long, value_parser = Namespace::parse)]
+    pub namespace: Option<Namespace>,
+    /// Only objects with these labels
+    #[arg(short = 'l', long)]
+    pub selector: Option<LabelSelector>,
+    /// Only what came after this position
+    #[arg(long, value_name = "POSITION")]
+    pub resume: Option<Position>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: EventOutput,
+}
+
+/// Forms of the output of `watch`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum EventOutput {
+    /// A readable line per change
+    #[default]
+    Lines,
+    /// An event as JSON per line
+    Json,
+}
+
+/// A whole document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// JSON, indented.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+fn parse_api(text: &str) -> Result<Url, String> {
+    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let url = Url::parse(&with_scheme).map_err(|error| format!("{error}; write http://HOST:PORT"))?;
+    if url.scheme() != "http" {
+        return Err(format!("`{}` is not spoken by this version; write http://HOST:PORT", url.scheme()));
+    }
+    let is_bare =
+        url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if is_bare && url.has_host() {
+        Ok(url)
+    } else {
+        Err("must be a server and nothing more: http://HOST:PORT".to_owned())
+    }
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let milliseconds_per_unit = match unit {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "m" => 60_000,
+        _ => return Err("must be a number with ms, s or m, such as 30s".to_owned()),
+    };
+    let milliseconds =
+        number.parse::<u64>().ok().and_then(|number| number.checked_mul(milliseconds_per_unit));
+    match milliseconds {
+        Some(milliseconds @ 1..) if milliseconds <= TIMEOUT_SECONDS_MAX * 1000 => {
+            Ok(Duration::from_millis(milliseconds))
+        }
+        Some(_) | None => {
+            Err(format!("must be more than nothing and at most {TIMEOUT_SECONDS_MAX}s, such as 30s"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn servers_are_named_by_scheme_host_and_port_and_nothing_else() {
+        for good in ["http://10.0.0.1:7440", "localhost:7440", "http://[::1]:7440/"] {
+            assert!(parse_api(good).is_ok(), "{good}");
+        }
+        for bad in ["", "https://x", "http://", "http://x/v1", "http://u@x", "ftp://x", "http://x?y"] {
+            assert!(parse_api(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_have_units_and_bounds() {
+        assert_eq!(parse_timeout("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_timeout("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_timeout("30"), Ok(Duration::from_secs(30)));
+        for bad in ["", "0", "s", "-1s", "1h", "99999999999999999999s", "2d", "1441m"] {
+            assert!(parse_timeout(bad).is_err(), "{bad}");
+        }
+    }
+}

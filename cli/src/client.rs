@@ -1,0 +1,313 @@
+//! HTTP towards the control API: every answer is read up to a limit and within a time, and turned into data or into a
+//! [`Failure`] that says what to do.
+
+use std::{error::Error, time::Duration};
+
+use model::resource::ObjectKey;
+use reqwest::{Method, Response, Url, header};
+use serde_json::Value;
+
+use crate::{
+    error::{Failure, Problem},
+    parse::Language,
+    view::clean,
+};
+
+/// Bytes of one answer: the largest page the server gives out with room to spare.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of a refusal; a refused apply lists every violation.
+const REFUSAL_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of one line of a watch: the largest object with room to spare.
+const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Objects of one listing; more than the store is made for.
+const LIST_OBJECTS_MAX: usize = 500_000;
+/// How often a listing begins anew because its snapshot expired between two pages.
+const LIST_RESTARTS_MAX: usize = 3;
+/// How much of a foreign answer is quoted.
+const QUOTE_CHARS_MAX: usize = 160;
+
+/// A way to one control server.
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: Url,
+    timeout: Duration,
+    show_requests: bool,
+}
+
+/// A request before it is sent.
+pub(crate) struct Request {
+    method: Method,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    body: Option<Body>,
+}
+
+/// A request body, and how `curl` would be given it.
+struct Body {
+    language: Language,
+    bytes: Vec<u8>,
+    curl_data: String,
+}
+
+impl Request {
+    /// A read.
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), query: Vec::new(), body: None }
+    }
+
+    /// The removal of an object.
+    pub(crate) fn delete(key: &ObjectKey) -> Self {
+        Self { method: Method::DELETE, path: key.path(), query: Vec::new(), body: None }
+    }
+
+    /// A request with a body; `curl_data` is what follows `--data-binary`.
+    pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
+        let body = Some(Body { language, bytes, curl_data });
+        Self { method: Method::POST, path: path.to_owned(), query: Vec::new(), body }
+    }
+
+    /// Adds a query parameter if there is a value.
+    pub(crate) fn query(mut self, key: &'static str, value: Option<impl Into<String>>) -> Self {
+        self.query.extend(value.map(|value| (key, value.into())));
+        self
+    }
+}
+
+impl Client {
+    /// A way to the server at `base`, an `http` URL without path.
+    pub(crate) fn new(base: Url, timeout: Duration, show_requests: bool) -> Result<Self, Failure> {
+        // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
+        // something else answers.
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(timeout)
+            .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let http = http.map_err(|error| Failure::Usage { message: innermost(&error), hint: None })?;
+        Ok(Self { http, base, timeout, show_requests })
+    }
+
+    /// The server's URL for messages.
+    pub(crate) fn url(&self) -> String {
+        self.base.as_str().trim_end_matches('/').to_owned()
+    }
+
+    /// Sends a request and reads the JSON of its answer.
+    pub(crate) async fn send(&self, request: Request) -> Result<Value, Failure> {
+        let limit = self.timeout;
+        let exchange = async {
+            let mut response = self.start(request, "application/json").await?;
+            let bytes = self.read(&mut response, ANSWER_BYTES_MAX).await?;
+            let bytes =
+                bytes.ok_or_else(|| Failure::AnswerTooLarge { url: self.url(), limit: ANSWER_BYTES_MAX })?;
+            serde_json::from_slice(&bytes).map_err(|_| self.foreign(&response, &bytes))
+        };
+        tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// Reads every page of a listing; `request` makes the request of one page.
+    pub(crate) async fn list(&self, request: impl Fn() -> Request) -> Result<Listing, Failure> {
+        let mut restarts = 0;
+        'listing: loop {
+            let (mut items, mut token) = (Vec::new(), None::<String>);
+            loop {
+                let page = self.send(request().query("continue", token.clone())).await;
+                let mut page = match page {
+                    Err(failure)
+                        if failure.problem_code() == Some("PageExpired") && restarts < LIST_RESTARTS_MAX =>
+                    {
+                        restarts += 1;
+                        continue 'listing;
+                    }
+                    page => page?,
+                };
+                let Some(Value::Array(more)) = page.get_mut("items").map(Value::take) else {
+                    return Err(self.bad_answer("a listing without `items`"));
+                };
+                items.extend(more);
+                if items.len() > LIST_OBJECTS_MAX {
+                    return Err(
+                        self.bad_answer(&format!("a listing of more than {LIST_OBJECTS_MAX} objects"))
+                    );
+                }
+                let next = page
+                    .pointer("/metadata/continue")
+                    .and_then(Value::as_str)
+                    .filter(|next| !next.is_empty());
+                match next.map(str::to_owned) {
+                    // The same token again would be the same page again, without end.
+                    Some(next) if token.as_ref() == Some(&next) => {
+                        return Err(self.bad_answer("a listing whose pages repeat"));
+                    }
+                    Some(next) => token = Some(next),
+                    None => {
+                        page["items"] = Value::Array(items);
+                        if let Some(metadata) = page.get_mut("metadata").and_then(Value::as_object_mut) {
+                            metadata.remove("remainingItemCount");
+                        }
+                        return Ok(Listing { envelope: page });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens a stream of JSON lines.
+    pub(crate) async fn stream(&self, request: Request) -> Result<Lines<'_>, Failure> {
+        let start = self.start(request, "application/x-ndjson");
+        let started = tokio::time::timeout(self.timeout, start).await;
+        let response = started.unwrap_or_else(|_| Err(self.timed_out()))?;
+        Ok(Lines { client: self, response, buffer: Vec::new(), searched: 0 })
+    }
+
+    /// Sends a request and reads the head of its answer; a refusal is read whole.
+    async fn start(&self, request: Request, accept: &str) -> Result<Response, Failure> {
+        let mut url = self.base.clone();
+        url.set_path(&request.path);
+        if !request.query.is_empty() {
+            url.query_pairs_mut().extend_pairs(&request.query);
+        }
+        if self.show_requests {
+            let _nobody_listens =
+                std::io::Write::write_all(&mut std::io::stderr(), curl(&request, &url).as_bytes());
+        }
+        let mut builder = self.http.request(request.method, url).header(header::ACCEPT, accept);
+        if let Some(body) = request.body {
+            builder = builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes);
+        }
+        let mut response = builder.send().await.map_err(|error| self.transport(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let bytes = self.read(&mut response, REFUSAL_BYTES_MAX).await?;
+        let bytes =
+            bytes.ok_or_else(|| Failure::AnswerTooLarge { url: self.url(), limit: REFUSAL_BYTES_MAX })?;
+        let is_problem = content_type(&response).starts_with("application/problem+json");
+        match serde_json::from_slice(&bytes) {
+            Ok(document @ Value::Object(_)) if is_problem => {
+                let status = response.status().as_u16();
+                Err(Failure::Refused(Box::new(Problem { status, document, items: Vec::new() })))
+            }
+            Ok(_) | Err(_) => Err(self.foreign(&response, &bytes)),
+        }
+    }
+
+    /// The rest of an answer, or `None` when it is longer than `limit`.
+    async fn read(&self, response: &mut Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.transport(&error))? {
+            if bytes.len() + chunk.len() > limit {
+                return Ok(None);
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn transport(&self, error: &reqwest::Error) -> Failure {
+        if error.is_timeout() {
+            return self.timed_out();
+        }
+        Failure::Unreachable { url: self.url(), cause: innermost(error) }
+    }
+
+    fn timed_out(&self) -> Failure {
+        Failure::TimedOut { url: self.url(), after: self.timeout }
+    }
+
+    fn bad_answer(&self, what: &str) -> Failure {
+        Failure::BadAnswer { url: self.url(), what: what.to_owned() }
+    }
+
+    fn foreign(&self, response: &Response, bytes: &[u8]) -> Failure {
+        let head = bytes.get(..bytes.len().min(QUOTE_CHARS_MAX * 4)).unwrap_or(bytes);
+        let quote: String = clean(&String::from_utf8_lossy(head)).chars().take(QUOTE_CHARS_MAX).collect();
+        let kind = Some(content_type(response)).filter(|kind| !kind.is_empty()).unwrap_or("no content type");
+        let quote =
+            if quote.trim().is_empty() { "an empty body".to_owned() } else { format!("`{}`", quote.trim()) };
+        self.bad_answer(&format!("{}, {}, {quote}", response.status(), clean(kind)))
+    }
+}
+
+/// A whole listing.
+pub(crate) struct Listing {
+    /// The envelope of the last page with the items of all.
+    pub(crate) envelope: Value,
+}
+
+/// The lines of a stream.
+pub(crate) struct Lines<'a> {
+    client: &'a Client,
+    response: Response,
+    buffer: Vec<u8>,
+    /// Bytes at the start of the buffer that are known to hold no line end.
+    searched: usize,
+}
+
+impl Lines<'_> {
+    /// The next line as JSON, or `None` when the server has ended the stream. Silence longer than the client's timeout
+    /// is an error: the server sends heartbeats.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        loop {
+            let rest = self.buffer.get(self.searched..).unwrap_or_default();
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
+                self.searched = 0;
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                let parsed = serde_json::from_slice(&line);
+                return parsed.map(Some).map_err(|_| self.client.foreign(&self.response, &line));
+            }
+            self.searched = self.buffer.len();
+            if self.buffer.len() > LINE_BYTES_MAX {
+                return Err(Failure::AnswerTooLarge { url: self.client.url(), limit: LINE_BYTES_MAX });
+            }
+            let chunk = tokio::time::timeout(self.client.timeout, self.response.chunk()).await;
+            let chunk = chunk.map_err(|_| self.client.timed_out())?;
+            match chunk.map_err(|error| self.client.transport(&error))? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn content_type(response: &Response) -> &str {
+    response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The cause that says most: the last of the chain.
+fn innermost(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}
+
+/// The command that sends the same request.
+fn curl(request: &Request, url: &Url) -> String {
+    let mut words = vec!["curl -sS".to_owned()];
+    if request.method != Method::GET {
+        words.push(format!("-X {}", request.method));
+    }
+    if let Some(body) = &request.body {
+        words.push(format!(
+            "-H 'Content-Type: {}' --data-binary {}",
+            body.language.media_type(),
+            body.curl_data
+        ));
+    }
+    if request.path == "/v1/watch" {
+        words.push("-N".to_owned());
+    }
+    words.push(shell_quoted(url.as_str()));
+    words.join(" ") + "\n"
+}
+
+/// A word that a shell takes literally.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

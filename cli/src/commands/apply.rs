@@ -1,0 +1,59 @@
+//! `apply`: sends manifests as they are and says what became of each object.
+
+use std::path::Path;
+
+use super::document;
+use crate::{
+    args::{Apply, ApplyOutput, Document},
+    client::{Client, Request, shell_quoted},
+    error::{ExitCode, Failure},
+    manifest::Manifest,
+    output::Terminal,
+    render,
+    view::{flag, items, text},
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Apply,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let manifest = Manifest::read(&arguments.filename)?;
+    let items_of_request = manifest.item_names();
+    let (language, bytes) = manifest.into_body();
+    let request = Request::post("/v1/apply", language, bytes, curl_data(&arguments.filename))
+        .query("dryRun", arguments.dry_run.then_some("true"))
+        .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
+        .query("prune", arguments.prune.then_some("true"))
+        .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()));
+    let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
+    let form = match arguments.output {
+        ApplyOutput::Lines => {
+            let dry_run = arguments.dry_run || flag(&answer, "/dryRun", false);
+            for result in items(&answer, "/results") {
+                let object = result.get("object").unwrap_or(result);
+                terminal.print(&render::outcome(
+                    object,
+                    &text(result, "/action"),
+                    dry_run,
+                    terminal.style,
+                ))?;
+            }
+            return Ok(ExitCode::Success);
+        }
+        ApplyOutput::Json => Document::Json,
+        ApplyOutput::Yaml => Document::Yaml,
+    };
+    terminal.print(&document(&answer, form))?;
+    Ok(ExitCode::Success)
+}
+
+/// A directory has no form in which `curl` could send it, so its files are joined the way they are sent.
+fn curl_data(path: &Path) -> String {
+    let name = shell_quoted(&path.display().to_string());
+    if path.is_dir() {
+        format!("@<(for f in {name}/*; do echo ---; cat \"$f\"; echo; done)")
+    } else {
+        format!("@{name}")
+    }
+}

@@ -1,0 +1,253 @@
+//! `get`: tables and documents of objects, once or as they change.
+
+use std::collections::BTreeMap;
+
+use model::name::{Name, Namespace};
+use serde_json::{Value, json};
+
+use super::{document, now, watch::Follow};
+use crate::{
+    args::{Document, Get, GetOutput},
+    client::{Client, Request},
+    columns::{self, Columns, identity},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    resource::Resource,
+    table::Table,
+    view::text,
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Get,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let names = names(&arguments)?;
+    check(&arguments, &names)?;
+    if arguments.watch {
+        return follow(client, &arguments, names.first(), terminal).await;
+    }
+    let mut answers = Vec::new();
+    for resource in &arguments.target.resources {
+        if names.is_empty() {
+            let listing = client.list(|| {
+                let namespace = (!arguments.all_namespaces).then_some(&arguments.namespace);
+                Request::get(collection_path(*resource, namespace))
+                    .query("labelSelector", arguments.selector.as_ref().map(ToString::to_string))
+            });
+            answers.push((*resource, listing.await?.envelope));
+        }
+        for name in &names {
+            let object =
+                client.send(Request::get(object_path(*resource, &arguments.namespace, name))).await?;
+            answers.push((*resource, object));
+        }
+    }
+    print(&arguments, names.is_empty(), answers, terminal)?;
+    Ok(ExitCode::Success)
+}
+
+/// The path of a collection; `None` means across namespaces.
+fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
+    match namespace.filter(|_| resource.is_namespaced()) {
+        Some(namespace) => format!("/v1/namespaces/{namespace}/{}", resource.plural()),
+        None => format!("/v1/{}", resource.plural()),
+    }
+}
+
+/// The path of one object.
+pub(crate) fn object_path(resource: Resource, namespace: &Namespace, name: &Name) -> String {
+    format!("{}/{name}", collection_path(resource, Some(namespace)))
+}
+
+fn names(arguments: &Get) -> Result<Vec<Name>, Failure> {
+    let given = arguments.target.name.iter().chain(&arguments.names);
+    given.map(|name| parse_name(name)).collect()
+}
+
+/// The name of an object as given on the command line.
+pub(crate) fn parse_name(text: &str) -> Result<Name, Failure> {
+    Name::parse(text)
+        .map_err(|error| Failure::Usage { message: format!("`{text}` is no name: {error}"), hint: None })
+}
+
+fn check(arguments: &Get, names: &[Name]) -> Result<(), Failure> {
+    let endpoints = arguments.target.resources.contains(&Resource::Endpoints);
+    if !names.is_empty() && arguments.target.resources.len() > 1 {
+        return Err(Failure::usage("a name goes with one kind", "write `get KIND NAME`"));
+    }
+    if !names.is_empty() && arguments.all_namespaces {
+        return Err(Failure::usage("a name goes with one namespace", "write -n NAMESPACE instead of -A"));
+    }
+    if !names.is_empty() && arguments.selector.is_some() {
+        return Err(Failure::usage("a name and a selector exclude each other", "leave out the name or -l"));
+    }
+    if endpoints && arguments.selector.is_some() {
+        return Err(Failure::usage("endpoints carry no labels", "select Services: `get services -l …`"));
+    }
+    if !arguments.watch {
+        return Ok(());
+    }
+    if endpoints {
+        return Err(Failure::usage(
+            "endpoints are computed and cannot be watched",
+            "watch what they are computed from: `watch services workloads endpointsets`",
+        ));
+    }
+    if arguments.target.resources.len() > 1 || names.len() > 1 {
+        return Err(Failure::usage(
+            "-w follows one kind or one object",
+            "`watch [KIND…]` follows several kinds",
+        ));
+    }
+    Ok(())
+}
+
+fn print(
+    arguments: &Get,
+    listed: bool,
+    answers: Vec<(Resource, Value)>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let form = match arguments.output {
+        GetOutput::Table | GetOutput::Wide => return print_tables(arguments, listed, &answers, terminal),
+        GetOutput::Name => {
+            for (resource, answer) in &answers {
+                for object in objects(listed, answer) {
+                    terminal.print(&format!(
+                        "{}/{}\n",
+                        resource.singular(),
+                        identity(*resource, object).1
+                    ))?;
+                }
+            }
+            return Ok(());
+        }
+        GetOutput::Json => Document::Json,
+        GetOutput::Yaml => Document::Yaml,
+    };
+    let mut answers: Vec<Value> = answers.into_iter().map(|(_, answer)| answer).collect();
+    let whole = match answers.len() {
+        1 => answers.pop().unwrap_or_default(),
+        // Several kinds or names make one List, which `apply -f` takes back.
+        _ if listed => {
+            let items: Vec<Value> =
+                answers.iter().flat_map(|answer| objects(true, answer)).cloned().collect();
+            json!({ "apiVersion": model::resource::API_VERSION, "kind": "List", "items": items })
+        }
+        _ => json!({ "apiVersion": model::resource::API_VERSION, "kind": "List", "items": answers }),
+    };
+    terminal.print(&document(&whole, form))
+}
+
+fn print_tables(
+    arguments: &Get,
+    listed: bool,
+    answers: &[(Resource, Value)],
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let columns = Columns {
+        wide: arguments.output == GetOutput::Wide,
+        namespace: arguments.all_namespaces,
+        qualified: arguments.target.resources.len() > 1,
+        event: false,
+    };
+    let (now, mut printed) = (now(), false);
+    for resource in &arguments.target.resources {
+        let mut table = columns::empty(*resource, columns);
+        for (_, answer) in answers.iter().filter(|(of, _)| of == resource) {
+            for object in objects(listed, answer) {
+                columns::push(&mut table, *resource, columns, object, now, "");
+            }
+        }
+        if !table.is_empty() {
+            let gap = if printed { "\n" } else { "" };
+            terminal.print(&format!("{gap}{}", table.render(terminal.style)))?;
+            printed = true;
+        }
+    }
+    if !printed {
+        let place = if arguments.all_namespaces {
+            String::new()
+        } else {
+            format!(" in namespace {}", arguments.namespace)
+        };
+        terminal.note(&format!("nothing found{place}"));
+    }
+    Ok(())
+}
+
+fn objects(listed: bool, answer: &Value) -> &[Value] {
+    if listed { crate::view::items(answer, "/items") } else { std::slice::from_ref(answer) }
+}
+
+async fn follow(
+    client: &Client,
+    arguments: &Get,
+    name: Option<&Name>,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Some(Resource::Object(kind)) = arguments.target.resources.first().copied() else {
+        return Ok(ExitCode::Success);
+    };
+    let resource = Resource::Object(kind);
+    let columns = Columns {
+        wide: arguments.output == GetOutput::Wide,
+        namespace: arguments.all_namespaces,
+        qualified: false,
+        event: true,
+    };
+    let mut table: Table = columns::empty(resource, columns);
+    // Until the listing is whole; by identity, because a listing that was cut begins anew.
+    let mut initial = Some(BTreeMap::<_, Value>::new());
+    let mut follow = Follow {
+        kinds: vec![kind],
+        namespace: (!arguments.all_namespaces && kind.is_namespaced()).then(|| arguments.namespace.clone()),
+        selector: arguments.selector.clone(),
+        position: None,
+    };
+    follow
+        .run(client, terminal, |event, terminal| {
+            let wanted = name.is_none_or(|name| text(event, "/object/metadata/name") == name.as_str());
+            let form = match arguments.output {
+                GetOutput::Table | GetOutput::Wide => {
+                    let word = text(event, "/type");
+                    if let Some(object) = event.get("object").filter(|object| object.is_object() && wanted) {
+                        match &mut initial {
+                            Some(initial) => drop(initial.insert(identity(resource, object), object.clone())),
+                            None => columns::push(&mut table, resource, columns, object, now(), &word),
+                        }
+                    }
+                    // The first table is printed when it is whole, so that its columns fit; then each row as it comes.
+                    match initial.take_if(|_| word == "BOOKMARK") {
+                        Some(first) => {
+                            for object in first.values() {
+                                columns::push(&mut table, resource, columns, object, now(), "ADDED");
+                            }
+                            terminal.print(&table.render(terminal.style))?;
+                            let _printed = table.take_rows(terminal.style);
+                        }
+                        None => {
+                            let rows = table.take_rows(terminal.style);
+                            terminal.print(&rows)?;
+                        }
+                    }
+                    return Ok(());
+                }
+                GetOutput::Name => None,
+                GetOutput::Json => Some(Document::Json),
+                GetOutput::Yaml => Some(Document::Yaml),
+            };
+            let Some(object) = event.get("object").filter(|object| object.is_object() && wanted) else {
+                return Ok(());
+            };
+            match form {
+                None => {
+                    terminal.print(&format!("{}/{}\n", resource.singular(), identity(resource, object).1))
+                }
+                Some(Document::Json) => terminal.print(&format!("{event}\n")),
+                Some(Document::Yaml) => terminal.print(&format!("---\n{}", document(event, Document::Yaml))),
+            }
+        })
+        .await
+}

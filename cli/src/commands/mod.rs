@@ -1,0 +1,67 @@
+//! One module per subcommand: asks the server, hands the answers to the pure functions, prints what they make.
+
+mod apply;
+mod delete;
+mod describe;
+mod get;
+mod status;
+mod watch;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::CommandFactory;
+use model::quantity::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    args::{Cli, Command, Document},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    view::{clean, text},
+};
+
+/// Runs the subcommand.
+pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let client = Client::new(cli.global.api, cli.global.timeout, cli.global.show_request)?;
+    match cli.command {
+        Command::Get(arguments) => get::run(&client, arguments, terminal).await,
+        Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
+        Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
+        Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
+        Command::Status(arguments) => status::run(&client, arguments, terminal).await,
+        Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
+        Command::Version => version(&client, terminal).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
+            terminal.print(&String::from_utf8_lossy(&script))?;
+            Ok(ExitCode::Success)
+        }
+    }
+}
+
+async fn version(client: &Client, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    terminal.print(concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"))?;
+    let status = client.send(Request::get("/v1/status")).await?;
+    terminal.print(&format!("server {} at {}\n", clean(&text(&status, "/version")), client.url()))?;
+    Ok(ExitCode::Success)
+}
+
+/// The time of this machine.
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_unix_seconds(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// An answer as a whole document.
+fn document(value: &Value, form: Document) -> String {
+    match form {
+        // Values that came from JSON go back to JSON.
+        Document::Json => format!("{value:#}\n"),
+        Document::Yaml => {
+            let yaml = serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"));
+            if yaml.ends_with('\n') { yaml } else { yaml + "\n" }
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! `status`: one look at everything, and an exit code that says whether something is wrong.
+
+use super::{document, now};
+use crate::{
+    args::{Document, Status, StatusOutput},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    render,
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Status,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let status = client.send(Request::get("/v1/status")).await?;
+    let text = match arguments.output {
+        StatusOutput::Table => render::status(&status, now(), terminal.style),
+        StatusOutput::Json => document(&status, Document::Json),
+        StatusOutput::Yaml => document(&status, Document::Yaml),
+    };
+    terminal.print(&text)?;
+    Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Usage })
+}

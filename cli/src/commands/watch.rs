@@ -1,0 +1,170 @@
+//! `watch`, and the following of changes that `get -w` shares: reconnects at the last position until it is stopped.
+//!
+//! ```text
+//! listing ──BOOKMARK──▶ following ──cut──▶ waiting ──connected──▶ following
+//!    ▲                      │                 │
+//!    └──────── 410, the position is too old ──┘
+//! ```
+
+use std::time::Duration;
+
+use model::{name::Namespace, resource::Kind, selector::LabelSelector};
+use serde_json::Value;
+
+use crate::{
+    args::{EventOutput, Watch},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    render,
+    view::text,
+};
+
+/// First pause before reconnecting.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// Longest pause: an outage that ends is noticed within it.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What is followed, and from where.
+pub(crate) struct Follow {
+    /// Empty means every kind.
+    pub(crate) kinds: Vec<Kind>,
+    /// `None` means every namespace.
+    pub(crate) namespace: Option<Namespace>,
+    /// Which labels.
+    pub(crate) selector: Option<LabelSelector>,
+    /// The last position that the server named.
+    pub(crate) position: Option<String>,
+}
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Watch,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let mut follow = Follow {
+        kinds: arguments.kinds,
+        namespace: arguments.namespace,
+        selector: arguments.selector,
+        position: arguments.resume.map(|position| position.to_string()),
+    };
+    follow
+        .run(client, terminal, |event, terminal| match arguments.output {
+            EventOutput::Json if text(event, "/type") == "HEARTBEAT" => Ok(()),
+            EventOutput::Json => terminal.print(&format!("{event}\n")),
+            EventOutput::Lines => match render::event(event, terminal.style) {
+                Some(line) => terminal.print(&format!("{line}\n")),
+                None if is_initial(event) => {
+                    terminal
+                        .note(&format!("-- that is everything at {}; changes follow", position_of(event)));
+                    Ok(())
+                }
+                None => Ok(()),
+            },
+        })
+        .await
+}
+
+fn is_initial(event: &Value) -> bool {
+    event.get("initial").and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn position_of(event: &Value) -> String {
+    crate::view::clean(&text(event, "/position"))
+}
+
+impl Follow {
+    /// Hands every event to `each`. Returns only on a failure that reconnecting cannot cure: the first connection fails,
+    /// the server refuses the request, or `each` fails.
+    pub(crate) async fn run(
+        &mut self,
+        client: &Client,
+        terminal: &mut Terminal,
+        mut each: impl FnMut(&Value, &mut Terminal) -> Result<(), Failure>,
+    ) -> Result<ExitCode, Failure> {
+        let (mut pause, mut cut_before) = (PAUSE_MIN, false);
+        loop {
+            let before = self.position.clone();
+            let (connected, failure) = match client.stream(self.request()).await {
+                Err(failure) => (false, Some(failure)),
+                Ok(mut lines) => {
+                    if cut_before {
+                        terminal.note("-- connected again");
+                    }
+                    loop {
+                        match lines.next().await {
+                            Ok(Some(event)) => {
+                                self.take_position(&event);
+                                each(&event, terminal)?;
+                                terminal.flush()?;
+                            }
+                            Ok(None) => break (true, None),
+                            Err(failure) => break (true, Some(failure)),
+                        }
+                    }
+                }
+            };
+            let progressed = connected && self.position != before;
+            let said = self.after_cut(connected, cut_before, failure)?;
+            let begins_anew = before.is_some() && self.position.is_none();
+            // An outage is told once, however often it is tried to end it.
+            if connected || begins_anew || !cut_before {
+                terminal.note(&said);
+            }
+            pause = if progressed { PAUSE_MIN } else { (pause * 2).min(PAUSE_MAX) };
+            cut_before = true;
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn request(&self) -> Request {
+        let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
+        Request::get("/v1/watch")
+            .query("kinds", (!kinds.is_empty()).then(|| kinds.join(",")))
+            .query("namespace", self.namespace.as_ref().map(Namespace::as_str))
+            .query("labelSelector", self.selector.as_ref().map(ToString::to_string))
+            .query("resume", self.position.as_deref())
+    }
+
+    /// Only some events name a position; at no other may one resume. So the objects of a revision that was cut in the
+    /// middle come again: at least once, never not at all.
+    fn take_position(&mut self, event: &Value) {
+        if let Some(position) = event.get("position").and_then(Value::as_str) {
+            self.position = Some(position.to_owned());
+        }
+    }
+
+    /// What to say before trying again, or the failure that ends it.
+    fn after_cut(
+        &mut self,
+        connected: bool,
+        cut_before: bool,
+        failure: Option<Failure>,
+    ) -> Result<String, Failure> {
+        let is_first = !connected && !cut_before;
+        let cause = match failure {
+            None => "the server ended the stream".to_owned(),
+            Some(failure) if failure.problem_code() == Some("ResumeExpired") && !is_first => {
+                self.position = None;
+                return Ok("-- cut: too much has changed meanwhile; everything is listed again".to_owned());
+            }
+            Some(failure) if is_first || is_final(&failure) => return Err(failure),
+            Some(failure) => failure.to_string(),
+        };
+        let place = self.position.as_deref().map_or_else(|| "the beginning".to_owned(), str::to_owned);
+        Ok(format!("-- cut: {}; going on from {}", crate::view::clean(&cause), crate::view::clean(&place)))
+    }
+}
+
+/// Whether trying again would fail in the same way: the server refuses the request itself.
+fn is_final(failure: &Failure) -> bool {
+    match failure {
+        Failure::Refused(problem) => problem.status < 500 && problem.status != 429 && problem.status != 408,
+        Failure::Unreachable { .. } | Failure::TimedOut { .. } | Failure::BadAnswer { .. } => false,
+        Failure::Usage { .. }
+        | Failure::AnswerTooLarge { .. }
+        | Failure::File { .. }
+        | Failure::Some { .. }
+        | Failure::Output(_) => true,
+    }
+}

@@ -1,0 +1,194 @@
+//! The sections of `describe` that differ by kind. Pure.
+
+use model::quantity::Timestamp;
+use serde_json::Value;
+
+use crate::{
+    age::age,
+    columns::{cluster_addresses, external_addresses, joined_addresses, node_status, workload_ports},
+    describe::Page,
+    style::Tone,
+    view::{clean, entries, flag, items, joined, labels, number, scalar, text, time},
+};
+
+/// Fields of a Service's spec that are shown where they have a value, with their titles.
+const SERVICE_FIELDS: [(&str, &str); 14] = [
+    ("IP families", "/spec/ipFamilies"),
+    ("IP family policy", "/spec/ipFamilyPolicy"),
+    ("Session affinity", "/spec/sessionAffinity"),
+    ("Affinity timeout (s)", "/spec/sessionAffinityConfig/clientIP/timeoutSeconds"),
+    ("External policy", "/spec/externalTrafficPolicy"),
+    ("Internal policy", "/spec/internalTrafficPolicy"),
+    ("Distribution", "/spec/trafficDistribution"),
+    ("Source ranges", "/spec/loadBalancerSourceRanges"),
+    ("Health check port", "/spec/healthCheckNodePort"),
+    ("Address pool", "/spec/loadBalancer/pool"),
+    ("Wanted addresses", "/spec/loadBalancer/addresses"),
+    ("Sharing key", "/spec/loadBalancer/sharingKey"),
+    ("Scheduler", "/spec/scheduler"),
+    ("Removal policy", "/spec/removalPolicy"),
+];
+
+pub(crate) fn service(page: &mut Page, object: &Value) {
+    page.section("Service");
+    let service_type = text(object, "/spec/type");
+    page.field("Type", if service_type.is_empty() { "ClusterIP" } else { &service_type });
+    page.field("Cluster IP", &cluster_addresses(object));
+    page.optional("External", &external_addresses(object));
+    page.optional("Selector", &labels(object, "/spec/selector"));
+    for (title, at) in SERVICE_FIELDS {
+        page.optional(title, &either(object, at));
+    }
+    if let Some(check) = object.pointer("/spec/healthCheck").filter(|check| check.is_object()) {
+        let [kind, every, within] = ["/type", "/intervalMs", "/timeoutMs"].map(|at| text(check, at));
+        page.field("Health check", &format!("{kind} every {every} ms, answered within {within} ms"));
+    }
+    if flag(object, "/spec/publishNotReadyAddresses", false) {
+        page.field("Not ready endpoints", "served as if they were ready");
+    }
+    if flag(object, "/spec/disabled", false) {
+        page.field("Disabled", "yes: addresses and ports are kept, traffic is not served");
+    }
+    for port in items(object, "/spec/ports") {
+        let [name, number, target, node_port] =
+            ["/name", "/port", "/targetPort", "/nodePort"].map(|at| text(port, at));
+        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
+        let mut line = format!("{number}/{protocol}");
+        for (word, value) in [(" to port ", target), (", on every node ", node_port), (", named ", name)] {
+            if !value.is_empty() {
+                line.push_str(&format!("{word}{value}"));
+            }
+        }
+        page.field("Port", &line);
+    }
+    for unsupported in items(object, "/status/unsupported") {
+        page.field(
+            "Not carried out",
+            &format!("{}: {}", text(unsupported, "/field"), text(unsupported, "/message")),
+        );
+    }
+}
+
+/// How far the nodes are with a Service, and which lag.
+pub(crate) fn service_nodes(page: &mut Page, object: &Value) {
+    let [total, received, applied, verified] = ["total", "received", "applied", "verified"]
+        .map(|key| number(object, &format!("/status/nodes/{key}")));
+    page.section(&format!("Nodes ({verified} of {total} verified)"));
+    page.line(&format!(
+        "  received {received}/{total}, applied {applied}/{total}, verified {verified}/{total}"
+    ));
+    let mut listed = 0;
+    for (node, problem) in entries(object, "/status/nodes/notVerified") {
+        let [phase, reason, message] = ["/phase", "/reason", "/message"].map(|at| text(problem, at));
+        let reason = if reason.is_empty() { String::new() } else { format!(", {reason}") };
+        let tone = if phase == "Failed" { Tone::Bad } else { Tone::Waiting };
+        let state = page.paint(tone, &format!("{phase}{reason}"));
+        page.line(&format!("  {}: {state}: {}", clean(node), clean(&message)));
+        listed += 1;
+    }
+    let unlisted = total.saturating_sub(verified).saturating_sub(listed);
+    if unlisted > 0 {
+        page.line(&format!("  and {unlisted} more"));
+    }
+}
+
+pub(crate) fn endpoint_set(page: &mut Page, object: &Value) {
+    page.section("Endpoint set");
+    page.field("Service", &text(object, "/spec/service"));
+    for port in items(object, "/spec/ports") {
+        let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
+        let name = text(port, "/name");
+        let name = if name.is_empty() { String::new() } else { format!(", named {name}") };
+        page.field("Port", &format!("{}/{protocol}{name}", text(port, "/port")));
+    }
+    let endpoints = items(object, "/spec/endpoints");
+    page.field("Endpoints", &endpoints.len().to_string());
+    for endpoint in endpoints {
+        page.line(&format!("  {}", clean(&endpoint_line(endpoint))));
+    }
+}
+
+fn endpoint_line(endpoint: &Value) -> String {
+    let mut line = text(endpoint, "/address");
+    for (word, at) in [(" on ", "/node"), (" in zone ", "/zone"), (" weight ", "/weight")] {
+        let value = text(endpoint, at);
+        if !value.is_empty() {
+            line.push_str(&format!("{word}{value}"));
+        }
+    }
+    let states = [
+        ("ready", flag(endpoint, "/conditions/ready", true)),
+        ("not ready", !flag(endpoint, "/conditions/ready", true)),
+        ("not serving", !flag(endpoint, "/conditions/serving", true)),
+        ("terminating", flag(endpoint, "/conditions/terminating", false)),
+        ("draining", flag(endpoint, "/drain", false)),
+    ];
+    let states: Vec<&str> = states.into_iter().filter_map(|(word, holds)| holds.then_some(word)).collect();
+    format!("{line}: {}", states.join(", "))
+}
+
+pub(crate) fn workload(page: &mut Page, object: &Value) {
+    page.section("Workload");
+    page.field("Addresses", &joined_addresses(object));
+    page.field("Node", &text(object, "/spec/node"));
+    page.optional("Zone", &text(object, "/spec/zone"));
+    let phase = text(object, "/spec/phase");
+    page.field("Phase", if phase.is_empty() { "Running" } else { &phase });
+    page.field("Ready", if flag(object, "/spec/ready", true) { "yes" } else { "no" });
+    page.optional("Weight", &text(object, "/spec/weight"));
+    page.optional("Named ports", &workload_ports(object));
+    page.optional("Lease (s)", &text(object, "/spec/leaseSeconds"));
+}
+
+pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
+    page.section("Node");
+    let (status, tone) = node_status(object);
+    let status = page.paint(tone, &status);
+    page.line(&format!("{:<24}{status}", "Status:"));
+    page.field("Addresses", &joined_addresses(object));
+    page.optional("Zone", &text(object, "/spec/zone"));
+    page.field("Workload networks", &joined(object, "/spec/workloadCIDRs"));
+    page.field(
+        "Mode",
+        &Some(text(object, "/spec/mode"))
+            .filter(|mode| !mode.is_empty())
+            .unwrap_or("the agent's own".to_owned()),
+    );
+    if flag(object, "/spec/proxy/masqueradeAll", false) {
+        page.field("Masquerade", "all traffic to virtual addresses");
+    }
+    page.section("Agent");
+    page.field("Version", &text(object, "/status/agentVersion"));
+    let reported = time(object, "/status/lastReport");
+    let reported = reported.map(|then| format!("{then} ({} ago)", age(then, now)));
+    page.field("Last report", &reported.unwrap_or_else(|| "never".to_owned()));
+    for (title, key) in
+        [("Received up to", "received"), ("Applied up to", "applied"), ("Verified up to", "verified")]
+    {
+        page.field(title, &text(object, &format!("/status/{key}")));
+    }
+    page.field("Failing services", &number(object, "/status/failures").to_string());
+    page.optional("Kernel", &text(object, "/status/facts/kernel"));
+    page.optional("Modes that work", &joined(object, "/status/facts/capabilities"));
+    page.optional("Found addresses", &joined(object, "/status/facts/addresses"));
+    for (interface, networks) in entries(object, "/status/facts/subnets") {
+        page.field("Found networks", &format!("{interface}: {}", joined(networks, "")));
+    }
+    page.section("Counters since the agent's start");
+    for (counter, value) in entries(object, "/status/counters") {
+        page.field(&format!("  {}", clean(&words(counter))), &scalar(value));
+    }
+}
+
+/// `kernelMessages` as `kernel messages`.
+fn words(camel: &str) -> String {
+    let spaced =
+        |c: char| if c.is_ascii_uppercase() { format!(" {}", c.to_ascii_lowercase()) } else { c.to_string() };
+    camel.chars().map(spaced).collect()
+}
+
+/// The scalar or the scalars at a JSON pointer.
+fn either(object: &Value, at: &str) -> String {
+    let one = text(object, at);
+    if one.is_empty() { joined(object, at) } else { one }
+}

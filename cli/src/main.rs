@@ -1,0 +1,6 @@
+//! The process around the `tidegate` command.
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> std::process::ExitCode {
+    std::process::ExitCode::from(cli::run(std::env::args_os().collect()).await.as_u8())
+}

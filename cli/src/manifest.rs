@@ -1,0 +1,146 @@
+//! Reads the files behind `-f`: one file, a directory in name order, or stdin.
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use model::{
+    name::{Name, Namespace},
+    resource::ObjectKey,
+};
+use serde_json::Value;
+
+use crate::{
+    error::Failure,
+    parse::{self, Language},
+    render::object_name,
+    resource::parse_kind,
+    view::text,
+};
+
+/// Bytes of all files of one run; above what the server takes in one request, so that the refusal is the server's.
+const MANIFEST_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What `-f` named, read.
+pub(crate) struct Manifest {
+    files: Vec<File>,
+}
+
+struct File {
+    /// How it is called in messages.
+    name: String,
+    path: PathBuf,
+    bytes: Vec<u8>,
+    language: Language,
+}
+
+impl Manifest {
+    /// Reads a file, the `.yaml`, `.yml` and `.json` files of a directory, or stdin when `path` is `-`.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let mut left = MANIFEST_BYTES_MAX;
+        if path.as_os_str() == "-" {
+            return Ok(Self { files: vec![read_one(path, "stdin", std::io::stdin(), &mut left)?] });
+        }
+        let paths = if path.is_dir() { directory(path)? } else { vec![path.to_owned()] };
+        let mut files = Vec::new();
+        for path in paths {
+            let open = std::fs::File::open(&path).map_err(|error| refused(&path, &error))?;
+            files.push(read_one(&path, &path.display().to_string(), open, &mut left)?);
+        }
+        Ok(Self { files })
+    }
+
+    /// The body of one request with everything in it: a single file as it is, several as YAML documents (JSON is YAML).
+    pub(crate) fn into_body(self) -> (Language, Vec<u8>) {
+        let mut files = self.files;
+        match (files.pop(), files.is_empty()) {
+            (Some(only), true) => (only.language, only.bytes),
+            (last, _) => {
+                let mut body = Vec::new();
+                for file in files.into_iter().chain(last) {
+                    body.extend_from_slice(b"---\n");
+                    body.extend_from_slice(&file.bytes);
+                    body.push(b'\n');
+                }
+                (Language::Yaml, body)
+            }
+        }
+    }
+
+    /// What each item is, as `service/web in FILE`, for messages. Empty when a file cannot be read here: then the
+    /// server says what is wrong with it.
+    pub(crate) fn item_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for file in &self.files {
+            let Ok(objects) = parse::objects(file.language, &file.bytes) else { return Vec::new() };
+            names.extend(objects.iter().map(|object| {
+                let named = !text(object, "/metadata/name").is_empty();
+                if named {
+                    format!("{} in {}", object_name(object), file.name)
+                } else {
+                    format!("an object in {}", file.name)
+                }
+            }));
+        }
+        names
+    }
+
+    /// The identities of the objects, last first, so that what refers to something goes before it.
+    pub(crate) fn keys_in_reverse(&self) -> Result<Vec<ObjectKey>, Failure> {
+        let mut keys = Vec::new();
+        for file in &self.files {
+            let wrong = |cause: String| Failure::File { path: file.path.clone(), cause };
+            for (at, object) in parse::objects(file.language, &file.bytes).map_err(wrong)?.iter().enumerate()
+            {
+                keys.push(key_of(object).map_err(|cause| wrong(format!("object {}: {cause}", at + 1)))?);
+            }
+        }
+        keys.reverse();
+        Ok(keys)
+    }
+}
+
+fn key_of(object: &Value) -> Result<ObjectKey, String> {
+    let kind = parse_kind(&text(object, "/kind")).map_err(|error| format!("kind: {error}"))?;
+    let name =
+        Name::parse(&text(object, "/metadata/name")).map_err(|error| format!("metadata.name: {error}"))?;
+    let namespace = Some(text(object, "/metadata/namespace")).filter(|text| !text.is_empty());
+    let namespace = kind.is_namespaced().then(|| Namespace::parse(namespace.as_deref().unwrap_or("default")));
+    let namespace = namespace.transpose().map_err(|error| format!("metadata.namespace: {error}"))?;
+    Ok(ObjectKey { kind, namespace, name })
+}
+
+fn directory(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(|error| refused(path, &error))? {
+        let file = entry.map_err(|error| refused(path, &error))?.path();
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        if matches!(extension, Some("yaml" | "yml" | "json")) && file.is_file() {
+            found.push(file);
+        }
+    }
+    if found.is_empty() {
+        return Err(Failure::File {
+            path: path.to_owned(),
+            cause: "no .yaml, .yml or .json file in it".to_owned(),
+        });
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read_one(path: &Path, name: &str, source: impl Read, left: &mut u64) -> Result<File, Failure> {
+    let mut bytes = Vec::new();
+    source.take(*left + 1).read_to_end(&mut bytes).map_err(|error| refused(path, &error))?;
+    *left = left.checked_sub(bytes.len() as u64).ok_or_else(|| Failure::File {
+        path: path.to_owned(),
+        cause: format!("more than {} MiB in all", MANIFEST_BYTES_MAX / (1024 * 1024)),
+    })?;
+    let language = Language::detect(name, &bytes);
+    Ok(File { name: name.to_owned(), path: path.to_owned(), bytes, language })
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::File { path: path.to_owned(), cause: error.to_string() }
+}

@@ -1,0 +1,147 @@
+//! What can be asked for, by every word people use for it.
+
+use std::str::FromStr;
+
+use model::resource::Kind;
+
+/// One thing that `get` and `describe` show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    /// Objects of a kind.
+    Object(Kind),
+    /// The endpoints that the server has computed for each Service.
+    Endpoints,
+}
+
+/// Every word for a resource: the resource, then its plural, its singular and its short name.
+const WORDS: [(Resource, [&str; 3]); 5] = [
+    (Resource::Object(Kind::Service), ["services", "service", "svc"]),
+    (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
+    (Resource::Object(Kind::Workload), ["workloads", "workload", "wl"]),
+    (Resource::Object(Kind::Node), ["nodes", "node", "no"]),
+    (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
+];
+
+impl Resource {
+    /// The word before the slash in `service/web`.
+    #[must_use]
+    pub const fn singular(self) -> &'static str {
+        match self {
+            Self::Object(Kind::Service) => "service",
+            Self::Object(Kind::EndpointSet) => "endpointset",
+            Self::Object(Kind::Workload) => "workload",
+            Self::Object(Kind::Node) => "node",
+            Self::Endpoints => "endpoints",
+        }
+    }
+
+    /// The word in paths.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Object(kind) => kind.plural(),
+            Self::Endpoints => "endpoints",
+        }
+    }
+
+    /// Whether it lives in namespaces.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        match self {
+            Self::Object(kind) => kind.is_namespaced(),
+            Self::Endpoints => true,
+        }
+    }
+}
+
+impl FromStr for Resource {
+    type Err = String;
+    fn from_str(word: &str) -> Result<Self, String> {
+        let lower = word.to_ascii_lowercase();
+        let found = WORDS.iter().find(|(_, words)| words.contains(&lower.as_str()));
+        found.map(|(resource, _)| *resource).ok_or_else(|| unknown(word))
+    }
+}
+
+/// The argument `KIND`: `svc`, `svc,eps`, `all`, or `svc/web` with the name of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// What to show, at least one.
+    pub resources: Vec<Resource>,
+    /// The name after the slash.
+    pub name: Option<String>,
+}
+
+impl FromStr for Target {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((kind, name)) = text.split_once('/') {
+            return Ok(Self { resources: vec![kind.parse()?], name: Some(name.to_owned()) });
+        }
+        let mut resources = Vec::new();
+        for word in text.split(',') {
+            let more = if word.eq_ignore_ascii_case("all") { all() } else { vec![word.parse()?] };
+            resources.extend(
+                more.into_iter().filter(|resource| !resources.contains(resource)).collect::<Vec<_>>(),
+            );
+        }
+        Ok(Self { resources, name: None })
+    }
+}
+
+/// Every stored kind, in the order in which people ask for them.
+fn all() -> Vec<Resource> {
+    [Kind::Service, Kind::EndpointSet, Kind::Workload, Kind::Node].map(Resource::Object).to_vec()
+}
+
+/// A stored kind; refuses `endpoints`, which are computed.
+///
+/// # Errors
+/// Which kinds there are.
+pub(crate) fn parse_kind(word: &str) -> Result<Kind, String> {
+    match word.parse()? {
+        Resource::Object(kind) => Ok(kind),
+        Resource::Endpoints => {
+            Err("endpoints are computed from Services, Workloads and EndpointSets; name one of those kinds"
+                .to_owned())
+        }
+    }
+}
+
+fn unknown(word: &str) -> String {
+    let known: Vec<String> =
+        WORDS.iter().map(|(_, [plural, _, short])| format!("{plural} ({short})")).collect();
+    format!("`{word}` is not a kind; known are {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_names_its_kind_in_any_case() {
+        for kind in Kind::ALL {
+            for word in [kind.as_str(), kind.plural(), Resource::Object(kind).singular()] {
+                assert_eq!(word.parse(), Ok(Resource::Object(kind)), "{word}");
+            }
+        }
+        assert_eq!("ep".parse(), Ok(Resource::Endpoints));
+    }
+
+    #[test]
+    fn an_unknown_kind_is_answered_with_the_known_ones() {
+        let error = "pods".parse::<Resource>().unwrap_err();
+        assert!(error.contains("`pods` is not a kind") && error.contains("services (svc)"), "{error}");
+        assert!(parse_kind("ep").unwrap_err().contains("computed"));
+    }
+
+    #[test]
+    fn targets_are_lists_of_kinds_or_one_object() {
+        let target: Target = "svc,all".parse().unwrap();
+        assert_eq!((target.resources.len(), target.name), (4, None));
+        assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
+        for bad in ["", "svc,", "all/web", "svc,eps/web"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Reads answers leniently: what is absent or of another type is empty, so that no answer of a server can stop the
+//! command. `-o json` and `-o yaml` never pass through here and show what the server said, whole.
+
+use std::collections::BTreeSet;
+
+use model::quantity::Timestamp;
+use serde_json::Value;
+
+use crate::style::Tone;
+
+/// The text at a JSON pointer; numbers and booleans are written out, everything else is empty.
+#[must_use]
+pub fn text(value: &Value, pointer: &str) -> String {
+    value.pointer(pointer).map(scalar).unwrap_or_default()
+}
+
+/// A string, number or boolean as text; everything else is empty.
+#[must_use]
+pub fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
+    }
+}
+
+/// The number at a JSON pointer; 0 when there is none.
+#[must_use]
+pub fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0)
+}
+
+/// The boolean at a JSON pointer, or what it counts as when it is left out.
+#[must_use]
+pub fn flag(value: &Value, pointer: &str, default: bool) -> bool {
+    value.pointer(pointer).and_then(Value::as_bool).unwrap_or(default)
+}
+
+/// The entries of the array at a JSON pointer.
+#[must_use]
+pub fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The entries of the object at a JSON pointer, in the order of their keys.
+pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    let fields = value.pointer(pointer).and_then(Value::as_object);
+    fields.into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+}
+
+/// The scalars of the array at a JSON pointer, with commas.
+#[must_use]
+pub fn joined(value: &Value, pointer: &str) -> String {
+    items(value, pointer).iter().map(scalar).filter(|text| !text.is_empty()).collect::<Vec<_>>().join(",")
+}
+
+/// The object at a JSON pointer as `key=value,key=value`.
+#[must_use]
+pub fn labels(value: &Value, pointer: &str) -> String {
+    entries(value, pointer)
+        .map(|(key, value)| format!("{key}={}", scalar(value)))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// The time at a JSON pointer.
+#[must_use]
+pub fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
+    Timestamp::try_from(value.pointer(pointer)?.as_str()?.to_owned()).ok()
+}
+
+/// The `status` of the condition of a type in `/status/conditions`: `True`, `False`, `Unknown`, or empty.
+#[must_use]
+pub fn condition(value: &Value, condition_type: &str) -> String {
+    let conditions = items(value, "/status/conditions");
+    let found = conditions.iter().find(|condition| text(condition, "/type") == condition_type);
+    found.map(|condition| text(condition, "/status")).unwrap_or_default()
+}
+
+/// How the `status` of a condition is coloured.
+#[must_use]
+pub fn condition_tone(status: &str) -> Tone {
+    match status {
+        "True" => Tone::Good,
+        "False" => Tone::Bad,
+        _ => Tone::Waiting,
+    }
+}
+
+/// Endpoint counts of a compiled Service over all of its ports: distinct addresses, and how many of them are ready.
+#[must_use]
+pub fn endpoint_counts(compiled: &Value) -> (usize, usize) {
+    let endpoints = items(compiled, "/ports").iter().flat_map(|port| items(port, "/endpoints"));
+    let (mut all, mut ready) = (BTreeSet::new(), BTreeSet::new());
+    for endpoint in endpoints {
+        all.insert(text(endpoint, "/address"));
+        if flag(endpoint, "/ready", false) {
+            ready.insert(text(endpoint, "/address"));
+        }
+    }
+    (all.len(), ready.len())
+}
+
+/// `text` on one line and without control characters, which could rewrite a terminal.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let is_line_space = |c: char| matches!(c, '\n' | '\t');
+    text.chars()
+        .filter_map(|c| if is_line_space(c) { Some(' ') } else { Some(c).filter(|c| !c.is_control()) })
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! What people read, as text files next to this test: every table, every description, every `--help`.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p cli` rewrites them; the difference is what a reviewer reads.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{fs, path::PathBuf};
+
+use clap::CommandFactory;
+use cli::{
+    Resource,
+    args::Cli,
+    columns::{self, Columns},
+    describe::{Subject, describe},
+    render,
+    style::Style,
+};
+use model::{
+    compiled::CompiledService,
+    endpoint_set::EndpointSetSpec,
+    metadata::Metadata,
+    node::NodeSpec,
+    quantity::Timestamp,
+    resource::Kind,
+    service::ServiceSpec,
+    status::{EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus},
+    workload::WorkloadSpec,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const RESOURCES: [Resource; 5] = [
+    Resource::Object(Kind::Service),
+    Resource::Object(Kind::EndpointSet),
+    Resource::Object(Kind::Workload),
+    Resource::Object(Kind::Node),
+    Resource::Endpoints,
+];
+
+fn now() -> Timestamp {
+    Timestamp::try_from("2026-11-21T09:00:00Z".to_owned()).unwrap()
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+fn fixtures() -> Value {
+    serde_json::from_slice(&fs::read(directory().join("fixtures/objects.json")).unwrap()).unwrap()
+}
+
+fn check(name: &str, actual: &str) {
+    let path = directory().join("golden").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, actual).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(actual == expected, "{name}.txt differs; it would be:\n{actual}\nUPDATE_GOLDEN=1 rewrites it");
+}
+
+fn table(resource: Resource, columns: Columns, style: Style) -> String {
+    let mut table = columns::empty(resource, columns);
+    for object in fixtures()[resource.plural()].as_array().unwrap() {
+        columns::push(&mut table, resource, columns, object, now(), "MODIFIED");
+    }
+    table.render(style)
+}
+
+/// F005, F022: the seed's columns and its `ip:port,…` form; the wide view shows ready, serving and terminating.
+#[test]
+fn every_table_reads_as_recorded() {
+    for resource in RESOURCES {
+        let plural = resource.plural();
+        check(&format!("get_{plural}"), &table(resource, Columns::default(), Style::PLAIN));
+        let wide = Columns { wide: true, namespace: true, ..Columns::default() };
+        check(&format!("get_{plural}_wide_all_namespaces"), &table(resource, wide, Style::PLAIN));
+    }
+    let watched = Columns { qualified: true, event: true, ..Columns::default() };
+    check("get_services_watch", &table(Resource::Object(Kind::Service), watched, Style::PLAIN));
+    let color = table(Resource::Object(Kind::Node), Columns::default(), Style { color: true });
+    check("get_nodes_color", &color.replace('\u{1b}', "ESC"));
+}
+
+#[test]
+fn every_description_reads_as_recorded() {
+    let fixtures = fixtures();
+    for resource in RESOURCES {
+        for object in fixtures[resource.plural()].as_array().unwrap() {
+            let (_, name) = columns::identity(resource, object);
+            let key = Value::String(format!("default/{name}"));
+            let compiled =
+                fixtures["endpoints"].as_array().unwrap().iter().find(|compiled| compiled["service"] == key);
+            let is_service = resource == Resource::Object(Kind::Service);
+            let subject = Subject { resource, object, endpoints: compiled.filter(|_| is_service) };
+            let text = describe(&subject, now(), Style::PLAIN);
+            check(&format!("describe_{}_{name}", resource.singular()), &text);
+        }
+    }
+}
+
+#[test]
+fn the_one_look_status_reads_as_recorded() {
+    let fixtures = fixtures();
+    check("status_problems", &render::status(&fixtures["status"], now(), Style::PLAIN));
+    check("status_healthy", &render::status(&fixtures["healthy"], now(), Style::PLAIN));
+    assert!(!render::is_healthy(&fixtures["status"]));
+    assert!(render::is_healthy(&fixtures["healthy"]));
+    assert!(render::is_healthy(&json!({})), "an empty cluster is healthy");
+}
+
+#[test]
+fn events_and_outcomes_read_as_recorded() {
+    let fixtures = fixtures();
+    let mut text = String::new();
+    for resource in RESOURCES.into_iter().filter(|resource| *resource != Resource::Endpoints) {
+        for (object, word) in
+            fixtures[resource.plural()].as_array().unwrap().iter().zip(["ADDED", "MODIFIED", "DELETED"])
+        {
+            let event = json!({ "type": word, "revision": 42, "position": "1-42", "object": object });
+            text.push_str(&(render::event(&event, Style::PLAIN).unwrap() + "\n"));
+        }
+    }
+    let heartbeat = json!({ "type": "HEARTBEAT", "revision": 42, "position": "1-42" });
+    assert_eq!(render::event(&heartbeat, Style::PLAIN), None);
+    for (object, action) in
+        fixtures["services"].as_array().unwrap().iter().zip(["created", "updated", "pruned", "unchanged"])
+    {
+        text.push_str(&render::outcome(object, action, action == "updated", Style::PLAIN));
+    }
+    check("events_and_outcomes", &text);
+}
+
+#[test]
+fn every_help_teaches_as_recorded() {
+    let mut command = Cli::command().term_width(110);
+    command.build();
+    check("help", &command.render_long_help().to_string());
+    for subcommand in command.get_subcommands() {
+        let mut subcommand = subcommand.clone().term_width(110);
+        check(&format!("help_{}", subcommand.get_name()), &subcommand.render_long_help().to_string());
+    }
+}
+
+#[test]
+fn field_paths_are_written_as_people_write_fields() {
+    for (pointer, path) in [
+        ("/spec/ports/0/port", "spec.ports[0].port"),
+        ("/metadata/labels/example.org~1a~0b", "metadata.labels[\"example.org/a~b\"]"),
+        ("", "the whole input"),
+        ("/", "[\"\"]"),
+        ("/items/1", "items[1]"),
+    ] {
+        assert_eq!(render::field_path(pointer), path, "{pointer}");
+    }
+}
+
+/// The fixtures are what the model publishes, so that a renamed field fails here and not on somebody's screen.
+#[test]
+fn fixtures_have_the_shape_that_the_model_publishes() {
+    fn all<Spec: DeserializeOwned, Status: DeserializeOwned>(objects: &Value) {
+        for object in objects.as_array().unwrap() {
+            let name = &object["metadata"]["name"];
+            let _metadata: Metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
+            let _spec: Spec =
+                serde_json::from_value(object["spec"].clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            if let Some(status) = object.get("status") {
+                let _status: Status =
+                    serde_json::from_value(status.clone()).unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+    }
+    let mut fixtures = fixtures();
+    all::<ServiceSpec, ServiceStatus>(&fixtures["services"]);
+    all::<EndpointSetSpec, EndpointSetStatus>(&fixtures["endpointsets"]);
+    all::<WorkloadSpec, WorkloadStatus>(&fixtures["workloads"]);
+    for compiled in fixtures["endpoints"].as_array().unwrap() {
+        let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();
+    }
+    // The defaults of the status of a node that never reported are the server's to fill in.
+    fixtures["nodes"].as_array_mut().unwrap().pop();
+    all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
+}
+
+/// Whatever stands in an answer, the pure functions make some text of it.
+#[test]
+fn no_shape_of_an_answer_stops_the_rendering() {
+    let odd = [
+        json!(null),
+        json!([]),
+        json!("x"),
+        json!({"metadata": 1, "spec": [1], "status": {"conditions": {"a": 1}}}),
+    ];
+    let deep = json!({"spec": {"ports": [null, {"port": {}}], "endpoints": [3]}, "ports": [{"endpoints": [[]]}], "service": 7});
+    for object in odd.iter().chain([&deep]) {
+        for resource in RESOURCES {
+            for wide in [false, true] {
+                let columns = Columns { wide, namespace: true, qualified: true, event: true };
+                let mut table = columns::empty(resource, columns);
+                columns::push(&mut table, resource, columns, object, now(), "");
+                assert!(table.render(Style::PLAIN).lines().count() >= 2);
+            }
+            assert!(
+                !describe(&Subject { resource, object, endpoints: Some(object) }, now(), Style::PLAIN)
+                    .is_empty()
+            );
+        }
+        let _text = render::status(object, now(), Style::PLAIN);
+        let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
+    }
+}
