@@ -1,16 +1,24 @@
 //! The one gate for every write: what is asked, against what is, gives what will be, or every reason why not.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
-    change::Change,
+    change::{Change, ChangeKind},
     config::ClusterConfig,
     name::Name,
     quantity::{Revision, Timestamp},
-    resource::{Object, ObjectKey},
+    resource::{Object, ObjectKey, Spec},
     snapshot::Snapshot,
-    violation::Violation,
+    violation::{Violation, ViolationCode},
 };
+
+mod candidate;
+mod entropy;
+mod families;
+mod rules;
+mod service;
+
+use candidate::Candidate;
 
 /// Operations in one request; more belong into several.
 pub const OPERATIONS_MAX: usize = 5000;
@@ -118,7 +126,7 @@ pub enum Refusal {
     PreconditionFailed(Arc<Object>),
     /// The body's `metadata.resourceVersion` or `metadata.uid` is not the current one.
     Conflict(Arc<Object>),
-    /// Fields that must change. In requests of several operations the pointers start with `/items/N`.
+    /// Fields that must change. Those of [`Operation::Apply`] have pointers that start with `/items/N`.
     Invalid(Vec<Violation>),
     /// The prune would remove more than allowed.
     PruneLimit {
@@ -141,9 +149,123 @@ pub fn admit(
     request: &Request,
     entropy: &Entropy,
 ) -> Result<Admitted, Refusal> {
-    let _ = (config, entropy);
     if request.operations.len() > OPERATIONS_MAX {
         return Err(Refusal::TooManyOperations(request.operations.len()));
     }
-    Ok(Admitted { snapshot: snapshot.clone(), changes: Vec::new(), outcomes: Vec::new() })
+    let mut violations = Vec::new();
+    let mut candidates = candidate::resolve(snapshot, request, &mut violations)?;
+    let pruned = select_pruned(snapshot, request, &candidates)?;
+
+    // What the request gives up is free for what it asks for, in whatever order the input names them.
+    let mut working = snapshot.clone();
+    for key in candidates.iter().map(|candidate| &candidate.key).chain(&pruned) {
+        working.take(key);
+    }
+    settle(&mut working, config, &mut candidates, entropy, &mut violations);
+    if !violations.is_empty() {
+        return Err(Refusal::Invalid(violations));
+    }
+    Ok(conclude(snapshot, working, candidates, pruned, entropy))
+}
+
+/// The members of the apply set that the request no longer names.
+fn select_pruned(
+    snapshot: &Snapshot,
+    request: &Request,
+    candidates: &[Candidate],
+) -> Result<Vec<ObjectKey>, Refusal> {
+    let Some(set) = request.apply_set.as_ref().filter(|set| set.prune) else { return Ok(Vec::new()) };
+    let named: BTreeSet<_> = candidates.iter().map(|candidate| &candidate.key).collect();
+    let members: Vec<_> = snapshot.apply_set_members(&set.name).collect();
+    let limit = set.prune_limit.unwrap_or_else(|| PRUNE_FREE.max(members.len() / 5));
+    let would_prune: Vec<_> = members.into_iter().filter(|key| !named.contains(key)).cloned().collect();
+    if would_prune.len() > limit { Err(Refusal::PruneLimit { would_prune, limit }) } else { Ok(would_prune) }
+}
+
+/// Checks the candidates against everything else and gives them what they need: first what was asked for by value, then
+/// what is free.
+fn settle(
+    working: &mut Snapshot,
+    config: &ClusterConfig,
+    candidates: &mut [Candidate],
+    entropy: &Entropy,
+    violations: &mut Vec<Violation>,
+) {
+    for candidate in candidates.iter_mut() {
+        let found = candidate.check(|old, object, found| {
+            rules::check(working, config, object, found);
+            if let Spec::Service(spec) = &mut object.spec {
+                let old = old.and_then(Object::as_service);
+                service::claim(working, config, old, spec, found);
+            }
+        });
+        if found.is_empty()
+            && let Some(object) = &candidate.new
+        {
+            working.put(Arc::new(object.clone()));
+        }
+        violations.extend(found);
+    }
+    if !violations.is_empty() {
+        return;
+    }
+    let mut random = entropy::Random::new(entropy.seed);
+    for candidate in candidates.iter_mut() {
+        let found = candidate.check(|_, object, found| {
+            if let Spec::Service(spec) = &mut object.spec {
+                service::allocate(working, config, spec, &mut random, found);
+            }
+        });
+        if let Some(object) = &candidate.new {
+            working.put(Arc::new(object.clone()));
+        }
+        violations.extend(found);
+    }
+}
+
+/// Gives what differs its revision, and leaves alone what does not.
+fn conclude(
+    before: &Snapshot,
+    mut working: Snapshot,
+    candidates: Vec<Candidate>,
+    pruned: Vec<ObjectKey>,
+    entropy: &Entropy,
+) -> Admitted {
+    let revision = before.revision().next();
+    let mut random = entropy::Random::new(entropy.seed.rotate_left(32));
+    let mut changes = Vec::new();
+    let mut outcomes = Vec::new();
+    let mut conclude_one = |action: Action, object: Arc<Object>| {
+        let kind = match action {
+            Action::Created => Some(ChangeKind::Added),
+            Action::Updated => Some(ChangeKind::Modified),
+            Action::Deleted | Action::Pruned => Some(ChangeKind::Deleted),
+            Action::Unchanged => None,
+        };
+        changes.extend(kind.map(|kind| Change { kind, object: Arc::clone(&object) }));
+        outcomes.push(Outcome { action, object });
+    };
+    for candidate in candidates {
+        match candidate.conclude(revision, entropy.now, &mut random) {
+            (Action::Deleted, object) => conclude_one(Action::Deleted, object),
+            (action, object) => {
+                working.put(Arc::clone(&object));
+                conclude_one(action, object);
+            }
+        }
+    }
+    for old in pruned.iter().filter_map(|key| before.get(key)) {
+        conclude_one(Action::Pruned, Arc::new(candidate::with_revision(old, revision)));
+    }
+    if changes.is_empty() {
+        return Admitted { snapshot: before.clone(), changes, outcomes };
+    }
+    working.set_revision(revision);
+    Admitted { snapshot: working, changes, outcomes }
+}
+
+/// A violation saying that another object has what was asked for.
+fn taken(pointer: String, code: ViolationCode, what: &str, holder: &impl std::fmt::Display) -> Violation {
+    Violation::new(pointer, code, format!("must be free; {what} is held by Service {holder}"))
+        .hint("leave the field out to get a free one, or change the holder first")
 }

@@ -55,6 +55,21 @@ pub struct CompiledService {
     pub unsupported: Vec<UnsupportedField>,
 }
 
+impl CompiledService {
+    /// Whether any node has something to program for it; headless and disabled Services need nothing.
+    #[must_use]
+    pub fn is_programmable(&self) -> bool {
+        let has_node_port = self.ports.iter().any(|port| port.node_port.is_some());
+        has_node_port || !self.cluster_ips.is_empty() || !self.external_ips.is_empty()
+    }
+
+    /// Whether two compiled forms tell a node the same, whatever made them.
+    #[must_use]
+    pub fn is_same_for_nodes(&self, other: &Self) -> bool {
+        Self { revision: other.revision, ..self.clone() } == *other
+    }
+}
+
 /// One port of a compiled Service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

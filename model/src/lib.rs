@@ -7,11 +7,13 @@
 
 pub mod admit;
 pub mod change;
+pub mod compile;
 pub mod compiled;
 pub mod config;
 pub mod decode;
 pub mod endpoint_set;
 pub mod feed;
+pub mod interval_set;
 pub mod metadata;
 pub mod name;
 pub mod net;
@@ -20,11 +22,13 @@ pub mod program;
 pub mod quantity;
 pub mod report;
 pub mod resource;
+pub mod rollup;
 mod schema;
 pub mod selector;
 pub mod service;
 pub mod snapshot;
 pub mod status;
+pub mod unsupported;
 mod validate;
 pub mod violation;
 pub mod workload;

@@ -1,15 +1,21 @@
 //! The whole cluster at one revision, with the indices that make every lookup of a write O(log n).
 //!
-//! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next.
+//! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next. Only
+//! `admit` and the loading of a store make one; uniqueness of what the indices hold is checked before it is put here.
 
-use std::{ops::Bound, sync::Arc};
+use std::{net::IpAddr, ops::Bound, sync::Arc};
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
+use ipnet::IpNet;
 
 use crate::{
+    interval_set::IntervalSet,
+    metadata::Labels,
     name::{Name, Namespace},
-    quantity::Revision,
-    resource::{Kind, Object, ObjectKey},
+    net::{IpFamily, to_number},
+    quantity::{Port, Revision},
+    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+    service::{Protocol, ServiceSpec},
 };
 
 /// The whole cluster at one revision.
@@ -17,14 +23,36 @@ use crate::{
 pub struct Snapshot {
     revision: Revision,
     objects: OrdMap<ObjectKey, Arc<Object>>,
+    counts: OrdMap<Kind, usize>,
+    cluster_ips: OrdMap<IpAddr, ServiceKey>,
+    taken_addresses: OrdMap<IpFamily, IntervalSet>,
+    external_frontends: OrdMap<(IpAddr, Protocol, Port), ServiceKey>,
+    node_ports: OrdMap<(Protocol, Port), ServiceKey>,
+    taken_node_ports: OrdMap<Protocol, IntervalSet>,
+    workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
+    services_by_selector: OrdMap<LabelKey, OrdSet<Name>>,
+    sets_by_service: OrdMap<ServiceKey, OrdSet<Name>>,
+    apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
+    workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
+}
+
+/// One label in one namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct LabelKey {
+    namespace: Namespace,
+    key: String,
+    value: String,
 }
 
 impl Snapshot {
     /// Builds the state and its indices from what a store holds.
     #[must_use]
     pub fn from_objects(revision: Revision, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
-        let objects = objects.into_iter().map(|object| (object.key(), object)).collect();
-        Self { revision, objects }
+        let mut snapshot = Self { revision, ..Self::default() };
+        for object in objects {
+            snapshot.put(object);
+        }
+        snapshot
     }
 
     /// The revision of the last change.
@@ -39,6 +67,12 @@ impl Snapshot {
         self.objects.get(key)
     }
 
+    /// One Service.
+    #[must_use]
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Object>> {
+        self.objects.get(&key.object_key())
+    }
+
     /// The objects of a kind in the order of their keys, in one namespace or in all, after a key if one is given.
     pub fn list<'a>(
         &'a self,
@@ -46,23 +80,236 @@ impl Snapshot {
         namespace: Option<&'a Namespace>,
         after: Option<&ObjectKey>,
     ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
-        let first_name = Name::parse("0").expect("a digit is a name");
-        let start = after.map_or_else(
-            || Bound::Included(ObjectKey { kind, namespace: namespace.cloned(), name: first_name }),
-            |key| Bound::Excluded(key.clone()),
-        );
-        let range = self.objects.range((start, Bound::Unbounded));
-        range
-            .skip_while(move |(key, _)| key.kind < kind)
-            .take_while(move |(key, _)| {
-                key.kind == kind && namespace.is_none_or(|wanted| key.namespace.as_ref() == Some(wanted))
-            })
-            .map(|(_, object)| object)
+        // No key with a namespace sorts before one without, and no name before the least.
+        let start = match (after, namespace) {
+            (Some(key), _) => Bound::Excluded(key.clone()),
+            (None, namespace) => Bound::Included(ObjectKey { kind, namespace: namespace.cloned(), name: least_name() }),
+        };
+        let wanted = move |key: &ObjectKey| {
+            key.kind == kind && namespace.is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
+        };
+        self.objects.range((start, Bound::Unbounded)).take_while(move |(key, _)| wanted(key)).map(|(_, object)| object)
     }
 
     /// How many objects of a kind there are.
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
-        self.list(kind, None, None).count()
+        self.counts.get(&kind).copied().unwrap_or(0)
     }
+
+    /// The Service that holds a virtual address.
+    #[must_use]
+    pub fn cluster_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
+        self.cluster_ips.get(&address)
+    }
+
+    /// The Service that answers at an external address, protocol and port.
+    #[must_use]
+    pub fn external_holder(&self, address: IpAddr, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
+        self.external_frontends.get(&(address, protocol, port))
+    }
+
+    /// The Service that holds a node port.
+    #[must_use]
+    pub fn node_port_holder(&self, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
+        self.node_ports.get(&(protocol, port))
+    }
+
+    /// The first free virtual address between two numbers of a family.
+    #[must_use]
+    pub fn first_free_address(&self, family: IpFamily, start: u128, end: u128) -> Option<u128> {
+        self.taken_addresses.get(&family).map_or(Some(start), |taken| taken.first_free(start, end))
+    }
+
+    /// The first free node port between two ports.
+    #[must_use]
+    pub fn first_free_node_port(&self, protocol: Protocol, start: u16, end: u16) -> Option<u16> {
+        let taken = self.taken_node_ports.get(&protocol);
+        let free = taken.map_or(Some(u128::from(start)), |taken| taken.first_free(start.into(), end.into()));
+        free.and_then(|port| u16::try_from(port).ok())
+    }
+
+    /// The Workloads of a namespace whose labels hold every entry of a selector; none for an empty selector.
+    pub fn workloads_matching<'a>(
+        &'a self,
+        namespace: &Namespace,
+        selector: &'a Labels,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        let candidates = |(key, value): (&String, &String)| self.workloads_by_label.get(&label_key(namespace, key, value));
+        let sets: Option<Vec<_>> = selector.iter().map(candidates).collect();
+        // The rarest label decides how many are looked at.
+        let rarest = sets.and_then(|sets| sets.into_iter().min_by_key(|set| set.len()));
+        let namespace = namespace.clone();
+        rarest
+            .into_iter()
+            .flatten()
+            .filter_map(move |name| {
+                let namespace = Some(namespace.clone());
+                self.objects.get(&ObjectKey { kind: Kind::Workload, namespace, name: name.clone() })
+            })
+            .filter(|workload| is_subset(selector, &workload.metadata.labels))
+    }
+
+    /// The Services of a namespace whose selector matches these labels.
+    pub fn services_selecting<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = ServiceKey> + 'a {
+        let by_label = labels.iter().filter_map(|(key, value)| {
+            self.services_by_selector.get(&label_key(namespace, key, value))
+        });
+        by_label
+            .flatten()
+            .map(|name| ServiceKey { namespace: namespace.clone(), name: name.clone() })
+            .filter(|key| {
+                let spec = self.service(key).and_then(|object| object.as_service());
+                spec.is_some_and(|spec| is_subset(&spec.selector, labels))
+            })
+    }
+
+    /// The EndpointSets of a Service.
+    pub fn endpoint_sets_of<'a>(&'a self, service: &'a ServiceKey) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.sets_by_service.get(service).into_iter().flatten().filter_map(|name| {
+            let namespace = Some(service.namespace.clone());
+            self.objects.get(&ObjectKey { kind: Kind::EndpointSet, namespace, name: name.clone() })
+        })
+    }
+
+    /// The members of an apply set.
+    pub fn apply_set_members<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a ObjectKey> + 'a {
+        self.apply_sets.get(name).into_iter().flatten()
+    }
+
+    /// The workload networks of all Nodes.
+    pub fn workload_cidrs(&self) -> impl Iterator<Item = &IpNet> {
+        self.workload_cidrs.keys()
+    }
+
+    pub(crate) fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
+    }
+
+    /// Puts an object in the place of the one with its key.
+    pub(crate) fn put(&mut self, object: Arc<Object>) {
+        let key = object.key();
+        self.take(&key);
+        self.index(&object, &key, Entry::Add);
+        *self.counts.entry(key.kind).or_insert(0) += 1;
+        self.objects.insert(key, object);
+    }
+
+    /// Removes an object with everything the indices hold of it.
+    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let object = self.objects.remove(key)?;
+        self.index(&object, key, Entry::Remove);
+        *self.counts.entry(key.kind).or_insert(1) -= 1;
+        Some(object)
+    }
+
+    fn index(&mut self, object: &Object, key: &ObjectKey, entry: Entry) {
+        if let Some(set) = &object.metadata.apply_set {
+            entry.set(&mut self.apply_sets, set.clone(), key.clone());
+        }
+        match (&object.spec, &key.namespace) {
+            (Spec::Service(spec), Some(namespace)) => {
+                let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
+                self.index_service(spec, &service, entry);
+            }
+            (Spec::Workload(_), Some(namespace)) => {
+                for (label, value) in &object.metadata.labels {
+                    entry.set(&mut self.workloads_by_label, label_key(namespace, label, value), key.name.clone());
+                }
+            }
+            (Spec::EndpointSet(spec), Some(namespace)) => {
+                let service = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
+                entry.set(&mut self.sets_by_service, service, key.name.clone());
+            }
+            (Spec::Node(spec), _) => {
+                for cidr in &spec.workload_cidrs {
+                    entry.set(&mut self.workload_cidrs, *cidr, key.name.clone());
+                }
+            }
+            // A namespaced kind always has a namespace: decoding fills it in.
+            (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
+        }
+    }
+
+    fn index_service(&mut self, spec: &ServiceSpec, key: &ServiceKey, entry: Entry) {
+        // One entry of the selector is enough to find the Service by any label that matches it.
+        if let Some((label, value)) = spec.selector.first_key_value() {
+            entry.set(&mut self.services_by_selector, label_key(&key.namespace, label, value), key.name.clone());
+        }
+        for address in spec.cluster_addresses() {
+            entry.map(&mut self.cluster_ips, address, key);
+            let taken = self.taken_addresses.entry(IpFamily::of(address)).or_default();
+            entry.number(taken, to_number(address));
+        }
+        for port in &spec.ports {
+            for address in &spec.external_ips {
+                entry.map(&mut self.external_frontends, (*address, port.protocol, port.port), key);
+            }
+            if let Some(node_port) = port.node_port {
+                entry.map(&mut self.node_ports, (port.protocol, node_port), key);
+                let taken = self.taken_node_ports.entry(port.protocol).or_default();
+                entry.number(taken, node_port.get().into());
+            }
+        }
+    }
+}
+
+/// Whether an index gains or loses an entry; one path for both keeps them inverse.
+#[derive(Clone, Copy)]
+enum Entry {
+    Add,
+    Remove,
+}
+
+impl Entry {
+    fn set<K: Ord + Clone, V: Ord + Clone>(self, index: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {
+        match self {
+            Self::Add => {
+                index.entry(key).or_default().insert(value);
+            }
+            Self::Remove => {
+                let emptied = index.get_mut(&key).is_some_and(|set| {
+                    set.remove(&value);
+                    set.is_empty()
+                });
+                if emptied {
+                    index.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn map<K: Ord + Clone>(self, index: &mut OrdMap<K, ServiceKey>, key: K, holder: &ServiceKey) {
+        match self {
+            Self::Add => {
+                index.insert(key, holder.clone());
+            }
+            Self::Remove => {
+                index.remove(&key);
+            }
+        }
+    }
+
+    fn number(self, taken: &mut IntervalSet, number: u128) {
+        match self {
+            Self::Add => taken.insert(number),
+            Self::Remove => taken.remove(number),
+        };
+    }
+}
+
+fn label_key(namespace: &Namespace, key: &str, value: &str) -> LabelKey {
+    LabelKey { namespace: namespace.clone(), key: key.to_owned(), value: value.to_owned() }
+}
+
+fn is_subset(selector: &Labels, labels: &Labels) -> bool {
+    !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn least_name() -> Name {
+    Name::parse("0").expect("a digit is a name, and no name sorts before it")
 }

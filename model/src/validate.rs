@@ -15,7 +15,7 @@ mod service;
 
 /// Every rule that an object breaks in itself.
 #[must_use]
-pub fn validate(object: &Object) -> Vec<Violation> {
+pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     let mut found = Vec::new();
     object.metadata.validate(&mut found);
     let must_be_label = object.spec.kind() == Kind::Service;

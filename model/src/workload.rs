@@ -28,7 +28,7 @@ pub struct WorkloadSpec {
     /// The Node it runs on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<Name>,
-    /// Its failure zone; that of the Node when left out.
+    /// Its failure zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Label>,
     /// Where it listens, by name.

@@ -1,0 +1,160 @@
+//! One object of a request on its way: what it was, what it shall be, and where the input named it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Action, Operation, Refusal, Request, entropy::Random};
+use crate::{
+    quantity::{Revision, Timestamp},
+    resource::{Object, ObjectKey},
+    snapshot::Snapshot,
+    violation::{Violation, ViolationCode},
+};
+
+pub(super) struct Candidate {
+    pub(super) key: ObjectKey,
+    old: Option<Arc<Object>>,
+    /// `None` when the object is removed.
+    pub(super) new: Option<Object>,
+    /// Put before every pointer, such as `/items/3`.
+    at: String,
+}
+
+/// Finds what each operation is about and checks its preconditions.
+pub(super) fn resolve(
+    snapshot: &Snapshot,
+    request: &Request,
+    violations: &mut Vec<Violation>,
+) -> Result<Vec<Candidate>, Refusal> {
+    let mut candidates = Vec::with_capacity(request.operations.len());
+    let mut seen = BTreeSet::new();
+    for (index, operation) in request.operations.iter().enumerate() {
+        let candidate = resolve_one(snapshot, request, operation, index, violations)?;
+        if !seen.insert(candidate.key.clone()) {
+            let message = format!("must not repeat {}, which is in the request already", candidate.key);
+            violations.push(Violation::new(format!("{}/metadata/name", candidate.at), ViolationCode::Duplicate, message));
+            continue;
+        }
+        candidates.push(candidate);
+    }
+    Ok(candidates)
+}
+
+fn resolve_one(
+    snapshot: &Snapshot,
+    request: &Request,
+    operation: &Operation,
+    index: usize,
+    violations: &mut Vec<Violation>,
+) -> Result<Candidate, Refusal> {
+    let (key, new, at) = match operation {
+        Operation::Create(object) | Operation::Replace { object, .. } => (object.key(), Some(object), String::new()),
+        Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
+        Operation::Delete { key, .. } => (key.clone(), None, String::new()),
+    };
+    let old = snapshot.get(&key).cloned();
+    check_existence(operation, &key, old.as_ref())?;
+    if let Some(new) = new {
+        check_identity(new, old.as_ref(), &at, violations)?;
+    }
+    let mut new = new.cloned();
+    if let Some(object) = &mut new {
+        let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
+        let asked = request.apply_set.as_ref().map(|set| set.name.clone());
+        if let (Some(owner), Some(asked)) = (&owner, &asked)
+            && owner != asked
+        {
+            let message = format!("must belong to apply set `{asked}` or to none; it belongs to `{owner}`");
+            violations.push(Violation::new(format!("{at}/metadata/name"), ViolationCode::OwnedByOther, message));
+        }
+        object.metadata.apply_set = asked.or(owner);
+    }
+    Ok(Candidate { key, old, new, at })
+}
+
+fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
+    match (operation, old) {
+        (Operation::Create(_), Some(old)) => Err(Refusal::AlreadyExists(Arc::clone(old))),
+        (Operation::Replace { .. } | Operation::Delete { .. }, None) => Err(Refusal::NotFound(key.clone())),
+        (Operation::Replace { if_revision, .. } | Operation::Delete { if_revision, .. }, Some(old)) => {
+            let is_current = if_revision.is_none_or(|wanted| wanted == old.metadata.revision());
+            if is_current { Ok(()) } else { Err(Refusal::PreconditionFailed(Arc::clone(old))) }
+        }
+        (Operation::Create(_) | Operation::Apply(_), None) | (Operation::Apply(_), Some(_)) => Ok(()),
+    }
+}
+
+/// A body that says which object or revision it was made from must be right about it.
+fn check_identity(
+    new: &Object,
+    old: Option<&Arc<Object>>,
+    at: &str,
+    violations: &mut Vec<Violation>,
+) -> Result<(), Refusal> {
+    let (uid, version) = (&new.metadata.uid, &new.metadata.resource_version);
+    let Some(old) = old else {
+        for (field, _) in [("uid", uid.is_some()), ("resourceVersion", version.is_some())].iter().filter(|(_, set)| *set) {
+            let message = "must be left out when the object does not exist yet";
+            violations.push(Violation::new(format!("{at}/metadata/{field}"), ViolationCode::Invalid, message));
+        }
+        return Ok(());
+    };
+    let same_uid = uid.is_none() || *uid == old.metadata.uid;
+    let same_version = version.is_none() || *version == old.metadata.resource_version;
+    if same_uid && same_version { Ok(()) } else { Err(Refusal::Conflict(Arc::clone(old))) }
+}
+
+impl Candidate {
+    /// Runs a check over the old and new state; what it finds gets the pointer of this candidate.
+    pub(super) fn check(
+        &mut self,
+        check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
+    ) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if let Some(new) = &mut self.new {
+            check(self.old.as_deref(), new, &mut found);
+        }
+        for violation in &mut found {
+            violation.pointer.insert_str(0, &self.at);
+        }
+        found
+    }
+
+    /// Settles the bookkeeping: what differs gets the revision, what does not stays the very same object.
+    pub(super) fn conclude(self, revision: Revision, now: Timestamp, random: &mut Random) -> (Action, Arc<Object>) {
+        let Self { key, old, new, at: _ } = self;
+        match (old, new) {
+            (Some(old), None) => (Action::Deleted, Arc::new(with_revision(&old, revision))),
+            (Some(old), Some(new)) if is_same(&old, &new) => (Action::Unchanged, old),
+            (Some(old), Some(mut new)) => {
+                new.metadata.uid = old.metadata.uid;
+                new.metadata.creation_timestamp = old.metadata.creation_timestamp;
+                let generation = old.metadata.generation.unwrap_or(1);
+                new.metadata.generation = Some(generation + u64::from(old.spec != new.spec));
+                new.metadata.self_link = Some(key.path());
+                (Action::Updated, Arc::new(with_revision(&new, revision)))
+            }
+            (None, Some(mut new)) => {
+                new.metadata.uid = Some(random.uuid(now.unix_seconds()));
+                new.metadata.creation_timestamp = Some(now);
+                new.metadata.generation = Some(1);
+                new.metadata.self_link = Some(key.path());
+                (Action::Created, Arc::new(with_revision(&new, revision)))
+            }
+            (None, None) => unreachable!("a removal of nothing is refused when operations are resolved"),
+        }
+    }
+}
+
+/// The object as of another revision.
+pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
+    let mut object = object.clone();
+    object.metadata.resource_version = Some(revision.to_string());
+    object
+}
+
+fn is_same(old: &Object, new: &Object) -> bool {
+    old.spec == new.spec
+        && old.metadata.labels == new.metadata.labels
+        && old.metadata.annotations == new.metadata.annotations
+        && old.metadata.apply_set == new.metadata.apply_set
+}

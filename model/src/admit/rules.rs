@@ -1,0 +1,75 @@
+//! Which addresses may stand where: virtual, workload and node addresses are distinct and never mixed.
+
+use std::net::IpAddr;
+
+use crate::{
+    config::ClusterConfig,
+    net,
+    resource::{Object, Spec},
+    service::ServiceSpec,
+    snapshot::Snapshot,
+    violation::{Violation, ViolationCode},
+};
+
+pub(super) fn check(snapshot: &Snapshot, config: &ClusterConfig, object: &Object, found: &mut Vec<Violation>) {
+    match &object.spec {
+        Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
+        Spec::EndpointSet(spec) => {
+            for (index, endpoint) in spec.endpoints.iter().enumerate() {
+                outside_service_range(config, format!("/spec/endpoints/{index}/address"), endpoint.address, found);
+            }
+        }
+        Spec::Workload(spec) => {
+            for (index, address) in spec.addresses.iter().enumerate() {
+                outside_service_range(config, format!("/spec/addresses/{index}"), *address, found);
+            }
+        }
+        Spec::Node(spec) => {
+            for (index, address) in spec.addresses.iter().enumerate() {
+                outside_service_range(config, format!("/spec/addresses/{index}"), *address, found);
+            }
+            for (index, cidr) in spec.workload_cidrs.iter().enumerate() {
+                if let Some(range) = config.service_cidrs().iter().find(|range| net::overlaps(range, cidr)) {
+                    let message = format!("must not overlap the range of virtual addresses, {range}");
+                    let at = format!("/spec/workloadCIDRs/{index}");
+                    found.push(Violation::new(at, ViolationCode::Overlap, message));
+                }
+            }
+        }
+    }
+}
+
+fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, found: &mut Vec<Violation>) {
+    if let Some(range) = config.service_cidr_of(address) {
+        let message = format!("must not be a virtual address; {address} lies in the Service range {range}");
+        found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
+    }
+}
+
+fn check_external_ips(snapshot: &Snapshot, config: &ClusterConfig, spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    for (index, address) in spec.external_ips.iter().enumerate() {
+        let at = || format!("/spec/externalIPs/{index}");
+        let allowed = config.external_ip_cidrs();
+        if !allowed.iter().any(|range| range.contains(address)) {
+            let hint = if allowed.is_empty() {
+                "no range is allowed: start the control server with --allow-external-ip RANGE".to_owned()
+            } else {
+                let ranges: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+                format!("allowed by --allow-external-ip: {}", ranges.join(", "))
+            };
+            let message = format!("must lie in a range that the control server allows; {address} does not");
+            found.push(Violation::new(at(), ViolationCode::AddressNotAllowed, message).hint(hint));
+        }
+        outside_service_range(config, at(), *address, found);
+        if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| cidr.contains(address)) {
+            let message = format!("must not be a workload's address; {address} lies in the workload network {cidr}");
+            found.push(Violation::new(at(), ViolationCode::AddressNotAllowed, message));
+        }
+        for port in &spec.ports {
+            if let Some(holder) = snapshot.external_holder(*address, port.protocol, port.port) {
+                let what = format!("{address} port {}/{}", port.port, port.protocol.as_str());
+                found.push(super::taken(at(), ViolationCode::AddressTaken, &what, holder));
+            }
+        }
+    }
+}

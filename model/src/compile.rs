@@ -1,0 +1,191 @@
+//! From the cluster to what nodes need to know: one Service at a time, and which Services a change concerns.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    change::Change,
+    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    endpoint_set::{Endpoint, EndpointSetSpec},
+    feed::{NetworkState, NodeState},
+    name::Name,
+    quantity::{Port, Revision, Weight},
+    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+    service::{ServicePort, ServiceSpec, TargetPort},
+    snapshot::Snapshot,
+    unsupported::blocking,
+    workload::{WorkloadPhase, WorkloadSpec},
+};
+
+/// Compiles one Service; `None` when it does not exist or is only a DNS name. The revision is left at zero: the caller
+/// knows which commit made the form.
+#[must_use]
+pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService> {
+    let object = snapshot.service(key)?;
+    let spec = object.as_service().filter(|spec| !spec.is_external_name())?;
+    let sources = Sources::of(snapshot, key, spec);
+    // A disabled Service keeps its addresses and ports, but no node hears of them.
+    let is_exposed = !spec.disabled;
+    let ports = spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
+    let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
+    Some(CompiledService {
+        service: key.clone(),
+        revision: Revision(0),
+        cluster_ips: exposed(spec.cluster_addresses().collect()),
+        ip_families: spec.ip_families.clone(),
+        external_ips: exposed(spec.external_ips.clone()),
+        ports,
+        session_affinity: spec.session_affinity,
+        external_traffic_policy: spec.external_traffic_policy,
+        internal_traffic_policy: spec.internal_traffic_policy,
+        removal_policy: spec.removal_policy,
+        unsupported: blocking(spec),
+    })
+}
+
+/// The Services whose compiled form may differ because of a change. `before` and `after` are the states around the
+/// whole commit that the change belongs to.
+#[must_use]
+pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {
+    let object = &change.object;
+    let old = before.get(&object.key());
+    let states = || old.into_iter().chain(std::iter::once(object));
+    let Some(namespace) = object.metadata.namespace.as_ref() else { return BTreeSet::new() };
+    match object.spec.kind() {
+        Kind::Node => BTreeSet::new(),
+        Kind::Service => {
+            BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
+        }
+        Kind::EndpointSet => states().filter_map(|state| served_by(state)).collect(),
+        Kind::Workload => {
+            states().flat_map(|state| after.services_selecting(namespace, &state.metadata.labels)).collect()
+        }
+    }
+}
+
+/// The facts about the whole cluster that every node's rules depend on.
+#[must_use]
+pub fn network(snapshot: &Snapshot) -> NetworkState {
+    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect() }
+}
+
+/// The settings of one node; the defaults for a node that does not exist.
+#[must_use]
+pub fn node_state(snapshot: &Snapshot, node: &Name) -> NodeState {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    match snapshot.get(&key).map(|object| &object.spec) {
+        Some(Spec::Node(spec)) => NodeState { mode: spec.mode, proxy: spec.proxy.clone() },
+        Some(Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_)) | None => NodeState::default(),
+    }
+}
+
+fn served_by(object: &Object) -> Option<ServiceKey> {
+    match (&object.spec, &object.metadata.namespace) {
+        (Spec::EndpointSet(spec), Some(namespace)) => {
+            Some(ServiceKey { namespace: namespace.clone(), name: spec.service.clone() })
+        }
+        (Spec::EndpointSet(_) | Spec::Service(_) | Spec::Workload(_) | Spec::Node(_), _) => None,
+    }
+}
+
+/// Where the endpoints of one Service come from.
+struct Sources<'a> {
+    sets: Vec<&'a EndpointSetSpec>,
+    workloads: Vec<&'a WorkloadSpec>,
+}
+
+impl<'a> Sources<'a> {
+    fn of(snapshot: &'a Snapshot, key: &'a ServiceKey, spec: &'a ServiceSpec) -> Self {
+        let sets = snapshot.endpoint_sets_of(key).filter_map(|object| match &object.spec {
+            Spec::EndpointSet(set) => Some(set),
+            Spec::Service(_) | Spec::Workload(_) | Spec::Node(_) => None,
+        });
+        let workloads = snapshot.workloads_matching(&key.namespace, &spec.selector);
+        let workloads = workloads.filter_map(|object| match &object.spec {
+            Spec::Workload(workload) => Some(workload),
+            Spec::Service(_) | Spec::EndpointSet(_) | Spec::Node(_) => None,
+        });
+        Self { sets: sets.collect(), workloads: workloads.collect() }
+    }
+}
+
+fn compile_port(spec: &ServiceSpec, port: &ServicePort, sources: &Sources<'_>, is_exposed: bool) -> CompiledPort {
+    let by_hand = sources.sets.iter().flat_map(|set| {
+        let number = port_of_set(set, port);
+        number.into_iter().flat_map(|number| set.endpoints.iter().map(move |endpoint| of_endpoint(spec, endpoint, number)))
+    });
+    let selected = sources.workloads.iter().filter(|workload| workload.phase.is_alive()).flat_map(|workload| {
+        let number = port_of_workload(workload, port);
+        number.into_iter().flat_map(|number| of_workload(spec, workload, number))
+    });
+    let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
+    for endpoint in by_hand.chain(selected) {
+        // One address may come from several sources; a source that says it works wins.
+        let known = endpoints.entry((endpoint.address, endpoint.port)).or_insert_with(|| endpoint.clone());
+        if endpoint.ready && !known.ready {
+            *known = endpoint;
+        }
+    }
+    CompiledPort {
+        name: port.name.clone(),
+        protocol: port.protocol,
+        port: port.port,
+        node_port: port.node_port.filter(|_| is_exposed),
+        endpoints: endpoints.into_values().collect(),
+    }
+}
+
+/// Where the endpoints of a set listen for one Service port, if they do.
+fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
+    if set.ports.is_empty() {
+        return match &port.target_port {
+            None => Some(port.port),
+            Some(TargetPort::Number(number)) => Some(*number),
+            Some(TargetPort::Name(_)) => None,
+        };
+    }
+    let same = set.ports.iter().find(|candidate| candidate.name == port.name && candidate.protocol == port.protocol);
+    same.map(|found| found.port)
+}
+
+/// Where a Workload listens for one Service port, if it does.
+fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> Option<Port> {
+    match &port.target_port {
+        None => Some(port.port),
+        Some(TargetPort::Number(number)) => Some(*number),
+        Some(TargetPort::Name(name)) => {
+            workload.ports.get(name).filter(|named| named.protocol == port.protocol).map(|named| named.port)
+        }
+    }
+}
+
+fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port) -> CompiledEndpoint {
+    let Endpoint { address, node, zone, weight, conditions, drain } = endpoint;
+    CompiledEndpoint {
+        address: *address,
+        port,
+        node: node.clone(),
+        zone: zone.clone(),
+        weight: if *drain { Weight(0) } else { *weight },
+        ready: conditions.ready || spec.publish_not_ready_addresses,
+        serving: conditions.serving,
+        terminating: conditions.terminating,
+    }
+}
+
+fn of_workload<'a>(
+    spec: &'a ServiceSpec,
+    workload: &'a WorkloadSpec,
+    port: Port,
+) -> impl Iterator<Item = CompiledEndpoint> + 'a {
+    let terminating = workload.phase == WorkloadPhase::Terminating;
+    workload.addresses.iter().map(move |address| CompiledEndpoint {
+        address: *address,
+        port,
+        node: workload.node.clone(),
+        zone: workload.zone.clone(),
+        weight: workload.weight,
+        ready: (workload.ready && !terminating) || spec.publish_not_ready_addresses,
+        serving: workload.ready,
+        terminating,
+    })
+}

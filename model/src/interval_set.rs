@@ -1,0 +1,109 @@
+//! A persistent set of numbers kept as merged intervals: what is taken, and in O(log n) the next that is free.
+//!
+//! Because adjacent intervals are merged, the number after the interval that holds a taken number is always free, however
+//! full the range is.
+
+use imbl::OrdMap;
+
+/// Numbers that are taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IntervalSet {
+    /// First number of each interval → last number, both taken.
+    intervals: OrdMap<u128, u128>,
+}
+
+impl IntervalSet {
+    /// Takes a number; answers whether it was free.
+    pub fn insert(&mut self, number: u128) -> bool {
+        let before = self.holding_or_before(number);
+        if before.is_some_and(|(_, last)| number <= last) {
+            return false;
+        }
+        let mut first = number;
+        let mut last = number;
+        if let Some((before_first, before_last)) = before
+            && before_last.checked_add(1) == Some(number)
+        {
+            first = before_first;
+        }
+        if let Some(next) = number.checked_add(1)
+            && let Some(&next_last) = self.intervals.get(&next)
+        {
+            last = next_last;
+            self.intervals.remove(&next);
+        }
+        self.intervals.insert(first, last);
+        true
+    }
+
+    /// Frees a number; answers whether it was taken.
+    pub fn remove(&mut self, number: u128) -> bool {
+        let Some((first, last)) = self.holding_or_before(number).filter(|(_, last)| number <= *last) else {
+            return false;
+        };
+        self.intervals.remove(&first);
+        if first < number {
+            self.intervals.insert(first, number - 1);
+        }
+        if number < last {
+            self.intervals.insert(number + 1, last);
+        }
+        true
+    }
+
+    /// Whether a number is taken.
+    #[must_use]
+    pub fn contains(&self, number: u128) -> bool {
+        self.holding_or_before(number).is_some_and(|(_, last)| number <= last)
+    }
+
+    /// The first free number at or after `start` and not after `end`.
+    #[must_use]
+    pub fn first_free(&self, start: u128, end: u128) -> Option<u128> {
+        let candidate = match self.holding_or_before(start) {
+            Some((_, last)) if start <= last => last.checked_add(1)?,
+            Some(_) | None => start,
+        };
+        (candidate <= end).then_some(candidate)
+    }
+
+    fn holding_or_before(&self, number: u128) -> Option<(u128, u128)> {
+        self.intervals.get_prev(&number).map(|(first, last)| (*first, *last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_plain_set(operations in prop::collection::vec((any::<bool>(), 0_u128..40), 0..200)) {
+            let (mut set, mut plain) = (IntervalSet::default(), BTreeSet::new());
+            for (insert, number) in operations {
+                if insert {
+                    prop_assert_eq!(set.insert(number), plain.insert(number));
+                } else {
+                    prop_assert_eq!(set.remove(number), plain.remove(&number));
+                }
+                for probe in 0..42 {
+                    prop_assert_eq!(set.contains(probe), plain.contains(&probe));
+                    let free = (probe..=40).find(|n| !plain.contains(n));
+                    prop_assert_eq!(set.first_free(probe, 40), free);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_number_range_are_safe() {
+        let mut set = IntervalSet::default();
+        assert!(set.insert(u128::MAX) && set.insert(0) && set.insert(u128::MAX - 1));
+        assert_eq!(set.first_free(u128::MAX - 1, u128::MAX), None);
+        assert!(set.remove(u128::MAX) && set.contains(u128::MAX - 1));
+    }
+}

@@ -1,0 +1,276 @@
+//! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    compiled::CompiledService,
+    name::Name,
+    quantity::{Epoch, Position, Timestamp},
+    report::{Failure, Report},
+    resource::ServiceKey,
+    service::{ServiceSpec, ServiceType},
+    status::{
+        Condition, ConditionStatus, ConditionType, EndpointCounts, NodeCounts, NodeProblem, NodeStatus, Phase,
+        ServiceStatus,
+    },
+    unsupported,
+};
+
+/// Nodes listed by name in a Service's status; the counts cover all.
+const NOT_VERIFIED_LISTED_MAX: usize = 10;
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeView<'a> {
+    /// The node.
+    pub name: &'a Name,
+    /// Whether its agent reported within the lease.
+    pub is_connected: bool,
+    /// When its agent last reported, also before a restart of control.
+    pub last_report: Option<Timestamp>,
+    /// What it last reported.
+    pub report: Option<&'a Report>,
+}
+
+/// All nodes, prepared so that a Service with nothing wrong costs no walk over them.
+#[derive(Debug, Default)]
+pub struct NodeViews<'a> {
+    views: Vec<NodeView<'a>>,
+    slowest_verified: Option<Position>,
+    failing: BTreeSet<&'a ServiceKey>,
+}
+
+impl<'a> NodeViews<'a> {
+    /// Prepares the views of all Nodes.
+    #[must_use]
+    pub fn new(views: Vec<NodeView<'a>>) -> Self {
+        let verified = |view: &NodeView<'_>| view.report.map(|report| report.verified).unwrap_or_default();
+        let slowest_verified = views.iter().map(verified).min();
+        let failing = views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
+        Self { views, slowest_verified, failing }
+    }
+
+    fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
+        let total = saturating(self.views.len());
+        if self.slowest_verified.is_some_and(|slowest| slowest >= wanted) && !self.failing.contains(key) {
+            return NodeCounts { total, received: total, applied: total, verified: total, not_verified: BTreeMap::new() };
+        }
+        let mut counts = NodeCounts { total, ..NodeCounts::default() };
+        for view in &self.views {
+            let (phase, failure) = progress(view, key, wanted);
+            counts.received += u32::from(phase != Phase::Pending);
+            counts.applied += u32::from(matches!(phase, Phase::Applied | Phase::Verified));
+            counts.verified += u32::from(phase == Phase::Verified);
+            if phase != Phase::Verified && counts.not_verified.len() < NOT_VERIFIED_LISTED_MAX {
+                counts.not_verified.insert(view.name.clone(), problem(view, phase, failure));
+            }
+        }
+        counts
+    }
+}
+
+fn progress<'a>(view: &NodeView<'a>, key: &ServiceKey, wanted: Position) -> (Phase, Option<&'a Failure>) {
+    let Some(report) = view.report else { return (Phase::Pending, None) };
+    // A failure of an older form says nothing about the wanted one.
+    let failure = report.failures.get(key).filter(|failure| failure.revision >= wanted.revision);
+    let phase = if report.received < wanted {
+        Phase::Pending
+    } else if failure.is_some() {
+        Phase::Failed
+    } else if report.verified >= wanted {
+        Phase::Verified
+    } else if report.applied >= wanted {
+        Phase::Applied
+    } else {
+        Phase::Received
+    };
+    (phase, failure)
+}
+
+fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> NodeProblem {
+    let message = match (failure, view.is_connected, view.last_report) {
+        (Some(failure), _, _) => failure.message.clone(),
+        (None, true, _) => "it has not caught up yet".to_owned(),
+        (None, false, Some(at)) => format!("its agent has not reported since {at}"),
+        (None, false, None) => "its agent has never reported".to_owned(),
+    };
+    NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
+}
+
+/// Rolls up the status of a Service. `compiled` is its compiled form with the revision that made it, if it has one;
+/// `epoch` is that of the store.
+#[must_use]
+pub fn service_status(
+    key: &ServiceKey,
+    spec: &ServiceSpec,
+    compiled: Option<&CompiledService>,
+    epoch: Epoch,
+    nodes: &NodeViews<'_>,
+) -> ServiceStatus {
+    let endpoints = compiled.map(count_endpoints).unwrap_or_default();
+    let programmable = compiled.filter(|compiled| compiled.is_programmable());
+    let counts = programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
+    let mut conditions = vec![
+        accepted(spec),
+        address_assigned(spec),
+        endpoints_available(spec, endpoints),
+        programmed(spec, counts.as_ref()),
+        announced(spec),
+    ];
+    conditions.push(ready(&conditions));
+    let mut unsupported = unsupported::blocking(spec);
+    unsupported.extend(unsupported::reported(spec));
+    ServiceStatus { conditions, endpoints, nodes: counts.unwrap_or_default(), unsupported, ..ServiceStatus::default() }
+}
+
+/// Rolls up the status of a Node. `head` is the position that a node with everything has reached.
+#[must_use]
+pub fn node_status(view: &NodeView<'_>, head: Position) -> NodeStatus {
+    let last_report = view.last_report;
+    let connected = match (view.is_connected, last_report) {
+        (true, _) => yes(ConditionType::Connected, "Reporting"),
+        (false, Some(at)) => no(ConditionType::Connected, "AgentSilent", format!("the agent has not reported since {at}"))
+            .hint("see whether tidegate-agent runs on the node and reaches this server; its rules stay as they are"),
+        (false, None) => no(ConditionType::Connected, "NeverReported", "no agent has reported for this node".to_owned())
+            .hint("start tidegate-agent there with --node and the name of this Node"),
+    };
+    let Some(report) = view.report else {
+        let unknown = condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
+        let mut conditions = vec![connected, unknown];
+        conditions.push(ready(&conditions));
+        return NodeStatus { conditions, last_report, ..NodeStatus::default() };
+    };
+    let converged = if report.failures_total > 0 {
+        let message = format!("{} Services failed on the node", report.failures_total);
+        no(ConditionType::Converged, "ServicesFailed", message).hint("describe the node to see them")
+    } else if report.verified >= head {
+        yes(ConditionType::Converged, "Verified")
+    } else {
+        let message = format!("verified up to {}, of {head}", report.verified);
+        no(ConditionType::Converged, "CatchingUp", message)
+    };
+    let mut conditions = vec![connected, converged];
+    conditions.push(ready(&conditions));
+    NodeStatus {
+        conditions,
+        agent_version: Some(report.agent_version.clone()),
+        last_report,
+        received: Some(report.received),
+        applied: Some(report.applied),
+        verified: Some(report.verified),
+        failures: report.failures_total,
+        facts: report.facts.clone(),
+        counters: report.counters,
+    }
+}
+
+fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
+    let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
+    let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
+    let ready: BTreeSet<_> = all.filter(|endpoint| endpoint.ready).map(|endpoint| endpoint.address).collect();
+    EndpointCounts { total: saturating(total.len()), ready: saturating(ready.len()) }
+}
+
+fn accepted(spec: &ServiceSpec) -> Condition {
+    let blocking = unsupported::blocking(spec);
+    if blocking.is_empty() {
+        return yes(ConditionType::Accepted, "Valid");
+    }
+    let fields: Vec<_> = blocking.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
+    no(ConditionType::Accepted, "Unsupported", fields.join("; "))
+        .hint("the Service is not programmed with these settings; remove them to have it programmed without")
+}
+
+fn address_assigned(spec: &ServiceSpec) -> Condition {
+    let at = ConditionType::AddressAssigned;
+    match spec.service_type {
+        ServiceType::ExternalName => yes(at, "ExternalName"),
+        ServiceType::LoadBalancer => {
+            no(at, "NoAddressPools", "no load balancer address: there are no address pools".to_owned())
+                .hint("the Service answers at its cluster IP and node ports; use externalIPs for a routed address")
+        }
+        ServiceType::ClusterIP if spec.is_headless() => yes(at, "Headless"),
+        ServiceType::ClusterIP | ServiceType::NodePort => yes(at, "Allocated"),
+    }
+}
+
+fn endpoints_available(spec: &ServiceSpec, endpoints: EndpointCounts) -> Condition {
+    let at = ConditionType::EndpointsAvailable;
+    if spec.is_external_name() {
+        return yes(at, "ExternalName");
+    }
+    match (endpoints.ready, endpoints.total) {
+        (1.., _) => yes(at, "EndpointsReady"),
+        (0, 1..) => no(at, "NoReadyEndpoints", format!("none of {} endpoints is ready", endpoints.total))
+            .hint("connections are refused unless a terminating endpoint still serves"),
+        (0, 0) if spec.selector.is_empty() => no(at, "NoEndpoints", "the Service has no endpoints".to_owned())
+            .hint("give it a selector that matches Workloads, or create an EndpointSet for it"),
+        (0, 0) => no(at, "NoWorkloadMatches", "no Workload with a usable port matches the selector".to_owned())
+            .hint("compare the selector with the labels, phases and named ports of the namespace's Workloads"),
+    }
+}
+
+fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
+    let at = ConditionType::Programmed;
+    if !unsupported::blocking(spec).is_empty() {
+        return no(at, "Unsupported", "the Service has settings that no node carries out".to_owned());
+    }
+    if spec.disabled {
+        return no(at, "Disabled", "the Service is disabled".to_owned()).hint("set spec.disabled to false");
+    }
+    let Some(counts) = counts else { return yes(at, "NothingToProgram") };
+    if counts.total == 0 {
+        return condition(at, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
+            .hint("start tidegate-agent on a machine");
+    }
+    if counts.verified == counts.total {
+        return yes(at, "VerifiedOnAllNodes");
+    }
+    let failed = counts.not_verified.values().any(|problem| problem.phase == Phase::Failed);
+    let names: Vec<_> =
+        counts.not_verified.iter().map(|(name, problem)| format!("{name}: {}", problem.message)).collect();
+    let message = format!("verified on {} of {} nodes; {}", counts.verified, counts.total, names.join("; "));
+    no(at, if failed { "FailedOnNodes" } else { "CatchingUp" }, message)
+}
+
+fn announced(spec: &ServiceSpec) -> Condition {
+    let at = ConditionType::Announced;
+    if spec.service_type == ServiceType::LoadBalancer {
+        return no(at, "NoAddress", "there is no load balancer address to announce".to_owned());
+    }
+    yes(at, "NothingToAnnounce")
+}
+
+/// Ready is all of the others; its reason names the first that is not.
+fn ready(conditions: &[Condition]) -> Condition {
+    match conditions.iter().find(|condition| condition.status != ConditionStatus::True) {
+        None => yes(ConditionType::Ready, "Ready"),
+        Some(first) => {
+            let reason = format!("{:?}", first.condition_type);
+            condition(ConditionType::Ready, first.status, &format!("Not{reason}"), first.message.clone())
+        }
+    }
+}
+
+fn condition(condition_type: ConditionType, status: ConditionStatus, reason: &str, message: String) -> Condition {
+    Condition { condition_type, status, reason: reason.to_owned(), message, hint: None }
+}
+
+fn yes(condition_type: ConditionType, reason: &str) -> Condition {
+    condition(condition_type, ConditionStatus::True, reason, String::new())
+}
+
+fn no(condition_type: ConditionType, reason: &str, message: String) -> Condition {
+    condition(condition_type, ConditionStatus::False, reason, message)
+}
+
+impl Condition {
+    fn hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+}
+
+fn saturating(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
