@@ -108,15 +108,23 @@ impl<'a> Sources<'a> {
     }
 }
 
-fn compile_port(spec: &ServiceSpec, port: &ServicePort, sources: &Sources<'_>, is_exposed: bool) -> CompiledPort {
+fn compile_port(
+    spec: &ServiceSpec,
+    port: &ServicePort,
+    sources: &Sources<'_>,
+    is_exposed: bool,
+) -> CompiledPort {
     let by_hand = sources.sets.iter().flat_map(|set| {
         let number = port_of_set(set, port);
-        number.into_iter().flat_map(|number| set.endpoints.iter().map(move |endpoint| of_endpoint(spec, endpoint, number)))
+        number
+            .into_iter()
+            .flat_map(|number| set.endpoints.iter().map(move |endpoint| of_endpoint(spec, endpoint, number)))
     });
-    let selected = sources.workloads.iter().filter(|workload| workload.phase.is_alive()).flat_map(|workload| {
-        let number = port_of_workload(workload, port);
-        number.into_iter().flat_map(|number| of_workload(spec, workload, number))
-    });
+    let selected =
+        sources.workloads.iter().filter(|workload| workload.phase.is_alive()).flat_map(|workload| {
+            let number = port_of_workload(workload, port);
+            number.into_iter().flat_map(|number| of_workload(spec, workload, number))
+        });
     let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
     for endpoint in by_hand.chain(selected) {
         // One address may come from several sources; a source that says it works wins.
@@ -143,7 +151,8 @@ fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
             Some(TargetPort::Name(_)) => None,
         };
     }
-    let same = set.ports.iter().find(|candidate| candidate.name == port.name && candidate.protocol == port.protocol);
+    let same =
+        set.ports.iter().find(|candidate| candidate.name == port.name && candidate.protocol == port.protocol);
     same.map(|found| found.port)
 }
 

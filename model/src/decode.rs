@@ -69,7 +69,8 @@ fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
 fn check_envelope(fields: &Map<String, Value>, violations: &mut Vec<Violation>) {
     for key in fields.keys() {
         if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec" | "status") {
-            let message = "is not a field of an object; the fields are apiVersion, kind, metadata, spec and status";
+            let message =
+                "is not a field of an object; the fields are apiVersion, kind, metadata, spec and status";
             violations.push(Violation::new(pointer("", key), ViolationCode::UnknownField, message));
         }
     }
@@ -84,7 +85,11 @@ fn check_envelope(fields: &Map<String, Value>, violations: &mut Vec<Violation>) 
     }
 }
 
-fn decode_kind(fields: &Map<String, Value>, expect: &Expect, violations: &mut Vec<Violation>) -> Option<Kind> {
+fn decode_kind(
+    fields: &Map<String, Value>,
+    expect: &Expect,
+    violations: &mut Vec<Violation>,
+) -> Option<Kind> {
     let known = Kind::ALL.map(Kind::as_str).join(", ");
     let mut fail = |code, message: String| {
         violations.push(Violation::new("/kind", code, message));
@@ -96,7 +101,9 @@ fn decode_kind(fields: &Map<String, Value>, expect: &Expect, violations: &mut Ve
         (Some(value), expected) => match (value.as_str().and_then(Kind::parse), expected) {
             (Some(kind), None) => Some(kind),
             (Some(kind), Some(expected)) if kind == expected => Some(kind),
-            (_, Some(expected)) => fail(ViolationCode::Invalid, format!("must be `{expected}` here, not {value}")),
+            (_, Some(expected)) => {
+                fail(ViolationCode::Invalid, format!("must be `{expected}` here, not {value}"))
+            }
             (None, None) => fail(
                 ViolationCode::Invalid,
                 format!("must be one of {known}, not {value}; Tidegate does not schedule or run workloads"),
@@ -167,7 +174,11 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
 }
 
 /// Reads a typed value out of JSON found at `at`; what cannot be read is reported, taken out, and reading goes on.
-pub fn decode_part<T: DeserializeOwned>(mut value: Value, at: &str, violations: &mut Vec<Violation>) -> Option<T> {
+pub fn decode_part<T: DeserializeOwned>(
+    mut value: Value,
+    at: &str,
+    violations: &mut Vec<Violation>,
+) -> Option<T> {
     let mut removed = RemovedElements::default();
     loop {
         // The value itself is kept for the next attempt; inputs are bounded and almost always right the first time.
@@ -256,7 +267,8 @@ impl Problem {
         match self {
             Self::Missing(_) => Violation::new(pointer, ViolationCode::Required, "must be present"),
             Self::Unknown { expected, .. } => {
-                Violation::new(pointer, ViolationCode::UnknownField, "is not a field here").hint(format!("known: {expected}"))
+                Violation::new(pointer, ViolationCode::UnknownField, "is not a field here")
+                    .hint(format!("known: {expected}"))
             }
             Self::Wrong(message) => Violation::new(pointer, ViolationCode::Invalid, message.clone()),
         }
@@ -372,7 +384,9 @@ mod tests {
         let value = json!({ "metadata": { "name": "web" }, "spec": many });
         let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
         assert!(decode(&value, &expect).unwrap_err().len() <= VIOLATIONS_MAX + 1);
-        for odd in [json!(null), json!([]), json!("x"), json!({ "spec": [] }), json!({ "spec": {}, "metadata": 3 })] {
+        for odd in
+            [json!(null), json!([]), json!("x"), json!({ "spec": [] }), json!({ "spec": {}, "metadata": 3 })]
+        {
             assert!(decode(&odd, &expect).is_err());
         }
     }

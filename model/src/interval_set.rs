@@ -57,6 +57,12 @@ impl IntervalSet {
         self.holding_or_before(number).is_some_and(|(_, last)| number <= last)
     }
 
+    /// Whether nothing is taken.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.intervals.is_empty()
+    }
+
     /// The first free number at or after `start` and not after `end`.
     #[must_use]
     pub fn first_free(&self, start: u128, end: u128) -> Option<u128> {

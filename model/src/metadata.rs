@@ -88,7 +88,11 @@ impl Metadata {
         check_labels("/metadata/labels", &self.labels, violations);
         for key in self.annotations.keys() {
             if let Err(message) = check_key(key) {
-                violations.push(Violation::new(pointer("/metadata/annotations", key), ViolationCode::Invalid, message));
+                violations.push(Violation::new(
+                    pointer("/metadata/annotations", key),
+                    ViolationCode::Invalid,
+                    message,
+                ));
             }
         }
         let bytes: usize = self.annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
@@ -150,7 +154,9 @@ pub fn check_value(value: &str) -> Result<(), String> {
     if bytes.iter().copied().all(inner) && edge(bytes.first()) && edge(bytes.last()) {
         Ok(())
     } else {
-        Err(format!("`{value}` must be letters, digits, `-`, `_` or `.`, with a letter or digit at both ends"))
+        Err(format!(
+            "`{value}` must be letters, digits, `-`, `_` or `.`, with a letter or digit at both ends"
+        ))
     }
 }
 

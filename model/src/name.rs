@@ -28,7 +28,9 @@ pub enum NameError {
         len: usize,
     },
     /// A character or position that DNS does not allow.
-    #[error("must consist of lower-case letters, digits and `-`, and start and end with a letter or digit; `{0}` does not")]
+    #[error(
+        "must consist of lower-case letters, digits and `-`, and start and end with a letter or digit; `{0}` does not"
+    )]
     Characters(String),
 }
 
@@ -147,7 +149,8 @@ mod tests {
         for good in ["a", "web-1", "node-1.rack2.example", "0a"] {
             assert_eq!(Name::parse(good).map(String::from), Ok(good.to_owned()));
         }
-        for bad in ["", "-a", "a-", "A", "a_b", "a..b", ".a", "ü", "a b", &"x".repeat(64), &"x.".repeat(130)] {
+        for bad in ["", "-a", "a-", "A", "a_b", "a..b", ".a", "ü", "a b", &"x".repeat(64), &"x.".repeat(130)]
+        {
             assert!(Name::parse(bad).is_err(), "{bad:?} must be refused");
         }
         assert!(Label::parse("a.b").is_err());

@@ -124,8 +124,17 @@ mod tests {
     #[test]
     fn special_purpose_addresses_are_forbidden_with_their_name() {
         for bad in [
-            "0.0.0.0", "0.1.2.3", "127.0.0.1", "169.254.169.254", "224.0.0.1", "255.255.255.255", "::", "::1",
-            "fe80::1", "ff02::1", "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "127.0.0.1",
+            "169.254.169.254",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
         ] {
             assert!(forbidden(bad.parse().unwrap()).is_some(), "{bad} must be forbidden");
         }

@@ -125,8 +125,12 @@ fn choose_endpoints(port: &CompiledPort) -> Vec<&CompiledEndpoint> {
 
 fn frontends(service: &CompiledService, port: &CompiledPort) -> Vec<(Frontend, Masquerade)> {
     let at = |destination, number| Frontend { destination, protocol: port.protocol, port: number };
-    let cluster = service.cluster_ips.iter().map(|&ip| (at(Destination::Address(ip), port.port), Masquerade::OffCluster));
-    let external = service.external_ips.iter().map(|&ip| (at(Destination::Address(ip), port.port), Masquerade::Always));
+    let cluster = service
+        .cluster_ips
+        .iter()
+        .map(|&ip| (at(Destination::Address(ip), port.port), Masquerade::OffCluster));
+    let external =
+        service.external_ips.iter().map(|&ip| (at(Destination::Address(ip), port.port), Masquerade::Always));
     let node_port = port.node_port.into_iter().flat_map(|number| {
         let families = service.ip_families.iter();
         families.map(move |&family| (at(Destination::AnyLocal(family), number), Masquerade::Always))

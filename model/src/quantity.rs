@@ -60,7 +60,9 @@ impl Default for Weight {
 }
 
 /// A point in the one history of the store; rises by one with every accepted write.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[schema(value_type = u64, minimum = 0)]
 pub struct Revision(pub u64);
 
@@ -80,7 +82,9 @@ impl fmt::Display for Revision {
 
 /// The life of the store a revision belongs to. A fresh store takes its creation time in Unix seconds, restoring a
 /// backup raises it, so that of two stores the younger history always has the higher epoch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
 #[schema(value_type = u64, minimum = 0)]
 pub struct Epoch(pub u64);
 
@@ -103,9 +107,11 @@ impl fmt::Display for Position {
 impl FromStr for Position {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let parse = |part: &str| part.parse::<u64>().ok().filter(|_| part.bytes().all(|c| c.is_ascii_digit()));
+        let parse =
+            |part: &str| part.parse::<u64>().ok().filter(|_| part.bytes().all(|c| c.is_ascii_digit()));
         let parts = text.split_once('-').and_then(|(e, r)| Some((parse(e)?, parse(r)?)));
-        let (epoch, revision) = parts.ok_or_else(|| "must be a token that this API has given out".to_owned())?;
+        let (epoch, revision) =
+            parts.ok_or_else(|| "must be a token that this API has given out".to_owned())?;
         Ok(Self { epoch: Epoch(epoch), revision: Revision(revision) })
     }
 }
@@ -150,14 +156,16 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        jiff::Timestamp::from_second(self.0).expect("the constructor clamps to jiff's range").fmt(f)
+        // The constructor clamps to a range that jiff holds, so the default is never shown.
+        jiff::Timestamp::from_second(self.0).unwrap_or_default().fmt(f)
     }
 }
 
 impl TryFrom<String> for Timestamp {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        let parsed: jiff::Timestamp = text.parse().map_err(|_| format!("must be an RFC 3339 time, not `{text}`"))?;
+        let parsed: jiff::Timestamp =
+            text.parse().map_err(|_| format!("must be an RFC 3339 time, not `{text}`"))?;
         Ok(Self::from_unix_seconds(parsed.as_second()))
     }
 }

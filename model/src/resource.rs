@@ -117,7 +117,8 @@ impl ObjectKey {
     pub fn parse_store_key(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
         let kind = Kind::parse_plural(parts.next()?)?;
-        let namespace = parts.next().filter(|text| !text.is_empty()).map(Namespace::parse).transpose().ok()?;
+        let namespace =
+            parts.next().filter(|text| !text.is_empty()).map(Namespace::parse).transpose().ok()?;
         let name = Name::parse(parts.next()?).ok()?;
         (namespace.is_some() == kind.is_namespaced()).then_some(Self { kind, namespace, name })
     }
@@ -264,7 +265,9 @@ mod tests {
         for text in ["services/default/web", "nodes//node-1.rack", "workloads/a/b", "endpointsets/x/y"] {
             assert_eq!(ObjectKey::parse_store_key(text).unwrap().to_store_key(), text);
         }
-        for bad in ["", "services", "services//web", "nodes/default/n", "pods/default/p", "services/UP/x", "nodes//"] {
+        for bad in
+            ["", "services", "services//web", "nodes/default/n", "pods/default/p", "services/UP/x", "nodes//"]
+        {
             assert_eq!(ObjectKey::parse_store_key(bad), None, "{bad}");
         }
     }

@@ -10,8 +10,8 @@ use crate::{
     resource::ServiceKey,
     service::{ServiceSpec, ServiceType},
     status::{
-        Condition, ConditionStatus, ConditionType, EndpointCounts, NodeCounts, NodeProblem, NodeStatus, Phase,
-        ServiceStatus,
+        Condition, ConditionStatus, ConditionType, EndpointCounts, NodeCounts, NodeProblem, NodeStatus,
+        Phase, ServiceStatus,
     },
     unsupported,
 };
@@ -46,14 +46,21 @@ impl<'a> NodeViews<'a> {
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
         let verified = |view: &NodeView<'_>| view.report.map(|report| report.verified).unwrap_or_default();
         let slowest_verified = views.iter().map(verified).min();
-        let failing = views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
+        let failing =
+            views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
         Self { views, slowest_verified, failing }
     }
 
     fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
         if self.slowest_verified.is_some_and(|slowest| slowest >= wanted) && !self.failing.contains(key) {
-            return NodeCounts { total, received: total, applied: total, verified: total, not_verified: BTreeMap::new() };
+            return NodeCounts {
+                total,
+                received: total,
+                applied: total,
+                verified: total,
+                not_verified: BTreeMap::new(),
+            };
         }
         let mut counts = NodeCounts { total, ..NodeCounts::default() };
         for view in &self.views {
@@ -109,7 +116,8 @@ pub fn service_status(
 ) -> ServiceStatus {
     let endpoints = compiled.map(count_endpoints).unwrap_or_default();
     let programmable = compiled.filter(|compiled| compiled.is_programmable());
-    let counts = programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
+    let counts =
+        programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
     let mut conditions = vec![
         accepted(spec),
         address_assigned(spec),
@@ -120,7 +128,13 @@ pub fn service_status(
     conditions.push(ready(&conditions));
     let mut unsupported = unsupported::blocking(spec);
     unsupported.extend(unsupported::reported(spec));
-    ServiceStatus { conditions, endpoints, nodes: counts.unwrap_or_default(), unsupported, ..ServiceStatus::default() }
+    ServiceStatus {
+        conditions,
+        endpoints,
+        nodes: counts.unwrap_or_default(),
+        unsupported,
+        ..ServiceStatus::default()
+    }
 }
 
 /// Rolls up the status of a Node. `head` is the position that a node with everything has reached.
@@ -129,13 +143,22 @@ pub fn node_status(view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;
     let connected = match (view.is_connected, last_report) {
         (true, _) => yes(ConditionType::Connected, "Reporting"),
-        (false, Some(at)) => no(ConditionType::Connected, "AgentSilent", format!("the agent has not reported since {at}"))
-            .hint("see whether tidegate-agent runs on the node and reaches this server; its rules stay as they are"),
-        (false, None) => no(ConditionType::Connected, "NeverReported", "no agent has reported for this node".to_owned())
-            .hint("start tidegate-agent there with --node and the name of this Node"),
+        (false, Some(at)) => no(
+            ConditionType::Connected,
+            "AgentSilent",
+            format!("the agent has not reported since {at}"),
+        )
+        .hint(
+            "see whether tidegate-agent runs on the node and reaches this server; its rules stay as they are",
+        ),
+        (false, None) => {
+            no(ConditionType::Connected, "NeverReported", "no agent has reported for this node".to_owned())
+                .hint("start tidegate-agent there with --node and the name of this Node")
+        }
     };
     let Some(report) = view.report else {
-        let unknown = condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
+        let unknown =
+            condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
         let mut conditions = vec![connected, unknown];
         conditions.push(ready(&conditions));
         return NodeStatus { conditions, last_report, ..NodeStatus::default() };
@@ -186,8 +209,9 @@ fn address_assigned(spec: &ServiceSpec) -> Condition {
     match spec.service_type {
         ServiceType::ExternalName => yes(at, "ExternalName"),
         ServiceType::LoadBalancer => {
-            no(at, "NoAddressPools", "no load balancer address: there are no address pools".to_owned())
-                .hint("the Service answers at its cluster IP and node ports; use externalIPs for a routed address")
+            no(at, "NoAddressPools", "no load balancer address: there are no address pools".to_owned()).hint(
+                "the Service answers at its cluster IP and node ports; use externalIPs for a routed address",
+            )
         }
         ServiceType::ClusterIP if spec.is_headless() => yes(at, "Headless"),
         ServiceType::ClusterIP | ServiceType::NodePort => yes(at, "Allocated"),
@@ -203,10 +227,16 @@ fn endpoints_available(spec: &ServiceSpec, endpoints: EndpointCounts) -> Conditi
         (1.., _) => yes(at, "EndpointsReady"),
         (0, 1..) => no(at, "NoReadyEndpoints", format!("none of {} endpoints is ready", endpoints.total))
             .hint("connections are refused unless a terminating endpoint still serves"),
-        (0, 0) if spec.selector.is_empty() => no(at, "NoEndpoints", "the Service has no endpoints".to_owned())
-            .hint("give it a selector that matches Workloads, or create an EndpointSet for it"),
-        (0, 0) => no(at, "NoWorkloadMatches", "no Workload with a usable port matches the selector".to_owned())
-            .hint("compare the selector with the labels, phases and named ports of the namespace's Workloads"),
+        (0, 0) if spec.selector.is_empty() => {
+            no(at, "NoEndpoints", "the Service has no endpoints".to_owned())
+                .hint("give it a selector that matches Workloads, or create an EndpointSet for it")
+        }
+        (0, 0) => no(
+            at,
+            "NoWorkloadMatches",
+            "no Workload with a usable port matches the selector".to_owned(),
+        )
+        .hint("compare the selector with the labels, phases and named ports of the namespace's Workloads"),
     }
 }
 
@@ -252,7 +282,12 @@ fn ready(conditions: &[Condition]) -> Condition {
     }
 }
 
-fn condition(condition_type: ConditionType, status: ConditionStatus, reason: &str, message: String) -> Condition {
+fn condition(
+    condition_type: ConditionType,
+    status: ConditionStatus,
+    reason: &str,
+    message: String,
+) -> Condition {
     Condition { condition_type, status, reason: reason.to_owned(), message, hint: None }
 }
 

@@ -31,4 +31,9 @@ text_schema!(
     Some("^[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*$"),
     "default/web"
 );
-text_schema!(ClusterIp, "A virtual address, or the word `None` of a headless Service.", None::<String>, "10.96.0.10");
+text_schema!(
+    ClusterIp,
+    "A virtual address, or the word `None` of a headless Service.",
+    None::<String>,
+    "10.96.0.10"
+);

@@ -22,7 +22,9 @@ enum Requirement {
 
 /// Why a text is not a selector; says what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{part}` is not a label requirement: {reason}; write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` or `!key`")]
+#[error(
+    "`{part}` is not a label requirement: {reason}; write `key=value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key` or `!key`"
+)]
 pub struct SelectorError {
     part: String,
     reason: String,
@@ -151,7 +153,16 @@ mod tests {
     #[test]
     fn every_operator_matches_as_documented() {
         let web = &[("app", "web"), ("zone", "a")];
-        for yes in ["", "app=web", "app==web", "app in (web, api)", "app", "!legacy", "app=web,zone!=b", "x notin (y)"] {
+        for yes in [
+            "",
+            "app=web",
+            "app==web",
+            "app in (web, api)",
+            "app",
+            "!legacy",
+            "app=web,zone!=b",
+            "x notin (y)",
+        ] {
             assert!(matches(yes, web), "{yes}");
         }
         for no in ["app=api", "legacy", "!app", "app!=web", "zone in (b,c)", "app notin (web)"] {

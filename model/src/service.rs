@@ -141,7 +141,9 @@ impl TryFrom<String> for ClusterIp {
         if text == "None" {
             return Ok(Self::None);
         }
-        text.parse().map(Self::Address).map_err(|_| format!("must be an IP address or the word `None`, not `{text}`"))
+        text.parse()
+            .map(Self::Address)
+            .map_err(|_| format!("must be an IP address or the word `None`, not `{text}`"))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The whole cluster at one revision.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Snapshot {
     revision: Revision,
     objects: OrdMap<ObjectKey, Arc<Object>>,
@@ -83,12 +83,17 @@ impl Snapshot {
         // No key with a namespace sorts before one without, and no name before the least.
         let start = match (after, namespace) {
             (Some(key), _) => Bound::Excluded(key.clone()),
-            (None, namespace) => Bound::Included(ObjectKey { kind, namespace: namespace.cloned(), name: least_name() }),
+            (None, namespace) => {
+                Bound::Included(ObjectKey { kind, namespace: namespace.cloned(), name: least_name() })
+            }
         };
         let wanted = move |key: &ObjectKey| {
             key.kind == kind && namespace.is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
         };
-        self.objects.range((start, Bound::Unbounded)).take_while(move |(key, _)| wanted(key)).map(|(_, object)| object)
+        self.objects
+            .range((start, Bound::Unbounded))
+            .take_while(move |(key, _)| wanted(key))
+            .map(|(_, object)| object)
     }
 
     /// How many objects of a kind there are.
@@ -135,7 +140,8 @@ impl Snapshot {
         namespace: &Namespace,
         selector: &'a Labels,
     ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
-        let candidates = |(key, value): (&String, &String)| self.workloads_by_label.get(&label_key(namespace, key, value));
+        let candidates =
+            |(key, value): (&String, &String)| self.workloads_by_label.get(&label_key(namespace, key, value));
         let sets: Option<Vec<_>> = selector.iter().map(candidates).collect();
         // The rarest label decides how many are looked at.
         let rarest = sets.and_then(|sets| sets.into_iter().min_by_key(|set| set.len()));
@@ -156,20 +162,22 @@ impl Snapshot {
         namespace: &'a Namespace,
         labels: &'a Labels,
     ) -> impl Iterator<Item = ServiceKey> + 'a {
-        let by_label = labels.iter().filter_map(|(key, value)| {
-            self.services_by_selector.get(&label_key(namespace, key, value))
-        });
-        by_label
-            .flatten()
-            .map(|name| ServiceKey { namespace: namespace.clone(), name: name.clone() })
-            .filter(|key| {
+        let by_label = labels
+            .iter()
+            .filter_map(|(key, value)| self.services_by_selector.get(&label_key(namespace, key, value)));
+        by_label.flatten().map(|name| ServiceKey { namespace: namespace.clone(), name: name.clone() }).filter(
+            |key| {
                 let spec = self.service(key).and_then(|object| object.as_service());
                 spec.is_some_and(|spec| is_subset(&spec.selector, labels))
-            })
+            },
+        )
     }
 
     /// The EndpointSets of a Service.
-    pub fn endpoint_sets_of<'a>(&'a self, service: &'a ServiceKey) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+    pub fn endpoint_sets_of<'a>(
+        &'a self,
+        service: &'a ServiceKey,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.sets_by_service.get(service).into_iter().flatten().filter_map(|name| {
             let namespace = Some(service.namespace.clone());
             self.objects.get(&ObjectKey { kind: Kind::EndpointSet, namespace, name: name.clone() })
@@ -203,7 +211,10 @@ impl Snapshot {
     pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let object = self.objects.remove(key)?;
         self.index(&object, key, Entry::Remove);
-        *self.counts.entry(key.kind).or_insert(1) -= 1;
+        match self.count(key.kind) {
+            0 | 1 => self.counts.remove(&key.kind),
+            count => self.counts.insert(key.kind, count - 1),
+        };
         Some(object)
     }
 
@@ -218,7 +229,11 @@ impl Snapshot {
             }
             (Spec::Workload(_), Some(namespace)) => {
                 for (label, value) in &object.metadata.labels {
-                    entry.set(&mut self.workloads_by_label, label_key(namespace, label, value), key.name.clone());
+                    entry.set(
+                        &mut self.workloads_by_label,
+                        label_key(namespace, label, value),
+                        key.name.clone(),
+                    );
                 }
             }
             (Spec::EndpointSet(spec), Some(namespace)) => {
@@ -238,12 +253,15 @@ impl Snapshot {
     fn index_service(&mut self, spec: &ServiceSpec, key: &ServiceKey, entry: Entry) {
         // One entry of the selector is enough to find the Service by any label that matches it.
         if let Some((label, value)) = spec.selector.first_key_value() {
-            entry.set(&mut self.services_by_selector, label_key(&key.namespace, label, value), key.name.clone());
+            entry.set(
+                &mut self.services_by_selector,
+                label_key(&key.namespace, label, value),
+                key.name.clone(),
+            );
         }
         for address in spec.cluster_addresses() {
             entry.map(&mut self.cluster_ips, address, key);
-            let taken = self.taken_addresses.entry(IpFamily::of(address)).or_default();
-            entry.number(taken, to_number(address));
+            entry.number(&mut self.taken_addresses, IpFamily::of(address), to_number(address));
         }
         for port in &spec.ports {
             for address in &spec.external_ips {
@@ -251,8 +269,7 @@ impl Snapshot {
             }
             if let Some(node_port) = port.node_port {
                 entry.map(&mut self.node_ports, (port.protocol, node_port), key);
-                let taken = self.taken_node_ports.entry(port.protocol).or_default();
-                entry.number(taken, node_port.get().into());
+                entry.number(&mut self.taken_node_ports, port.protocol, node_port.get().into());
             }
         }
     }
@@ -294,11 +311,21 @@ impl Entry {
         }
     }
 
-    fn number(self, taken: &mut IntervalSet, number: u128) {
+    fn number<K: Ord + Clone>(self, index: &mut OrdMap<K, IntervalSet>, key: K, number: u128) {
         match self {
-            Self::Add => taken.insert(number),
-            Self::Remove => taken.remove(number),
-        };
+            Self::Add => {
+                index.entry(key).or_default().insert(number);
+            }
+            Self::Remove => {
+                let emptied = index.get_mut(&key).is_some_and(|taken| {
+                    taken.remove(number);
+                    taken.is_empty()
+                });
+                if emptied {
+                    index.remove(&key);
+                }
+            }
+        }
     }
 }
 

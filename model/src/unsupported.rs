@@ -14,10 +14,18 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
     let local = TrafficPolicy::Local;
     let sctp = spec.ports.iter().any(|port| port.protocol == Protocol::Sctp);
     collect([
-        (spec.session_affinity == SessionAffinity::ClientIP, "spec.sessionAffinity", "ClientIP is not carried out yet"),
+        (
+            spec.session_affinity == SessionAffinity::ClientIP,
+            "spec.sessionAffinity",
+            "ClientIP is not carried out yet",
+        ),
         (spec.external_traffic_policy == local, "spec.externalTrafficPolicy", "Local is not carried out yet"),
         (spec.internal_traffic_policy == local, "spec.internalTrafficPolicy", "Local is not carried out yet"),
-        (!spec.load_balancer_source_ranges.is_empty(), "spec.loadBalancerSourceRanges", "are not carried out yet"),
+        (
+            !spec.load_balancer_source_ranges.is_empty(),
+            "spec.loadBalancerSourceRanges",
+            "are not carried out yet",
+        ),
         (spec.scheduler.is_some(), "spec.scheduler", "no backend with schedulers is built yet"),
         (sctp, "spec.ports.protocol", "SCTP is not carried out yet"),
     ])
@@ -28,9 +36,17 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
 pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
     let is_load_balancer = spec.service_type == ServiceType::LoadBalancer;
     collect([
-        (is_load_balancer, "spec.type", "LoadBalancer gets node ports, but no address: there are no address pools yet"),
+        (
+            is_load_balancer,
+            "spec.type",
+            "LoadBalancer gets node ports, but no address: there are no address pools yet",
+        ),
         (spec.load_balancer.is_some(), "spec.loadBalancer", "there are no address pools yet"),
-        (spec.traffic_distribution.is_some(), "spec.trafficDistribution", "endpoints are chosen without regard to zones yet"),
+        (
+            spec.traffic_distribution.is_some(),
+            "spec.trafficDistribution",
+            "endpoints are chosen without regard to zones yet",
+        ),
         (spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet"),
         (spec.health_check_node_port.is_some(), "spec.healthCheckNodePort", "is not served yet"),
         (
@@ -43,5 +59,7 @@ pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
 
 fn collect<const N: usize>(settings: [(bool, &str, &str); N]) -> Vec<UnsupportedField> {
     let asked = settings.into_iter().filter(|(is_asked, _, _)| *is_asked);
-    asked.map(|(_, field, message)| UnsupportedField { field: field.to_owned(), message: message.to_owned() }).collect()
+    asked
+        .map(|(_, field, message)| UnsupportedField { field: field.to_owned(), message: message.to_owned() })
+        .collect()
 }

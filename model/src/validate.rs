@@ -20,7 +20,8 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
     object.metadata.validate(&mut found);
     let must_be_label = object.spec.kind() == Kind::Service;
     if must_be_label && !object.metadata.name.is_label() {
-        let message = "must be one DNS label of at most 63 characters without dots, because it becomes a DNS name";
+        let message =
+            "must be one DNS label of at most 63 characters without dots, because it becomes a DNS name";
         found.push(Violation::new("/metadata/name", ViolationCode::Invalid, message));
     }
     match &object.spec {
@@ -42,11 +43,19 @@ fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) ->
 }
 
 /// Reports entries that occur twice; `at` gives the pointer of the entry with that index.
-fn check_unique<T: Ord>(entries: impl Iterator<Item = T>, at: impl Fn(usize) -> String, found: &mut Vec<Violation>) {
+fn check_unique<T: Ord>(
+    entries: impl Iterator<Item = T>,
+    at: impl Fn(usize) -> String,
+    found: &mut Vec<Violation>,
+) {
     let mut seen = BTreeSet::new();
     for (index, entry) in entries.enumerate() {
         if !seen.insert(entry) {
-            found.push(Violation::new(at(index), ViolationCode::Duplicate, "must not repeat an earlier entry"));
+            found.push(Violation::new(
+                at(index),
+                ViolationCode::Duplicate,
+                "must not repeat an earlier entry",
+            ));
         }
     }
 }
@@ -63,7 +72,11 @@ fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violatio
 fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();
     if !families.into_iter().all(|family| seen.insert(family)) {
-        found.push(Violation::new(at, ViolationCode::Conflict, "must have at most one address per IP family"));
+        found.push(Violation::new(
+            at,
+            ViolationCode::Conflict,
+            "must have at most one address per IP family",
+        ));
     }
 }
 

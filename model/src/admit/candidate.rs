@@ -31,7 +31,11 @@ pub(super) fn resolve(
         let candidate = resolve_one(snapshot, request, operation, index, violations)?;
         if !seen.insert(candidate.key.clone()) {
             let message = format!("must not repeat {}, which is in the request already", candidate.key);
-            violations.push(Violation::new(format!("{}/metadata/name", candidate.at), ViolationCode::Duplicate, message));
+            violations.push(Violation::new(
+                format!("{}/metadata/name", candidate.at),
+                ViolationCode::Duplicate,
+                message,
+            ));
             continue;
         }
         candidates.push(candidate);
@@ -47,7 +51,9 @@ fn resolve_one(
     violations: &mut Vec<Violation>,
 ) -> Result<Candidate, Refusal> {
     let (key, new, at) = match operation {
-        Operation::Create(object) | Operation::Replace { object, .. } => (object.key(), Some(object), String::new()),
+        Operation::Create(object) | Operation::Replace { object, .. } => {
+            (object.key(), Some(object), String::new())
+        }
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
     };
@@ -64,7 +70,11 @@ fn resolve_one(
             && owner != asked
         {
             let message = format!("must belong to apply set `{asked}` or to none; it belongs to `{owner}`");
-            violations.push(Violation::new(format!("{at}/metadata/name"), ViolationCode::OwnedByOther, message));
+            violations.push(Violation::new(
+                format!("{at}/metadata/name"),
+                ViolationCode::OwnedByOther,
+                message,
+            ));
         }
         object.metadata.apply_set = asked.or(owner);
     }
@@ -92,9 +102,15 @@ fn check_identity(
 ) -> Result<(), Refusal> {
     let (uid, version) = (&new.metadata.uid, &new.metadata.resource_version);
     let Some(old) = old else {
-        for (field, _) in [("uid", uid.is_some()), ("resourceVersion", version.is_some())].iter().filter(|(_, set)| *set) {
+        for (field, _) in
+            [("uid", uid.is_some()), ("resourceVersion", version.is_some())].iter().filter(|(_, set)| *set)
+        {
             let message = "must be left out when the object does not exist yet";
-            violations.push(Violation::new(format!("{at}/metadata/{field}"), ViolationCode::Invalid, message));
+            violations.push(Violation::new(
+                format!("{at}/metadata/{field}"),
+                ViolationCode::Invalid,
+                message,
+            ));
         }
         return Ok(());
     };
@@ -120,7 +136,12 @@ impl Candidate {
     }
 
     /// Settles the bookkeeping: what differs gets the revision, what does not stays the very same object.
-    pub(super) fn conclude(self, revision: Revision, now: Timestamp, random: &mut Random) -> (Action, Arc<Object>) {
+    pub(super) fn conclude(
+        self,
+        revision: Revision,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> (Action, Arc<Object>) {
         let Self { key, old, new, at: _ } = self;
         match (old, new) {
             (Some(old), None) => (Action::Deleted, Arc::new(with_revision(&old, revision))),

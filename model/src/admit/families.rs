@@ -12,12 +12,14 @@ pub(super) fn settle(config: &ClusterConfig, spec: &mut ServiceSpec, found: &mut
     let configured: Vec<_> = config.families().collect();
     let mut families = asked(spec);
     for (index, family) in families.iter().enumerate().filter(|(_, family)| !configured.contains(family)) {
-        let message = format!("must be a family that the cluster has a Service range for; {} is not", family.as_str());
+        let message =
+            format!("must be a family that the cluster has a Service range for; {} is not", family.as_str());
         let hint = "start the control server with --service-cidr naming a range of each family";
         let at = format!("/spec/ipFamilies/{index}");
         found.push(Violation::new(at, ViolationCode::Conflict, message).hint(hint));
     }
-    let implied = if families.len() > 1 { IpFamilyPolicy::RequireDualStack } else { IpFamilyPolicy::SingleStack };
+    let implied =
+        if families.len() > 1 { IpFamilyPolicy::RequireDualStack } else { IpFamilyPolicy::SingleStack };
     let policy = spec.ip_family_policy.unwrap_or(implied);
     for family in &configured {
         let wants_more = families.is_empty() || policy != IpFamilyPolicy::SingleStack;

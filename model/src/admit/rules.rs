@@ -11,12 +11,22 @@ use crate::{
     violation::{Violation, ViolationCode},
 };
 
-pub(super) fn check(snapshot: &Snapshot, config: &ClusterConfig, object: &Object, found: &mut Vec<Violation>) {
+pub(super) fn check(
+    snapshot: &Snapshot,
+    config: &ClusterConfig,
+    object: &Object,
+    found: &mut Vec<Violation>,
+) {
     match &object.spec {
         Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
-                outside_service_range(config, format!("/spec/endpoints/{index}/address"), endpoint.address, found);
+                outside_service_range(
+                    config,
+                    format!("/spec/endpoints/{index}/address"),
+                    endpoint.address,
+                    found,
+                );
             }
         }
         Spec::Workload(spec) => {
@@ -46,7 +56,12 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-fn check_external_ips(snapshot: &Snapshot, config: &ClusterConfig, spec: &ServiceSpec, found: &mut Vec<Violation>) {
+fn check_external_ips(
+    snapshot: &Snapshot,
+    config: &ClusterConfig,
+    spec: &ServiceSpec,
+    found: &mut Vec<Violation>,
+) {
     for (index, address) in spec.external_ips.iter().enumerate() {
         let at = || format!("/spec/externalIPs/{index}");
         let allowed = config.external_ip_cidrs();
@@ -62,7 +77,8 @@ fn check_external_ips(snapshot: &Snapshot, config: &ClusterConfig, spec: &Servic
         }
         outside_service_range(config, at(), *address, found);
         if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| cidr.contains(address)) {
-            let message = format!("must not be a workload's address; {address} lies in the workload network {cidr}");
+            let message =
+                format!("must not be a workload's address; {address} lies in the workload network {cidr}");
             found.push(Violation::new(at(), ViolationCode::AddressNotAllowed, message));
         }
         for port in &spec.ports {

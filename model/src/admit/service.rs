@@ -71,8 +71,12 @@ pub(super) fn allocate(
         match held.or_else(|| range.and_then(|range| free_address(snapshot, range, random))) {
             Some(address) => addresses.push(ClusterIp::Address(address)),
             None => found.push(
-                Violation::new("/spec/clusterIP", ViolationCode::Exhausted, "must find a free address; the range is full")
-                    .hint("delete Services that are no longer needed, or start with a larger --service-cidr"),
+                Violation::new(
+                    "/spec/clusterIP",
+                    ViolationCode::Exhausted,
+                    "must find a free address; the range is full",
+                )
+                .hint("delete Services that are no longer needed, or start with a larger --service-cidr"),
             ),
         }
     }
@@ -113,7 +117,9 @@ fn keep_addresses(old: &ServiceSpec, spec: &mut ServiceSpec, found: &mut Vec<Vio
             Some(address) => {
                 let family = IpFamily::of(address);
                 let is_new = !spec.cluster_addresses().any(|address| IpFamily::of(address) == family);
-                is_new && (spec.ip_families.contains(&family) || spec.ip_family_policy != Some(IpFamilyPolicy::SingleStack))
+                is_new
+                    && (spec.ip_families.contains(&family)
+                        || spec.ip_family_policy != Some(IpFamilyPolicy::SingleStack))
             }
         };
         if is_wanted {
@@ -131,9 +137,15 @@ fn keep_node_ports(old: &ServiceSpec, spec: &mut ServiceSpec) {
     for index in 0..spec.ports.len() {
         let port = &spec.ports[index];
         let same_number = old.ports.iter().find(|old| (old.protocol, old.port) == (port.protocol, port.port));
-        let same_name = || old.ports.iter().find(|old| old.name.is_some() && old.name == port.name && old.protocol == port.protocol);
+        let same_name = || {
+            old.ports
+                .iter()
+                .find(|old| old.name.is_some() && old.name == port.name && old.protocol == port.protocol)
+        };
         let held = same_number.or_else(same_name).and_then(|old| old.node_port);
-        let is_used = |number| spec.ports.iter().any(|other| other.protocol == port.protocol && other.node_port == Some(number));
+        let is_used = |number| {
+            spec.ports.iter().any(|other| other.protocol == port.protocol && other.node_port == Some(number))
+        };
         if let Some(number) = held.filter(|number| port.node_port.is_none() && !is_used(*number)) {
             spec.ports[index].node_port = Some(number);
         }
@@ -151,7 +163,8 @@ fn check_cluster_ip(
     let ranges: Vec<_> = config.service_cidrs().iter().map(ToString::to_string).collect();
     match config.service_cidr_of(address) {
         None => {
-            let message = format!("must lie in the Service range {}; {address} does not", ranges.join(" or "));
+            let message =
+                format!("must lie in the Service range {}; {address} does not", ranges.join(" or "));
             found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
         }
         Some(range) if !host_numbers(range).contains(&to_number(address)) => {
@@ -195,7 +208,8 @@ fn allocate_node_ports(
     let range = config.node_port_range();
     let size = u128::from(range.end() - range.start()) + 1;
     // What is given out in this loop is not in the snapshot until the Service is put there.
-    let mut own: Vec<(Protocol, Port)> = spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?))).collect();
+    let mut own: Vec<(Protocol, Port)> =
+        spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?))).collect();
     for (index, port) in spec.ports.iter_mut().enumerate().filter(|(_, port)| port.node_port.is_none()) {
         let protocol = port.protocol;
         let offset = u16::try_from(random.below(size)).expect("the range holds at most 65,535 ports");

@@ -23,11 +23,16 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
         let at = format!("/spec/workloadCIDRs/{index}");
         if cidr.trunc() != *cidr {
             let message = format!("must be a network; {cidr} has bits set behind its prefix");
-            found.push(Violation::new(at, ViolationCode::Invalid, message).hint(format!("write {}", cidr.trunc())));
+            found.push(
+                Violation::new(at, ViolationCode::Invalid, message).hint(format!("write {}", cidr.trunc())),
+            );
         } else if let Some(why) = net::forbidden(cidr.network()) {
-            let message = format!("must be an ordinary unicast network; {cidr} begins with an address that is {why}");
+            let message =
+                format!("must be an ordinary unicast network; {cidr} begins with an address that is {why}");
             found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
-        } else if let Some(other) = spec.workload_cidrs[..index].iter().find(|other| net::overlaps(other, cidr)) {
+        } else if let Some(other) =
+            spec.workload_cidrs[..index].iter().find(|other| net::overlaps(other, cidr))
+        {
             let message = format!("must not overlap {other} of the same Node");
             found.push(Violation::new(at, ViolationCode::Overlap, message));
         }

@@ -4,8 +4,8 @@ use super::{check_address, check_length, check_one_per_family, check_selector, c
 use crate::{
     net::IpFamily,
     service::{
-        ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, HealthCheck, HealthCheckType, IpFamilyPolicy, PORTS_MAX,
-        ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
+        ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, HealthCheck, HealthCheckType, IpFamilyPolicy,
+        PORTS_MAX, ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
     },
     violation::{
         Violation,
@@ -42,10 +42,18 @@ fn ports(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     for (index, port) in spec.ports.iter().enumerate() {
         let earlier = &spec.ports[..index];
         if port.name.is_none() && several {
-            found.push(Violation::new(at(index, "name"), Required, "must be present when there is more than one port"));
+            found.push(Violation::new(
+                at(index, "name"),
+                Required,
+                "must be present when there is more than one port",
+            ));
         }
         if port.name.is_some() && earlier.iter().any(|other| other.name == port.name) {
-            found.push(Violation::new(at(index, "name"), Duplicate, "must not repeat the name of an earlier port"));
+            found.push(Violation::new(
+                at(index, "name"),
+                Duplicate,
+                "must not repeat the name of an earlier port",
+            ));
         }
         let Some(node_port) = port.node_port else { continue };
         if !spec.has_node_ports() {
@@ -68,12 +76,20 @@ fn addresses(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     }
     check_length("/spec/clusterIPs", spec.cluster_ips.len(), 2, found);
     if spec.cluster_ips.len() > 1 && spec.cluster_ips.contains(&ClusterIp::None) {
-        found.push(Violation::new("/spec/clusterIPs", Conflict, "must be only `None` for a headless Service"));
+        found.push(Violation::new(
+            "/spec/clusterIPs",
+            Conflict,
+            "must be only `None` for a headless Service",
+        ));
     }
     let cluster_families = spec.cluster_addresses().map(IpFamily::of);
     check_one_per_family("/spec/clusterIPs", cluster_families, found);
     if spec.is_headless() && spec.service_type != ServiceType::ClusterIP {
-        found.push(Violation::new("/spec/clusterIP", Conflict, "must not be `None` unless type is ClusterIP"));
+        found.push(Violation::new(
+            "/spec/clusterIP",
+            Conflict,
+            "must not be `None` unless type is ClusterIP",
+        ));
     }
     if spec.is_headless() && !spec.external_ips.is_empty() {
         found.push(Violation::new("/spec/externalIPs", Conflict, "must be empty on a headless Service"));
@@ -89,11 +105,13 @@ fn addresses(spec: &ServiceSpec, found: &mut Vec<Violation>) {
 fn families(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     check_length("/spec/ipFamilies", spec.ip_families.len(), 2, found);
     check_unique(spec.ip_families.iter(), |index| format!("/spec/ipFamilies/{index}"), found);
-    let requested = spec.cluster_ips.iter().chain(spec.cluster_ip.iter().filter(|_| spec.cluster_ips.is_empty()));
+    let requested =
+        spec.cluster_ips.iter().chain(spec.cluster_ip.iter().filter(|_| spec.cluster_ips.is_empty()));
     for (index, address) in requested.filter_map(|ip| ip.address()).enumerate() {
         let family = IpFamily::of(address);
         if spec.ip_families.get(index).is_some_and(|wanted| *wanted != family) {
-            let message = format!("must be {} as the cluster IP {address} in the same place", family.as_str());
+            let message =
+                format!("must be {} as the cluster IP {address} in the same place", family.as_str());
             found.push(Violation::new(format!("/spec/ipFamilies/{index}"), Conflict, message));
         }
     }
@@ -113,7 +131,11 @@ fn external_name(spec: &ServiceSpec, found: &mut Vec<Violation>) {
         return;
     }
     if spec.external_name.is_none() {
-        found.push(Violation::new("/spec/externalName", Required, "must be present when type is ExternalName"));
+        found.push(Violation::new(
+            "/spec/externalName",
+            Required,
+            "must be present when type is ExternalName",
+        ));
     }
     let set = [
         ("clusterIP", spec.cluster_ip.is_some()),
@@ -142,7 +164,12 @@ fn load_balancer(spec: &ServiceSpec, found: &mut Vec<Violation>) {
             }
         }
     }
-    check_length("/spec/loadBalancerSourceRanges", spec.load_balancer_source_ranges.len(), ADDRESSES_MAX, found);
+    check_length(
+        "/spec/loadBalancerSourceRanges",
+        spec.load_balancer_source_ranges.len(),
+        ADDRESSES_MAX,
+        found,
+    );
     if !spec.load_balancer_source_ranges.is_empty() && !is_load_balancer {
         found.push(Violation::new("/spec/loadBalancerSourceRanges", Conflict, only));
     }
@@ -192,7 +219,11 @@ fn health_check(check: &HealthCheck, found: &mut Vec<Violation>) {
     range("fall", u32::from(check.fall), 1, 100);
     let Some(http) = &check.http else { return };
     if !matches!(check.check_type, HealthCheckType::Http | HealthCheckType::Https) {
-        found.push(Violation::new("/spec/healthCheck/http", Conflict, "must be left out unless type is Http or Https"));
+        found.push(Violation::new(
+            "/spec/healthCheck/http",
+            Conflict,
+            "must be left out unless type is Http or Https",
+        ));
     }
     if !http.path.starts_with('/') || http.path.bytes().any(|c| !c.is_ascii_graphic()) {
         let message = "must start with `/` and hold printable ASCII without spaces";

@@ -1,0 +1,138 @@
+//! Everything that reads input from outside is total: whatever comes, it answers, and what it accepts it can show again.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use model::{
+    decode::{Expect, decode},
+    feed::Frame,
+    name::{Label, Name},
+    quantity::Position,
+    report::Report,
+    resource::{Kind, Object, ObjectKey, ServiceKey},
+    selector::LabelSelector,
+};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+/// Field names and values near to what is known, so that random input gets deep.
+fn near_json() -> impl Strategy<Value = Value> {
+    let words = vec![
+        "80",
+        "http",
+        "TCP",
+        "UDP",
+        "None",
+        "ClusterIP",
+        "NodePort",
+        "10.96.0.1",
+        "10.0.0.0/8",
+        "fd00::1",
+        "IPv4",
+        "web",
+        "Local",
+        "ClientIP",
+        "ExternalName",
+        "Http",
+        "",
+        "\u{0}",
+        "a/b",
+        "~1",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        prop_oneof![Just(0_i64), Just(80), Just(-1), Just(65536), any::<i64>()].prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(words).prop_map(Value::from),
+    ];
+    let keys = vec![
+        "apiVersion",
+        "kind",
+        "metadata",
+        "spec",
+        "status",
+        "name",
+        "namespace",
+        "labels",
+        "uid",
+        "resourceVersion",
+        "type",
+        "ports",
+        "port",
+        "targetPort",
+        "nodePort",
+        "protocol",
+        "selector",
+        "clusterIP",
+        "clusterIPs",
+        "ipFamilies",
+        "externalIPs",
+        "sessionAffinityConfig",
+        "clientIP",
+        "healthCheck",
+        "http",
+        "addresses",
+        "endpoints",
+        "address",
+        "service",
+        "workloadCIDRs",
+        "conditions",
+        "loadBalancer",
+        "bogus",
+    ];
+    leaf.prop_recursive(5, 64, 6, move |inner| {
+        let object = prop::collection::btree_map(prop::sample::select(keys.clone()), inner.clone(), 0..6);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Value::from),
+            object.prop_map(|map| map
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect::<Map<_, _>>()
+                .into()),
+        ]
+    })
+}
+
+fn near_object() -> impl Strategy<Value = Value> {
+    let kinds = prop::sample::select(vec!["Service", "EndpointSet", "Workload", "Node"]);
+    (kinds, near_json(), near_json()).prop_map(|(kind, spec, metadata)| {
+        let mut object = json!({ "kind": kind, "metadata": { "name": "web" }, "spec": spec });
+        if let (Value::Object(extra), Some(metadata)) = (metadata, object["metadata"].as_object_mut()) {
+            metadata.extend(extra);
+        }
+        object
+    })
+}
+
+fn shown_again(object: &Object) -> Result<Object, Vec<model::violation::Violation>> {
+    decode(&object.to_json(), &Expect::default())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_json_is_read_or_refused_with_reasons(value in prop_oneof![near_json(), near_object()], kind in prop::option::of(0_usize..4)) {
+        let expect = Expect { kind: kind.map(|index| Kind::ALL[index]), ..Expect::default() };
+        match decode(&value, &expect) {
+            Ok(object) => prop_assert_eq!(shown_again(&object), Ok(object)),
+            Err(violations) => {
+                prop_assert!(!violations.is_empty());
+                for violation in violations {
+                    prop_assert!(violation.pointer.is_empty() || violation.pointer.starts_with('/'));
+                    prop_assert!(!violation.message.is_empty());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_parsed_or_refused(text in any::<String>()) {
+        let _ = (Name::parse(&text), Label::parse(&text), text.parse::<Position>(), ServiceKey::try_from(text.clone()));
+        let _ = (ObjectKey::parse_store_key(&text), serde_json::from_str::<Frame>(&text), serde_json::from_str::<Report>(&text));
+        if let Ok(selector) = text.parse::<LabelSelector>() {
+            let shown = selector.to_string();
+            prop_assert_eq!(shown.parse::<LabelSelector>().unwrap(), selector);
+        }
+    }
+}
