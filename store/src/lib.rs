@@ -1,1 +1,100 @@
 //! A transactional, watchable map: it knows keys and revisions, not meaning.
+//!
+//! One writer per store decides what may be written (`model::admit`) and hands over the outcome; a store refuses a
+//! commit that was decided on another state than the one it holds, and that is its only judgement. What it has
+//! acknowledged it never loses, and what it has not acknowledged is there whole or not at all.
+//!
+//! ```text
+//! writer task ── commit(at, group) ──▶ objects + change log, one transaction ──▶ durable ──▶ Ok
+//!                                        │            │
+//!            load(): one consistent read ┘            └ changes(after): what a watch missed
+//! ```
+//! Absent on purpose: queries by anything but the whole, validation of objects, notification (the writer knows what it
+//! wrote), and retries (only the caller knows whether its decision still holds).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use model::{
+    change::Commit,
+    quantity::{Position, Revision, Timestamp},
+    resource::Object,
+};
+
+mod error;
+mod group;
+mod memory;
+mod open;
+mod record;
+mod sqlite;
+mod window;
+
+pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError};
+pub use open::open;
+
+/// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
+/// starts over.
+pub const CHANGES_KEPT: usize = 10_000;
+/// Bytes of encoded changes that the log keeps, so that big commits cannot fill the disk or a replica's memory. The
+/// newest commit is kept whatever its size.
+pub const CHANGES_BYTES_KEPT: usize = 64 * 1024 * 1024;
+/// Commits in one group; beyond this the share of the one fsync that each pays is already negligible.
+pub const GROUP_COMMITS_MAX: usize = 1024;
+/// Bytes of encoded changes in one group: bounds memory and the time a transaction holds the store.
+pub const GROUP_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of one status: the largest node report fits several times over.
+pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of a status key: the longest object key is about 340 bytes.
+pub const STATUS_KEY_BYTES_MAX: usize = 512;
+/// Statuses in a store: several per node of the largest cluster we aim at.
+pub const STATUSES_MAX: usize = 16_384;
+
+/// Everything a control replica starts from, as of one instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The life of the store and the revision of its last commit.
+    pub position: Position,
+    /// Every object, in the order of their store keys.
+    pub objects: Vec<Arc<Object>>,
+    /// The tail of the change log up to `position`, oldest first, without gaps.
+    pub recent: Vec<Commit>,
+}
+
+/// A store of objects with one history.
+///
+/// Methods may be cancelled at any await: a write then happens whole or not at all.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Reads everything, as of one instant.
+    async fn load(&self) -> Result<Loaded, StoreError>;
+
+    /// Makes a group of commits durable, all or none, if the store is still at `at`.
+    ///
+    /// The revisions must follow `at` one by one, and each object must carry the revision of its commit. After `Ok` the
+    /// group survives the death of process and machine.
+    ///
+    /// # Errors
+    /// After [`CommitError::Unavailable`] it is unknown whether the group is there: [`Store::load`] before the next
+    /// write. After any other error nothing has changed.
+    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError>;
+
+    /// Reads the commits after a revision in order, at most `limit`; none when there is nothing newer.
+    ///
+    /// # Errors
+    /// [`ChangesError::Compacted`] when the log no longer reaches back to `after`.
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError>;
+
+    /// Keeps what was observed under a key, in place of what was there. Moves no revision. It survives the death of the
+    /// process; what was put last may be lost with the machine.
+    async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError>;
+
+    /// Forgets what was observed under a key, if anything. Moves no revision.
+    async fn remove_status(&self, key: &str) -> Result<(), StoreError>;
+
+    /// Reads everything that was observed.
+    async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError>;
+
+    /// Begins a new life at the same revision, so that every token of the old one is refused. The new epoch is `now` in
+    /// Unix seconds, or the next number if that is not higher.
+    async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError>;
+}

@@ -1,0 +1,107 @@
+//! What every store checks and encodes before it touches anything: the group's own consistency and its size.
+
+use model::{
+    change::{ChangeKind, Commit},
+    quantity::{Position, Revision, Timestamp},
+};
+
+use crate::{
+    GROUP_BYTES_MAX, GROUP_COMMITS_MAX,
+    error::CommitError,
+    record,
+    window::Entry,
+};
+
+/// A group that is consistent in itself, ready to be written.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// At least one, with consecutive revisions.
+    pub(crate) commits: Vec<EncodedCommit>,
+}
+
+/// One commit, ready to be written.
+#[derive(Debug)]
+pub(crate) struct EncodedCommit {
+    pub(crate) revision: Revision,
+    pub(crate) at: Timestamp,
+    /// At least one.
+    pub(crate) changes: Vec<EncodedChange>,
+    /// The form in the change log.
+    pub(crate) body: String,
+}
+
+/// One changed object, ready to be written.
+#[derive(Debug)]
+pub(crate) struct EncodedChange {
+    pub(crate) kind: ChangeKind,
+    pub(crate) key: String,
+    pub(crate) body: String,
+}
+
+impl Group {
+    /// The revision of the last commit.
+    pub(crate) fn head(&self) -> Revision {
+        self.commits.last().expect("a group has at least one commit").revision
+    }
+
+    /// What the group adds to the change log.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let entry = |commit: &EncodedCommit| Entry { revision: commit.revision, bytes: commit.body.len() };
+        self.commits.iter().map(entry).collect()
+    }
+}
+
+/// Checks a group that was decided at `at`, and encodes it.
+pub(crate) fn encode(at: Position, commits: &[Commit]) -> Result<Group, CommitError> {
+    if commits.is_empty() {
+        return Err(CommitError::Malformed("it has no commits".to_owned()));
+    }
+    check_size("commits", commits.len(), GROUP_COMMITS_MAX)?;
+    let mut encoded = Vec::with_capacity(commits.len());
+    let mut bytes = 0;
+    let mut head = at.revision;
+    for commit in commits {
+        if head.0.checked_add(1) != Some(commit.revision.0) {
+            return Err(CommitError::Malformed(format!("revision {} does not follow {head}", commit.revision)));
+        }
+        head = commit.revision;
+        encoded.push(encode_commit(commit, &mut bytes)?);
+    }
+    Ok(Group { commits: encoded })
+}
+
+/// The error of a change that does not fit the state it is applied to.
+pub(crate) fn misfit(kind: ChangeKind, key: &str) -> CommitError {
+    let why = match kind {
+        ChangeKind::Added => "is added, but exists",
+        ChangeKind::Modified => "is modified, but does not exist",
+        ChangeKind::Deleted => "is deleted, but does not exist",
+    };
+    CommitError::Malformed(format!("{key} {why}"))
+}
+
+fn encode_commit(commit: &Commit, bytes: &mut usize) -> Result<EncodedCommit, CommitError> {
+    let Commit { revision, at, changes } = commit;
+    if changes.is_empty() {
+        return Err(CommitError::Malformed(format!("commit {revision} changes nothing")));
+    }
+    let mut encoded = Vec::with_capacity(changes.len());
+    for change in changes {
+        let key = change.object.key().to_store_key();
+        if change.object.metadata.revision() != *revision {
+            let found = change.object.metadata.revision();
+            return Err(CommitError::Malformed(format!("{key} has revision {found} in commit {revision}")));
+        }
+        let body = record::encode(&change.object);
+        *bytes += key.len() + body.len();
+        check_size("bytes", *bytes, GROUP_BYTES_MAX)?;
+        encoded.push(EncodedChange { kind: change.kind, key, body });
+    }
+    let log = encoded.iter().map(|change| (change.kind, change.key.as_str(), change.body.as_str()));
+    let body = record::encode_changes(log);
+    Ok(EncodedCommit { revision: *revision, at: *at, changes: encoded, body })
+}
+
+fn check_size(unit: &'static str, found: usize, limit: usize) -> Result<(), CommitError> {
+    if found > limit { Err(CommitError::TooLarge { unit, found, limit }) } else { Ok(()) }
+}

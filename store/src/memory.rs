@@ -1,0 +1,140 @@
+//! The store that is forgotten at exit: for tests, for trying things out, and as the plainest statement of the contract.
+//!
+//! It encodes what it is given like every other store, so that its limits and refusals are theirs.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use imbl::OrdMap;
+use model::{
+    change::{ChangeKind, Commit},
+    quantity::{Position, Revision, Timestamp},
+    resource::Object,
+};
+
+use crate::{
+    CHANGES_KEPT, ChangesError, CommitError, Loaded, STATUSES_MAX, StatusError, Store, StoreError,
+    group::{self, Group},
+    open::{check_status, epoch_after},
+    window::Window,
+};
+
+/// A store in memory.
+#[derive(Debug)]
+pub(crate) struct Memory(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    position: Position,
+    objects: OrdMap<String, Arc<Object>>,
+    log: VecDeque<Commit>,
+    window: Window,
+    statuses: BTreeMap<String, Vec<u8>>,
+}
+
+impl Memory {
+    /// An empty store that begins its life at `now`.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        let position = Position { epoch: epoch_after(None, now), revision: Revision(0) };
+        Self(Mutex::new(State {
+            position,
+            objects: OrdMap::new(),
+            log: VecDeque::new(),
+            window: Window::default(),
+            statuses: BTreeMap::new(),
+        }))
+    }
+
+    /// Every change of the state is one assignment at its end, so a poisoned lock guards a consistent state.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn load(&self) -> Result<Loaded, StoreError> {
+        let state = self.state();
+        let recent = state.log.iter().cloned().collect();
+        Ok(Loaded { position: state.position, objects: state.objects.values().cloned().collect(), recent })
+    }
+
+    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+        let group = group::encode(at, commits)?;
+        let mut state = self.state();
+        if state.position != at {
+            return Err(CommitError::Stale { current: state.position });
+        }
+        let objects = apply(state.objects.clone(), commits, &group)?;
+        state.objects = objects;
+        state.position.revision = group.head();
+        let entries = group.entries();
+        let dropped = state.window.drop_through(&entries);
+        state.window.advance(&entries, dropped);
+        state.log.extend(commits.iter().cloned());
+        while state.log.front().is_some_and(|commit| Some(commit.revision) < state.window.oldest()) {
+            state.log.pop_front();
+        }
+        Ok(())
+    }
+
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
+        let state = self.state();
+        let Some(oldest) = state.window.oldest() else { return Ok(Vec::new()) };
+        if after.0.saturating_add(1) < oldest.0 {
+            return Err(ChangesError::Compacted { oldest });
+        }
+        let first = state.log.partition_point(|commit| commit.revision <= after);
+        Ok(state.log.iter().skip(first).take(limit.min(CHANGES_KEPT)).cloned().collect())
+    }
+
+    async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
+        check_status(key, body)?;
+        let mut state = self.state();
+        let count = state.statuses.len();
+        if count >= STATUSES_MAX && !state.statuses.contains_key(key) {
+            return Err(StatusError::TooLarge { unit: "statuses beside it", found: count, limit: STATUSES_MAX - 1 });
+        }
+        state.statuses.insert(key.to_owned(), body.to_vec());
+        Ok(())
+    }
+
+    async fn remove_status(&self, key: &str) -> Result<(), StoreError> {
+        self.state().statuses.remove(key);
+        Ok(())
+    }
+
+    async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        Ok(self.state().statuses.clone())
+    }
+
+    async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
+        let mut state = self.state();
+        state.position.epoch = epoch_after(Some(state.position.epoch), now);
+        Ok(state.position)
+    }
+}
+
+fn apply(
+    mut objects: OrdMap<String, Arc<Object>>,
+    commits: &[Commit],
+    group: &Group,
+) -> Result<OrdMap<String, Arc<Object>>, CommitError> {
+    let changes = commits.iter().flat_map(|commit| &commit.changes);
+    let encoded = group.commits.iter().flat_map(|commit| &commit.changes);
+    for (change, encoded) in changes.zip(encoded) {
+        let key = &encoded.key;
+        let (existed, expected) = match change.kind {
+            ChangeKind::Added => (objects.insert(key.clone(), Arc::clone(&change.object)).is_some(), false),
+            ChangeKind::Modified => (objects.insert(key.clone(), Arc::clone(&change.object)).is_some(), true),
+            ChangeKind::Deleted => (objects.remove(key).is_some(), true),
+        };
+        if existed != expected {
+            return Err(group::misfit(change.kind, key));
+        }
+    }
+    Ok(objects)
+}

@@ -1,0 +1,206 @@
+//! The stored form of objects and commits, and its upgrades. Nothing else knows what a body looks like.
+//!
+//! A body is JSON and says which schema it follows. A change of a published type that old bodies do not survive raises
+//! [`SCHEMA`] and adds one step to [`UPGRADES`]; bodies are upgraded when they are read and written back in the current
+//! form when their object next changes. A field that is new and optional needs neither.
+
+use std::sync::Arc;
+
+use model::{
+    change::{Change, ChangeKind, Commit},
+    endpoint_set::EndpointSetSpec,
+    metadata::Metadata,
+    node::NodeSpec,
+    quantity::{Revision, Timestamp},
+    resource::{Kind, Object, ObjectKey, Spec},
+    service::ServiceSpec,
+    workload::WorkloadSpec,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::error::StoreError;
+
+/// The schema of the bodies that this version writes.
+const SCHEMA: u32 = 1;
+/// Step `n` turns the document of a body with schema `n + 1` into one with schema `n + 2`. Append only.
+const UPGRADES: [Upgrade; SCHEMA as usize - 1] = [];
+
+type Upgrade = fn(&mut Value);
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<M, S> {
+    schema: u32,
+    metadata: M,
+    spec: S,
+}
+
+#[derive(Serialize)]
+struct ChangeOut<'a> {
+    kind: ChangeKind,
+    key: &'a str,
+    object: &'a serde_json::value::RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ChangeIn<'a> {
+    kind: ChangeKind,
+    key: String,
+    #[serde(borrow)]
+    object: &'a serde_json::value::RawValue,
+}
+
+/// Writes an object.
+pub(crate) fn encode(object: &Object) -> String {
+    let metadata = &object.metadata;
+    let body = match &object.spec {
+        Spec::Node(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Workload(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Service(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::EndpointSet(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+    };
+    body.expect("published types have string keys only and serialise without failing")
+}
+
+/// Reads the object stored under a key.
+pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
+    let unreadable = |reason: String| StoreError::Unreadable { key: key.to_owned(), reason };
+    let parsed = ObjectKey::parse_store_key(key).ok_or_else(|| unreadable("the key names no known kind".to_owned()))?;
+    let (metadata, spec) = match parsed.kind {
+        Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
+        Kind::Workload => read::<WorkloadSpec>(body).map(|(metadata, spec)| (metadata, Spec::Workload(spec))),
+        Kind::Service => read::<ServiceSpec>(body).map(|(metadata, spec)| (metadata, Spec::Service(Box::new(spec)))),
+        Kind::EndpointSet => read::<EndpointSetSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointSet(spec))),
+    }
+    .map_err(unreadable)?;
+    let object = Object { metadata, spec };
+    if object.key() == parsed { Ok(object) } else { Err(unreadable(format!("it is the body of {}", object.key()))) }
+}
+
+/// Writes the changes of a commit, each with its store key and its already encoded object.
+pub(crate) fn encode_changes<'a>(changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a str)>) -> String {
+    let raw = |(kind, key, body): (ChangeKind, &'a str, &'a str)| {
+        let object = serde_json::from_str(body).expect("an encoded object is JSON");
+        ChangeOut { kind, key, object }
+    };
+    let changes: Vec<_> = changes.into_iter().map(raw).collect();
+    serde_json::to_string(&changes).expect("strings and raw JSON serialise without failing")
+}
+
+/// Reads the changes of a commit.
+pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> Result<Commit, StoreError> {
+    let stored: Vec<ChangeIn<'_>> = serde_json::from_slice(body).map_err(|error| StoreError::Unreadable {
+        key: format!("commit {revision}"),
+        reason: error.to_string(),
+    })?;
+    let change = |ChangeIn { kind, key, object }: ChangeIn<'_>| {
+        let object = decode(&key, object.get().as_bytes()).map_err(|error| in_commit(revision, error))?;
+        Ok(Change { kind, object: Arc::new(object) })
+    };
+    let changes = stored.into_iter().map(change).collect::<Result<_, StoreError>>()?;
+    Ok(Commit { revision, at, changes })
+}
+
+fn in_commit(revision: Revision, error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unreadable { key, reason } => {
+            StoreError::Unreadable { key: format!("{key} of commit {revision}"), reason }
+        }
+        StoreError::Unavailable { .. } => error,
+    }
+}
+
+/// Reads a body of the current schema straight into its types, and any other by way of its upgrades.
+fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
+    let direct = serde_json::from_slice::<Body<Metadata, S>>(body);
+    if let Ok(Body { schema: SCHEMA, metadata, spec }) = direct {
+        return Ok((metadata, spec));
+    }
+    let document: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let current = upgrade(&UPGRADES, document)?;
+    let Body { schema: _, metadata, spec } =
+        serde_json::from_value::<Body<Metadata, S>>(current).map_err(|error| error.to_string())?;
+    Ok((metadata, spec))
+}
+
+/// Runs the steps that a document has not seen yet.
+fn upgrade(steps: &[Upgrade], mut document: Value) -> Result<Value, String> {
+    let newest = steps.len() as u64 + 1;
+    let schema = document.get("schema").and_then(Value::as_u64).ok_or("it does not say which schema it follows")?;
+    let done = schema.checked_sub(1).ok_or("there is no schema 0")?;
+    let todo = usize::try_from(done).ok().and_then(|done| steps.get(done..)).ok_or_else(|| {
+        format!("it has schema {schema}, this version knows up to {newest}; start the newer version")
+    })?;
+    for step in todo {
+        step(&mut document);
+    }
+    document["schema"] = newest.into();
+    Ok(document)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::name::{Label, Name};
+
+    use super::*;
+
+    fn node(name: &str) -> Object {
+        let spec = NodeSpec { zone: Some(Label::parse("z1").unwrap()), ..NodeSpec::default() };
+        Object { metadata: Metadata::named(Name::parse(name).unwrap(), None), spec: Spec::Node(spec) }
+    }
+
+    fn reason(key: &str, body: &str) -> String {
+        decode(key, body.as_bytes()).unwrap_err().to_string()
+    }
+
+    /// The golden body is what released versions wrote: it must be readable for ever.
+    #[test]
+    fn the_body_of_schema_1_is_as_released_and_stays_readable() {
+        let golden = r#"{"schema":1,"metadata":{"name":"n1"},"spec":{"addresses":[],"zone":"z1","unschedulable":false}}"#;
+        assert_eq!(encode(&node("n1")), golden);
+        assert_eq!(decode("nodes//n1", golden.as_bytes()).unwrap(), node("n1"));
+    }
+
+    #[test]
+    fn an_unreadable_body_is_an_error_that_names_key_and_cause() {
+        let good = encode(&node("n1"));
+        let cases = [
+            ("nodes//n1", "{".to_owned(), "EOF"),
+            ("nodes//n1", "{}".to_owned(), "does not say which schema"),
+            ("nodes//n1", good.replace(":1,", ":0,"), "no schema 0"),
+            ("nodes//n1", good.replace(":1,", ":2,"), "start the newer version"),
+            ("nodes//n1", good.replace(":1,", ":18446744073709551615,"), "start the newer version"),
+            ("nodes//n1", good.replace("zone", "area"), "unknown field `area`"),
+            ("nodes//n2", good.clone(), "it is the body of Node n1"),
+            ("gadgets//n1", good.clone(), "names no known kind"),
+            ("services/default/n1", good, "unknown field"),
+        ];
+        for (key, body, expected) in cases {
+            let reason = reason(key, &body);
+            assert!(reason.contains(key) && reason.contains(expected), "{key} {body}: {reason}");
+        }
+    }
+
+    #[test]
+    fn old_documents_take_exactly_the_steps_they_have_not_seen() {
+        let steps: [Upgrade; 2] = [|document| document["one"] = true.into(), |document| document["two"] = true.into()];
+        let upgraded = |schema: u64| upgrade(&steps, serde_json::json!({ "schema": schema })).map(|it| it.to_string());
+        assert_eq!(upgraded(1).unwrap(), r#"{"one":true,"schema":3,"two":true}"#);
+        assert_eq!(upgraded(2).unwrap(), r#"{"schema":3,"two":true}"#);
+        assert_eq!(upgraded(3).unwrap(), r#"{"schema":3}"#);
+        assert!(upgraded(4).is_err());
+    }
+
+    #[test]
+    fn commits_round_trip_and_name_the_object_that_cannot_be_read() {
+        let (at, revision) = (Timestamp::from_unix_seconds(7), Revision(3));
+        let body = encode_changes([(ChangeKind::Deleted, "nodes//n1", encode(&node("n1")).as_str())]);
+        let commit = decode_commit(revision, at, body.as_bytes()).unwrap();
+        let changes = vec![Change { kind: ChangeKind::Deleted, object: Arc::new(node("n1")) }];
+        assert_eq!(commit, Commit { revision, at, changes });
+        let error = decode_commit(revision, at, body.replace("zone", "area").as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("nodes//n1 of commit 3"), "{error}");
+    }
+}

@@ -1,0 +1,125 @@
+//! How connections are set up, and how a file becomes a store of this version.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use model::quantity::Timestamp;
+use sqlx::{
+    Connection, SqliteConnection, SqlitePool,
+    migrate::{MigrateError, Migrator},
+    sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous},
+};
+
+use crate::{error::OpenError, open::epoch_after, sqlite::file::StoreFile};
+
+static MIGRATOR: Migrator = sqlx::migrate!("../migrations/sqlite");
+
+/// "TGAT" in the file's header: how a fresh process recognises a store.
+const APPLICATION_ID: i32 = 0x5447_4154;
+/// Patience with a person's `sqlite3` or backup at the file; no process of ours ever makes another wait.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Readers at the same time: starts and resuming watches, which are rare.
+const READERS_MAX: u32 = 4;
+/// Bytes that the write-ahead log keeps on disk after a burst.
+const WAL_BYTES_KEPT: &str = "67108864";
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// The death of the machine: one fsync per transaction.
+    Full,
+    /// The death of the process. A later full transaction makes it durable too: both append to one log.
+    Process,
+}
+
+/// Turns the file into a store with the schema of this version, if it is one or is empty.
+pub(super) async fn prepare(file: &StoreFile, now: Timestamp) -> Result<(), OpenError> {
+    let path = file.path();
+    if !is_ours(path).await.map_err(|cause| failed(path, "look into the file", cause))? {
+        return Err(OpenError::NotOurs { path: path.to_owned() });
+    }
+    let options = options(path, Durability::Full);
+    let connection = SqliteConnection::connect_with(&options).await;
+    let mut connection = connection.map_err(|cause| failed(path, "connect", cause))?;
+    claim(&mut connection).await.map_err(|cause| failed(path, "prepare the file", cause))?;
+    MIGRATOR.run(&mut connection).await.map_err(|error| migration_failed(path, error))?;
+    let epoch = i64::try_from(epoch_after(None, now).0).unwrap_or(i64::MAX);
+    let first = sqlx::query("INSERT OR IGNORE INTO meta (id, epoch, head) VALUES (1, ?, 0)").bind(epoch);
+    first.execute(&mut connection).await.map_err(|cause| failed(path, "begin its history", cause))?;
+    connection.close().await.map_err(|cause| failed(path, "finish preparing the file", cause))
+}
+
+/// A connection that writes.
+pub(super) async fn writer(path: &Path, durability: Durability) -> Result<SqliteConnection, sqlx::Error> {
+    SqliteConnection::connect_with(&options(path, durability)).await
+}
+
+/// Connections that only read. None is made before it is needed.
+pub(super) fn readers(path: &Path) -> SqlitePool {
+    let options = options(path, Durability::Full).read_only(true);
+    SqlitePoolOptions::new().max_connections(READERS_MAX).acquire_timeout(BUSY_TIMEOUT).connect_lazy_with(options)
+}
+
+fn options(path: &Path, durability: Durability) -> SqliteConnectOptions {
+    let synchronous = match durability {
+        Durability::Full => SqliteSynchronous::Full,
+        Durability::Process => SqliteSynchronous::Normal,
+    };
+    let options = SqliteConnectOptions::new().filename(path).synchronous(synchronous).busy_timeout(BUSY_TIMEOUT);
+    sqlx::ConnectOptions::disable_statement_logging(options.pragma("journal_size_limit", WAL_BYTES_KEPT))
+}
+
+/// Looks without writing: whatever is not ours stays byte for byte as it is.
+async fn is_ours(path: &Path) -> Result<bool, sqlx::Error> {
+    let options = options(path, Durability::Full).read_only(true);
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut connection).await?;
+    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema").fetch_one(&mut connection).await?;
+    connection.close().await?;
+    Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
+}
+
+/// Marks the file as ours before the first table, so that a start that was cut off anywhere can be taken up again.
+async fn claim(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
+    if id != APPLICATION_ID {
+        let claim = sqlx::AssertSqlSafe(format!("PRAGMA application_id = {APPLICATION_ID}"));
+        sqlx::raw_sql(claim).execute(&mut *connection).await?;
+    }
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode = WAL").fetch_one(&mut *connection).await?;
+    if mode == "wal" {
+        return Ok(());
+    }
+    let refused = format!("the file system allows journal mode {mode}, but not wal, which needs shared memory");
+    Err(sqlx::Error::Configuration(refused.into()))
+}
+
+fn migration_failed(path: &Path, error: MigrateError) -> OpenError {
+    if let MigrateError::VersionMissing(found) = error {
+        let known = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+        return OpenError::NewerSchema { path: path.to_owned(), found, known };
+    }
+    OpenError::Unavailable { path: path.to_owned(), action: "apply its migrations", cause: Arc::new(error) }
+}
+
+fn failed(path: &Path, action: &'static str, cause: sqlx::Error) -> OpenError {
+    OpenError::Unavailable { path: path.to_owned(), action, cause: Arc::new(cause) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn commits_are_synced_to_disk_and_statuses_only_to_the_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StoreFile::open(&directory.path().join("state.db")).unwrap();
+        prepare(&file, Timestamp::from_unix_seconds(0)).await.unwrap();
+        for (durability, expected) in [(Durability::Full, 2), (Durability::Process, 1)] {
+            let mut connection = writer(file.path(), durability).await.unwrap();
+            let synchronous = sqlx::query_scalar("PRAGMA synchronous").fetch_one(&mut connection);
+            assert_eq!(synchronous.await.ok(), Some(expected), "{durability:?}");
+            let mode: String = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut connection).await.unwrap();
+            assert_eq!(mode, "wal");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The store in one SQLite file.
+//!
+//! ```text
+//! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
+//! load, changes, statuses ◀────────── readers ◀──────────────────────────────────────────┘
+//! ```
+//! A write whose turn has come runs in a task of its own: when the caller goes away, its transaction still ends.
+
+use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
+
+use async_trait::async_trait;
+use model::{
+    change::Commit,
+    quantity::{Position, Revision, Timestamp},
+};
+use sqlx::SqlitePool;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::{
+    ChangesError, CommitError, Loaded, StatusError, Store, StoreError,
+    error::OpenError,
+    group,
+    open::check_status,
+    sqlite::{file::StoreFile, write::Writer},
+};
+
+mod connect;
+mod file;
+mod read;
+mod write;
+
+/// A store in one SQLite file.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    writer: Arc<Mutex<Writer>>,
+    readers: SqlitePool,
+}
+
+impl Sqlite {
+    /// Opens the file, or makes it.
+    pub(crate) async fn open(path: &Path, now: Timestamp) -> Result<Self, OpenError> {
+        let file = StoreFile::open(path)?;
+        connect::prepare(&file, now).await?;
+        let readers = connect::readers(file.path());
+        tracing::info!(path = %file.path().display(), "store opened");
+        Ok(Self { writer: Arc::new(Mutex::new(Writer::new(file))), readers })
+    }
+
+    /// Runs a write to its end, whether or not the caller waits for it.
+    async fn write<T, E, F>(&self, write: impl FnOnce(OwnedMutexGuard<Writer>) -> F + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        let task = tokio::spawn(write(writer));
+        task.await.unwrap_or_else(|error| Err(StoreError::unavailable("finish the write", error).into()))
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn load(&self) -> Result<Loaded, StoreError> {
+        read::load(&self.readers).await
+    }
+
+    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+        let group = group::encode(at, commits)?;
+        self.write(async move |mut writer| writer.commit(at, &group).await).await
+    }
+
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
+        read::changes(&self.readers, after, limit).await
+    }
+
+    async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
+        check_status(key, body)?;
+        let (key, body) = (key.to_owned(), body.to_vec());
+        self.write(async move |mut writer| writer.put_status(key, body).await).await
+    }
+
+    async fn remove_status(&self, key: &str) -> Result<(), StoreError> {
+        let key = key.to_owned();
+        self.write(async move |mut writer| writer.remove_status(key).await).await
+    }
+
+    async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        read::statuses(&self.readers).await
+    }
+
+    async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
+        self.write(async move |mut writer| writer.raise_epoch(now).await).await
+    }
+}
