@@ -45,13 +45,14 @@ pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
 }
 
 /// Reads a merge patch.
-pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
     let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
     let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
     let patch = parse(form, &bytes)?.pop();
-    patch.filter(Value::is_object).ok_or_else(|| {
+    let patch = patch.filter(Value::is_object).ok_or_else(|| {
         Problem::bad_request("a merge patch (RFC 7396) must be an object with the fields to change")
-    })
+    })?;
+    Ok((bytes.len(), patch))
 }
 
 /// Reads a body of many values: one object, an array, a `List`, or YAML documents.
