@@ -86,7 +86,8 @@ async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
     match Limited::new(body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
-            let problem = Problem::new(Code::PayloadTooLarge, format!("the body must be at most {limit} bytes"));
+            let problem =
+                Problem::new(Code::PayloadTooLarge, format!("the body must be at most {limit} bytes"));
             Err(problem.hint("split it: an EndpointSet into several sets, an apply into several"))
         }
         Err(error) => Err(Problem::bad_request(format!("the body ended early: {error}"))),

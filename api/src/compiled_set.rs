@@ -12,7 +12,12 @@ use std::{ops::Bound, sync::Arc};
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use model::{
-    compile::compile, compiled::CompiledService, feed::Frame, name::{Name, Namespace}, quantity::Revision, resource::{Kind, ServiceKey},
+    compile::compile,
+    compiled::CompiledService,
+    feed::Frame,
+    name::{Name, Namespace},
+    quantity::Revision,
+    resource::{Kind, ServiceKey},
     snapshot::Snapshot,
 };
 

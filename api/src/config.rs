@@ -79,7 +79,8 @@ impl FromStr for PortRange {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let ports = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-        let (from, to): (u16, u16) = ports.ok_or_else(|| format!("write FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
+        let (from, to): (u16, u16) =
+            ports.ok_or_else(|| format!("write FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
         Ok(Self(from..=to))
     }
 }
@@ -190,12 +191,12 @@ impl Config {
             config: _,
         } = flags;
         let default = |text: &str| text.parse::<IpNet>().expect("the default range is a range");
-        let listen = listen.or(file.listen).unwrap_or_else(|| {
-            LISTEN_DEFAULT.parse().expect("the default address is an address")
-        });
-        let PortRange(ports) = node_port_range.or(file.node_port_range).unwrap_or_else(|| {
-            NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range")
-        });
+        let listen = listen
+            .or(file.listen)
+            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
+        let PortRange(ports) = node_port_range
+            .or(file.node_port_range)
+            .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
         let cluster = ClusterConfig::new(
             list(service_cidr, file.service_cidr).unwrap_or_else(|| vec![default(SERVICE_CIDR_DEFAULT)]),
             ports,
@@ -253,7 +254,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let config = merge(&["--listen", "127.0.0.1:1"], "listen = '127.0.0.1:2'\nstore = 'memory:'").unwrap();
+        let config =
+            merge(&["--listen", "127.0.0.1:1"], "listen = '127.0.0.1:2'\nstore = 'memory:'").unwrap();
         assert_eq!((config.listen.port(), config.store.as_str()), (1, "memory:"));
         assert_eq!(config.settings.cluster.node_port_range(), &(30000..=32767));
     }
@@ -274,7 +276,9 @@ mod tests {
     #[test]
     fn on_loopback_only_local_names_are_answered() {
         let hosts = Hosts::Local(["lab.example".to_owned()].into());
-        for good in ["localhost", "localhost:7440", "127.0.0.1:7440", "[::1]:7440", "Lab.Example:80", "10.0.0.1"] {
+        for good in
+            ["localhost", "localhost:7440", "127.0.0.1:7440", "[::1]:7440", "Lab.Example:80", "10.0.0.1"]
+        {
             assert!(hosts.allow(good), "{good}");
         }
         for bad in ["evil.example", "evil.example:7440", "localhost.evil.example", ""] {

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 /// The stable machine word of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-pub enum Code {
+pub(crate) enum Code {
     /// The request cannot be read: syntax of the body, a query parameter, a path, a header.
     BadRequest,
     /// The body is nested deeper than anything this API knows.
@@ -55,18 +55,9 @@ pub enum Code {
 }
 
 impl Code {
-    /// Every code.
-    pub const ALL: [Self; 20] = [
-        Self::BadRequest, Self::TooDeep, Self::Invalid, Self::NotFound, Self::NodeNotFound,
-        Self::MethodNotAllowed, Self::NotAcceptable, Self::AlreadyExists, Self::Conflict, Self::PruneLimit,
-        Self::ResumeExpired, Self::PageExpired, Self::PreconditionFailed, Self::PreconditionRequired,
-        Self::PayloadTooLarge, Self::UnsupportedMediaType, Self::TooManyRequests, Self::Timeout,
-        Self::Unavailable, Self::Internal,
-    ];
-
     /// The HTTP status.
     #[must_use]
-    pub const fn status(self) -> StatusCode {
+    pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::BadRequest | Self::TooDeep => StatusCode::BAD_REQUEST,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
@@ -87,7 +78,7 @@ impl Code {
 
     /// The problem in a few words, the same for every occurrence.
     #[must_use]
-    pub const fn title(self) -> &'static str {
+    pub(crate) const fn title(self) -> &'static str {
         match self {
             Self::BadRequest => "The request cannot be read",
             Self::TooDeep => "The body is nested too deeply",
@@ -112,12 +103,6 @@ impl Code {
         }
     }
 
-    /// The word as it stands in `code`.
-    #[must_use]
-    pub fn as_str(self) -> String {
-        format!("{self:?}")
-    }
-
     /// The code for an answer that a library made on its own.
     pub(crate) fn of_status(status: StatusCode) -> Self {
         match status {
@@ -137,55 +122,55 @@ impl Code {
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Problem)]
-pub struct ProblemBody {
+pub(crate) struct ProblemBody {
     /// A stable name of the kind of problem, as a URN.
     #[serde(rename = "type")]
     #[schema(example = "urn:tidegate:problem:Invalid")]
-    pub problem_type: String,
+    pub(crate) problem_type: String,
     /// The problem in a few words, the same for every occurrence.
-    pub title: String,
+    pub(crate) title: String,
     /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
-    pub status: u16,
+    pub(crate) status: u16,
     /// The stable machine word.
-    pub code: Code,
+    pub(crate) code: Code,
     /// This occurrence in words.
-    pub detail: String,
+    pub(crate) detail: String,
     /// The path of the request.
-    pub instance: String,
+    pub(crate) instance: String,
     /// The id of the request, also in the header `X-Request-Id` and in the log.
-    pub request_id: String,
+    pub(crate) request_id: String,
     /// Every field that must change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub errors: Vec<Violation>,
+    pub(crate) errors: Vec<Violation>,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
+    pub(crate) hint: Option<String>,
     /// The state that stands in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub current: Option<Current>,
+    pub(crate) current: Option<Current>,
     /// What a refused prune would have removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
-    pub would_prune: Vec<String>,
+    pub(crate) would_prune: Vec<String>,
 }
 
 /// The state that stands in the way of a write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Current {
+pub(crate) struct Current {
     /// The object, as kind and name.
-    pub object: String,
+    pub(crate) object: String,
     /// To be sent as `If-Match`.
-    pub etag: String,
+    pub(crate) etag: String,
     /// The revision of its last change.
-    pub resource_version: String,
+    pub(crate) resource_version: String,
 }
 
 /// An error answer in the making.
 #[derive(Debug, Clone)]
-pub struct Problem {
+pub(crate) struct Problem {
     body: Box<ProblemBody>,
     retry_after_secs: Option<u32>,
 }
@@ -258,11 +243,6 @@ impl Problem {
         self.body.code
     }
 
-    /// What is said in words.
-    pub(crate) fn detail(&self) -> &str {
-        &self.body.detail
-    }
-
     /// Fills in what only the outermost layer knows.
     pub(crate) fn finish(mut self, instance: &str, request_id: &str) -> ProblemBody {
         instance.clone_into(&mut self.body.instance);
@@ -280,17 +260,5 @@ impl IntoResponse for Problem {
         }
         response.extensions_mut().insert(self);
         response
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_code_is_an_error_status() {
-        for code in Code::ALL {
-            assert!(code.status().as_u16() >= 400, "{code:?}");
-        }
     }
 }

@@ -40,13 +40,15 @@ pub(crate) fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> 
     if text.trim() == "*" {
         return Ok(Some(IfMatch::Any));
     }
-    let tags: Vec<String> = text.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect();
+    let tags: Vec<String> =
+        text.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect();
     let well_formed = |tag: &String| {
         let tag = tag.strip_prefix("W/").unwrap_or(tag);
         tag.len() >= 2 && tag.starts_with('"') && tag.ends_with('"')
     };
     if tags.is_empty() || !tags.iter().all(well_formed) {
-        let problem = Problem::bad_request(format!("the header `If-Match` must be `*` or quoted tags, not `{text}`"));
+        let problem =
+            Problem::bad_request(format!("the header `If-Match` must be `*` or quoted tags, not `{text}`"));
         return Err(problem.hint("send the `ETag` of the last answer, with its quotes"));
     }
     Ok(Some(IfMatch::Tags(tags)))
@@ -57,7 +59,9 @@ pub(crate) fn create_only(headers: &HeaderMap) -> Result<bool, Problem> {
     match joined(headers, &header::IF_NONE_MATCH)? {
         None => Ok(false),
         Some(text) if text.trim() == "*" => Ok(true),
-        Some(text) => Err(Problem::bad_request(format!("the header `If-None-Match` can only be `*` here, not `{text}`"))),
+        Some(text) => Err(Problem::bad_request(format!(
+            "the header `If-None-Match` can only be `*` here, not `{text}`"
+        ))),
     }
 }
 
@@ -74,7 +78,8 @@ pub(crate) fn required_revision(demand: &IfMatch, object: &Object) -> Result<Opt
 
 /// The object is not in the state that the request names.
 pub(crate) fn failed(object: &Object) -> Problem {
-    let detail = format!("{} has changed since: it is at revision {}", object.key(), object.metadata.revision());
+    let detail =
+        format!("{} has changed since: it is at revision {}", object.key(), object.metadata.revision());
     Problem::new(Code::PreconditionFailed, detail)
         .hint("read it again, repeat the change on what it is, and send its `ETag` as `If-Match`")
         .current(current(object))
@@ -85,7 +90,8 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Prob
     let mut texts = Vec::new();
     for value in headers.get_all(name) {
         let text = value.to_str();
-        texts.push(text.map_err(|_| Problem::bad_request(format!("the header `{name}` must be ASCII text")))?);
+        texts
+            .push(text.map_err(|_| Problem::bad_request(format!("the header `{name}` must be ASCII text")))?);
     }
     Ok(if texts.is_empty() { None } else { Some(texts.join(",")) })
 }
@@ -103,7 +109,10 @@ mod tests {
     #[test]
     fn if_match_is_a_star_or_a_list_of_quoted_tags() {
         assert_eq!(read("*").unwrap(), Some(IfMatch::Any));
-        assert_eq!(read(r#""a.1", "b.2""#).unwrap(), Some(IfMatch::Tags(vec![r#""a.1""#.into(), r#""b.2""#.into()])));
+        assert_eq!(
+            read(r#""a.1", "b.2""#).unwrap(),
+            Some(IfMatch::Tags(vec![r#""a.1""#.into(), r#""b.2""#.into()]))
+        );
         for bad in ["", "abc", "\"", "\"a\", b", ","] {
             assert!(read(bad).is_err(), "{bad:?} must be refused");
         }

@@ -115,7 +115,8 @@ impl Feed {
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<Sent, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
-        let deltas: Option<Vec<_>> = known.and_then(|at| published.compiled.since(at.revision)).map(Iterator::collect);
+        let deltas: Option<Vec<_>> =
+            known.and_then(|at| published.compiled.since(at.revision)).map(Iterator::collect);
         let mode = if deltas.is_some() { StartMode::Delta } else { StartMode::Full };
         let sent = Sent {
             revision: position.revision,
@@ -129,7 +130,8 @@ impl Feed {
             sink.deltas(deltas).await?;
         } else {
             self.metrics.feed_full_starts.inc();
-            let entries: Vec<_> = published.compiled.after(None).map(|(_, entry)| Arc::clone(entry)).collect();
+            let entries: Vec<_> =
+                published.compiled.after(None).map(|(_, entry)| Arc::clone(entry)).collect();
             sink.deltas(entries.into_iter().map(Delta::Changed).collect()).await?;
         }
         sink.synced(position).await?;
@@ -203,7 +205,9 @@ impl Sink {
             self.metrics.feed_objects.inc();
             match delta {
                 Delta::Changed(entry) => self.line(&entry.line).await?,
-                Delta::Removed(service, revision) => self.line(&line(&Frame::Removed { service, revision })).await?,
+                Delta::Removed(service, revision) => {
+                    self.line(&line(&Frame::Removed { service, revision })).await?
+                }
             }
         }
         Ok(())

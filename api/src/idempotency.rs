@@ -85,7 +85,8 @@ pub(crate) async fn once<F: Future<Output = Answer>>(
         Claimed::First => Claim { store: Arc::clone(store), key, kept: false },
     };
     let (parts, body) = serve.await?.into_parts();
-    let body = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
+    let body =
+        body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
     let kept = Kept { status: parts.status, headers: parts.headers.clone(), body: body.clone() };
     claim.keep(kept);
     Ok(Response::from_parts(parts, Body::from(body)))
@@ -100,7 +101,8 @@ fn read_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     let text = value.to_str().ok().filter(|text| (1..=KEY_LENGTH_MAX).contains(&text.len()));
     let problem = || {
-        let detail = format!("the header `Idempotency-Key` must be 1 to {KEY_LENGTH_MAX} visible ASCII characters");
+        let detail =
+            format!("the header `Idempotency-Key` must be 1 to {KEY_LENGTH_MAX} visible ASCII characters");
         Problem::bad_request(detail)
     };
     text.map(|text| Some(text.to_owned())).ok_or_else(problem)
@@ -124,17 +126,24 @@ impl Idempotency {
         if let Some(entry) = held.entries.get(key) {
             if entry.fingerprint != fingerprint {
                 let message = "has been used for another request; use a fresh key for each request";
-                let violation = Violation::new("", ViolationCode::Conflict, format!("`Idempotency-Key` {message}"));
+                let violation =
+                    Violation::new("", ViolationCode::Conflict, format!("`Idempotency-Key` {message}"));
                 return Err(Problem::invalid(vec![violation]));
             }
             return entry.answer.clone().map(Claimed::Replay).ok_or_else(|| {
-                Problem::new(Code::Conflict, "the first request with this `Idempotency-Key` is still being served")
-                    .retry_after(IN_FLIGHT_RETRY_SECS)
+                Problem::new(
+                    Code::Conflict,
+                    "the first request with this `Idempotency-Key` is still being served",
+                )
+                .retry_after(IN_FLIGHT_RETRY_SECS)
             });
         }
         if held.entries.len() >= KEYS_MAX && !held.forget_oldest() {
-            return Err(Problem::new(Code::TooManyRequests, "too many requests with an `Idempotency-Key` at once")
-                .retry_after(IN_FLIGHT_RETRY_SECS));
+            return Err(Problem::new(
+                Code::TooManyRequests,
+                "too many requests with an `Idempotency-Key` at once",
+            )
+            .retry_after(IN_FLIGHT_RETRY_SECS));
         }
         held.entries.insert(key.to_owned(), Entry { fingerprint, at: now, answer: None });
         Ok(Claimed::First)

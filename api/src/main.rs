@@ -1,6 +1,11 @@
 //! `tidegate-api`: reads its configuration, opens the store, serves until it is told to stop.
 
-use std::{error::Error, io::Write, process::ExitCode, sync::Arc};
+use std::{
+    error::Error,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
 
 use anyhow::Context;
 use api::{
@@ -10,7 +15,10 @@ use api::{
     serve::serve,
 };
 use clap::Parser;
-use tokio::{net::TcpListener, signal::unix::{SignalKind, signal}};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -32,8 +40,12 @@ fn run() -> anyhow::Result<()> {
 }
 
 fn start_log(config: &Config) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&config.log).with_context(|| format!("--log {} is not a filter", config.log))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter =
+        EnvFilter::try_new(&config.log).with_context(|| format!("--log {} is not a filter", config.log))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     let started: Result<(), Box<dyn Error + Send + Sync>> = match config.log_format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

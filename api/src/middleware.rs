@@ -72,7 +72,8 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let served = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
     let response = served.unwrap_or_else(|_| {
         span.in_scope(|| tracing::error!("the handler panicked"));
-        Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log").into_response()
+        Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log")
+            .into_response()
     });
     let mut response = write_problem(response, &path, &id);
     secure(response.headers_mut());
@@ -104,7 +105,9 @@ fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
             let code = Code::of_status(status);
             let detail = match code {
                 Code::NotFound => format!("there is nothing at {path}"),
-                Code::MethodNotAllowed => format!("{path} does not know this method; `Allow` says which it knows"),
+                Code::MethodNotAllowed => {
+                    format!("{path} does not know this method; `Allow` says which it knows")
+                }
                 _ => code.title().to_owned(),
             };
             let problem = Problem::new(code, detail);
@@ -162,11 +165,11 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
     let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or_default());
     let host = header.or_else(|| request.uri().host());
     match host {
-        Some(host) if !app.settings.hosts.allow(host) => {
-            Problem::bad_request("the header `Host` must be localhost or an address: this server is on loopback")
-                .hint("start it with --allowed-host to let it be called by another name")
-                .into_response()
-        }
+        Some(host) if !app.settings.hosts.allow(host) => Problem::bad_request(
+            "the header `Host` must be localhost or an address: this server is on loopback",
+        )
+        .hint("start it with --allowed-host to let it be called by another name")
+        .into_response(),
         Some(_) | None => next.run(request).await,
     }
 }

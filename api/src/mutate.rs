@@ -52,9 +52,10 @@ pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result
 
 /// Answers with the one object that a mutation was about.
 pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, written: &Written) -> Answer {
-    let outcome = written.outcomes.first().ok_or_else(|| {
-        Problem::new(Code::Internal, "the write was accepted without saying what it did")
-    })?;
+    let outcome = written
+        .outcomes
+        .first()
+        .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without saying what it did"))?;
     let mut response = render(manner.form, &show(app, manner, outcome));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -93,11 +94,12 @@ fn problem(error: WriteError) -> Problem {
             Problem::new(Code::TooManyRequests, "too many writes wait").retry_after(BUSY_RETRY_SECS)
         }
         WriteError::TooLarge(detail) => Problem::new(Code::PayloadTooLarge, detail),
-        WriteError::Unavailable => {
-            Problem::new(Code::Unavailable, "the store did not confirm the write; whether it happened is unknown")
-                .hint("read the object before trying again, or repeat with the same `Idempotency-Key`")
-                .retry_after(UNAVAILABLE_RETRY_SECS)
-        }
+        WriteError::Unavailable => Problem::new(
+            Code::Unavailable,
+            "the store did not confirm the write; whether it happened is unknown",
+        )
+        .hint("read the object before trying again, or repeat with the same `Idempotency-Key`")
+        .retry_after(UNAVAILABLE_RETRY_SECS),
     }
 }
 
@@ -122,7 +124,8 @@ fn refused(refusal: Refusal) -> Problem {
         }
         Refusal::Invalid(violations) => Problem::invalid(violations),
         Refusal::PruneLimit { would_prune, limit } => {
-            let detail = format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
+            let detail =
+                format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
             Problem::new(Code::PruneLimit, detail)
                 .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
                 .would_prune(would_prune.iter().map(ToString::to_string).collect())

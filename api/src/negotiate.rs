@@ -88,7 +88,8 @@ fn choose<T: Copy>(headers: &HeaderMap, offers: &[(&'static str, T)]) -> Result<
         let of = |name: &str| wanted.iter().find(|(range, _)| range == name).map(|(_, quality)| *quality);
         of(offer).or_else(|| of(&format!("{family}/*"))).or_else(|| of("*/*")).unwrap_or(0)
     };
-    let best = offers.iter().rev().max_by_key(|(name, _)| quality(name)).filter(|(name, _)| quality(name) > 0);
+    let best =
+        offers.iter().rev().max_by_key(|(name, _)| quality(name)).filter(|(name, _)| quality(name) > 0);
     best.map(|(_, form)| *form).ok_or_else(|| {
         let names: Vec<_> = offers.iter().map(|(name, _)| *name).collect();
         Problem::new(Code::NotAcceptable, format!("`Accept` must allow one of {}", names.join(", ")))
@@ -103,7 +104,8 @@ fn ranges(headers: &HeaderMap, name: &http::HeaderName) -> Vec<(String, u16)> {
         .map(|part| {
             let mut pieces = part.split(';').map(str::trim);
             let range = pieces.next().unwrap_or_default().to_ascii_lowercase();
-            let quality = pieces.find_map(|piece| piece.strip_prefix("q=").or_else(|| piece.strip_prefix("Q=")));
+            let quality =
+                pieces.find_map(|piece| piece.strip_prefix("q=").or_else(|| piece.strip_prefix("Q=")));
             (range, quality.map_or(1000, thousandths))
         })
         .collect()

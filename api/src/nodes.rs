@@ -91,7 +91,8 @@ impl Nodes {
         let read = |(key, body): (&String, &Vec<u8>)| {
             let name = Name::parse(key.strip_prefix(STATUS_PREFIX)?).ok()?;
             let LastSeen { last_report } = serde_json::from_slice(body).ok()?;
-            let entry = Entry { last_report: Some(last_report), stored_at: Some(last_report), ..Entry::default() };
+            let entry =
+                Entry { last_report: Some(last_report), stored_at: Some(last_report), ..Entry::default() };
             Some((name, entry))
         };
         Self { entries: Mutex::new(statuses.iter().filter_map(read).collect()) }

@@ -49,8 +49,7 @@ pub(crate) struct Route {
 impl Doc {
     /// An operation with its id, the tag it is found under, and one sentence.
     pub(crate) fn new(id: impl Into<String>, tag: &str, summary: impl Into<String>) -> Self {
-        let operation =
-            OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
+        let operation = OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
         Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
     }
 
@@ -70,7 +69,8 @@ impl Doc {
     }
 
     fn path_parameter(self, name: &str, description: &str, schema: RefOr<Schema>) -> Self {
-        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        let parameter =
+            ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
         let parameter = parameter.description(Some(description)).schema(Some(schema));
         Self { operation: self.operation.parameter(parameter), ..self }
     }
@@ -85,7 +85,8 @@ impl Doc {
     pub(crate) fn header(self, name: &str, description: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String).max_length(Some(1024));
         let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
-        let parameter = parameter.required(Required::False).description(Some(description)).schema(Some(schema));
+        let parameter =
+            parameter.required(Required::False).description(Some(description)).schema(Some(schema));
         Self { operation: self.operation.parameter(parameter), ..self }
     }
 
@@ -93,7 +94,8 @@ impl Doc {
     pub(crate) fn body<T: ToSchema>(mut self, types: &[&str], description: &str) -> Self {
         let schema = self.reference::<T>();
         let body = RequestBodyBuilder::new().description(Some(description)).required(Some(Required::True));
-        let body = types.iter().fold(body, |body, name| body.content(*name, Content::new(Some(schema.clone()))));
+        let body =
+            types.iter().fold(body, |body, name| body.content(*name, Content::new(Some(schema.clone()))));
         let operation = self.operation.request_body(Some(body.build()));
         Self { operation, ..self }.problems(&[
             Code::TooDeep,
@@ -112,16 +114,21 @@ impl Doc {
     ) -> Self {
         let schema = self.reference::<T>();
         let response = ResponseBuilder::new().description(description);
-        let response =
-            types.iter().fold(response, |response, name| response.content(*name, Content::new(Some(schema.clone()))));
-        Self { operation: self.operation.response(status.to_string(), with_headers(response, headers)), ..self }
+        let response = types
+            .iter()
+            .fold(response, |response, name| response.content(*name, Content::new(Some(schema.clone()))));
+        Self {
+            operation: self.operation.response(status.to_string(), with_headers(response, headers)),
+            ..self
+        }
     }
 
     /// Says what a textual answer is.
     pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
         let schema = ObjectBuilder::new().schema_type(Type::String);
         let response = ResponseBuilder::new().description(description);
-        let response = response.content(content_type, Content::new(Some(RefOr::T(Schema::from(schema.build())))));
+        let response =
+            response.content(content_type, Content::new(Some(RefOr::T(Schema::from(schema.build())))));
         Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
     }
 
@@ -212,7 +219,8 @@ pub(crate) fn base() -> OpenApi {
              `status`. Errors are `application/problem+json` and name every field that must change.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
-    let tag = |name: &str, description: &str| TagBuilder::new().name(name).description(Some(description)).build();
+    let tag =
+        |name: &str, description: &str| TagBuilder::new().name(name).description(Some(description)).build();
     OpenApiBuilder::new()
         .info(info)
         .tags(Some([

@@ -83,11 +83,12 @@ impl Pages {
         let Some(token) = token else { return Ok(Resume { published: newest, after: None }) };
         let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
         let decoded = decoded.and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok());
-        let Token { p, k, q } = decoded.ok_or_else(|| {
-            Problem::bad_request("`continue` must be a token that this API has given out")
-        })?;
+        let Token { p, k, q } = decoded
+            .ok_or_else(|| Problem::bad_request("`continue` must be a token that this API has given out"))?;
         if q != fingerprint(query) {
-            return Err(Problem::bad_request("`continue` belongs to a listing with another path or selector"));
+            return Err(Problem::bad_request(
+                "`continue` belongs to a listing with another path or selector",
+            ));
         }
         if p == newest.position() {
             return Ok(Resume { published: newest, after: Some(k) });

@@ -36,7 +36,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let Query(value) = Query::try_from_uri(&parts.uri).map_err(|rejection| {
             let text = rejection.body_text();
-            let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text).to_owned();
+            let reason =
+                text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text).to_owned();
             Problem::bad_request(format!("query parameter: {reason}"))
         })?;
         Ok(Self(value))
@@ -132,7 +133,9 @@ fn limit(given: Option<u32>) -> Result<usize, Problem> {
     if (1..=LIMIT_MAX).contains(&limit) {
         Ok(usize::try_from(limit).unwrap_or(usize::MAX))
     } else {
-        Err(Problem::bad_request(format!("query parameter: `limit` must be from 1 to {LIMIT_MAX}, not {limit}")))
+        Err(Problem::bad_request(format!(
+            "query parameter: `limit` must be from 1 to {LIMIT_MAX}, not {limit}"
+        )))
     }
 }
 

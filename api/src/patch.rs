@@ -47,7 +47,9 @@ pub(crate) async fn patch(
         let request = Request { operations: vec![operation], apply_set: None };
         match mutate::write(app, request, manner).await {
             Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),
-            Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => attempt += 1,
+            Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => {
+                attempt += 1
+            }
             Err(problem) => return Err(problem),
         }
     }

@@ -27,7 +27,14 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = OpenApiRouter::with_openapi(openapi::base());
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
-        apply::add, watch::add, endpoints::add, status::add, feed::add, report::add, health::add, metrics::add,
+        apply::add,
+        watch::add,
+        endpoints::add,
+        status::add,
+        feed::add,
+        report::add,
+        health::add,
+        metrics::add,
         docs::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))

@@ -35,7 +35,7 @@ pub(crate) struct ListMetadata {
 pub(crate) struct NoStatus {}
 
 macro_rules! envelopes {
-    ($($object:ident, $list:ident, $spec:ty, $status:ty, $doc:literal;)*) => {$(
+    ($($object:ident, $kind:literal, $list:ident, $spec:ty, $status:ty, $doc:literal;)*) => {$(
         #[doc = $doc]
         #[derive(Serialize, ToSchema)]
         #[serde(rename_all = "camelCase")]
@@ -44,7 +44,7 @@ macro_rules! envelopes {
             #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
             api_version: String,
             /// The kind; may be left out on input on paths of one kind.
-            #[schema(required = false, pattern = concat!("^", stringify!($object), "$"))]
+            #[schema(required = false, pattern = $kind)]
             kind: String,
             /// Who it is.
             metadata: Metadata,
@@ -72,10 +72,10 @@ macro_rules! envelopes {
 }
 
 envelopes! {
-    Service, ServiceList, ServiceSpec, ServiceStatus, "A stable address in front of endpoints.";
-    EndpointSet, EndpointSetList, EndpointSetSpec, NoStatus, "Endpoints of one Service, given by hand.";
-    Workload, WorkloadList, WorkloadSpec, NoStatus, "Anything with an address.";
-    Node, NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
+    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "A stable address in front of endpoints.";
+    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, NoStatus, "Endpoints of one Service, given by hand.";
+    Workload, "^Workload$", WorkloadList, WorkloadSpec, NoStatus, "Anything with an address.";
+    Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
 }
 
 /// A page of compiled Services.
@@ -95,6 +95,7 @@ pub(crate) struct EndpointsList {
 /// An object of any kind.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum Object {
     /// A Service.
     Service(Box<Service>),
@@ -119,6 +120,7 @@ pub(crate) struct ObjectList {
 /// One object, several, or a list of them. In YAML also as documents.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ApplyBody {
     /// One object.
     One(Object),

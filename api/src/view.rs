@@ -69,7 +69,8 @@ impl Shower<'_> {
     /// The status of a Service.
     pub(crate) fn service(&self, object: &Object) -> Option<ServiceStatus> {
         let spec = object.as_service()?;
-        let key = ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
+        let key =
+            ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
         let published = self.view.published();
         let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
         Some(service_status(&key, spec, compiled, published.epoch, &self.nodes))

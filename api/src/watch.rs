@@ -42,7 +42,7 @@ pub(crate) struct Filter {
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum EventType {
+pub(crate) enum EventType {
     /// An object exists, or has come to match.
     Added,
     /// An object has changed.
@@ -60,26 +60,26 @@ pub enum EventType {
 /// One event of a watch.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WatchEvent {
+pub(crate) struct WatchEvent {
     /// What happened.
     #[serde(rename = "type")]
-    pub event_type: EventType,
+    pub(crate) event_type: EventType,
     /// The revision at which it happened.
-    pub revision: Revision,
+    pub(crate) revision: Revision,
     /// Where the watch can be resumed; only on the last event of a revision, on bookmarks and heartbeats.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub position: Option<Position>,
+    pub(crate) position: Option<Position>,
     /// On the bookmark that ends the list of current objects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial: Option<bool>,
+    pub(crate) initial: Option<bool>,
     /// The object; of a deletion, its last state.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    pub object: Option<Value>,
+    #[schema(value_type = Option<crate::schema::Object>)]
+    pub(crate) object: Option<Value>,
     /// Why the watch ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<crate::error::ProblemBody>)]
-    pub problem: Option<Box<ProblemBody>>,
+    pub(crate) problem: Option<Box<ProblemBody>>,
 }
 
 /// What a watch works with.
@@ -191,7 +191,8 @@ impl Watch {
         }
         let revision = published.snapshot.revision();
         let position = Some(published.position());
-        sink.event(&WatchEvent { position, initial: Some(true), ..event(EventType::Bookmark, revision) }).await?;
+        sink.event(&WatchEvent { position, initial: Some(true), ..event(EventType::Bookmark, revision) })
+            .await?;
         sink.flush().await?;
         Ok(revision)
     }
@@ -207,7 +208,8 @@ impl Watch {
         let last = objects.last()?.key();
         let view = self.app.view_of(Arc::clone(published));
         let shower = view.shower();
-        let chosen = objects.into_iter().filter(|object| self.filter.covers(object) && self.filter.selects(object));
+        let chosen =
+            objects.into_iter().filter(|object| self.filter.covers(object) && self.filter.selects(object));
         let events = chosen.map(|object| WatchEvent {
             object: Some(shower.object(object)),
             ..event(EventType::Added, object.metadata.revision())
@@ -216,19 +218,28 @@ impl Watch {
     }
 
     /// Sends the changes after `at`; `false` when the ring no longer has them.
-    async fn follow(&self, published: &Arc<Published>, at: &mut Revision, sink: &mut Sink) -> Result<bool, Gone> {
+    async fn follow(
+        &self,
+        published: &Arc<Published>,
+        at: &mut Revision,
+        sink: &mut Sink,
+    ) -> Result<bool, Gone> {
         let Some(commits) = published.recent.since(*at) else { return Ok(false) };
         let commits: Vec<_> = commits.map(Arc::clone).collect();
         for commit in commits {
-            let mut chosen: Vec<_> =
-                commit.changes.iter().filter_map(|change| Some((self.filter.judge(change)?, change))).collect();
+            let mut chosen: Vec<_> = commit
+                .changes
+                .iter()
+                .filter_map(|change| Some((self.filter.judge(change)?, change)))
+                .collect();
             let last = chosen.pop();
             for (event_type, change) in chosen {
                 sink.event(&self.show(published, event_type, change, commit.revision, None)).await?;
             }
             if let Some((event_type, change)) = last {
                 let position = Position { epoch: published.epoch, revision: commit.revision };
-                sink.event(&self.show(published, event_type, change, commit.revision, Some(position))).await?;
+                sink.event(&self.show(published, event_type, change, commit.revision, Some(position)))
+                    .await?;
             }
             *at = commit.revision;
         }

@@ -32,7 +32,7 @@ fn options() -> Options {
         max_total_scalar_bytes: APPLY_BYTES_MAX,
     };
     serde_saphyr::options! {
-        budget: Some(budget),
+        budget: budget,
         duplicate_keys: DuplicateKeyPolicy::Error,
         // The words yes, no, on and off are texts, as in YAML 1.2.
         strict_booleans: true,
@@ -84,7 +84,9 @@ mod tests {
     #[test]
     fn alias_bombs_deep_nesting_and_duplicates_are_refused() {
         let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
-        for (name, last) in ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"]) {
+        for (name, last) in
+            ["b", "c", "d", "e", "f", "g", "h", "i"].iter().zip(["a", "b", "c", "d", "e", "f", "g", "h"])
+        {
             bomb.push_str(&format!("{name}: &{name} [{}]\n", vec![format!("*{last}"); 10].join(",")));
         }
         assert_eq!(parse(bomb.as_bytes()).unwrap_err().code(), Code::BadRequest);

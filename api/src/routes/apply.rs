@@ -102,8 +102,16 @@ fn apply_set(query: &ApplyQuery) -> Result<Option<ApplySet>, Problem> {
 /// Reads every object, and collects what is wrong with any of them.
 fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if items.len() > admit::OPERATIONS_MAX {
-        let message = format!("must be at most {} objects in one request, found {}", admit::OPERATIONS_MAX, items.len());
-        return Err(Problem::invalid(vec![Violation::new("/items", model::violation::ViolationCode::TooLong, message)]));
+        let message = format!(
+            "must be at most {} objects in one request, found {}",
+            admit::OPERATIONS_MAX,
+            items.len()
+        );
+        return Err(Problem::invalid(vec![Violation::new(
+            "/items",
+            model::violation::ViolationCode::TooLong,
+            message,
+        )]));
     }
     let mut operations = Vec::with_capacity(items.len());
     let mut violations = Vec::new();

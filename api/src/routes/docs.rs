@@ -22,7 +22,8 @@ const INDEX: &str = include_str!("index.html");
 
 /// Adds the documented route.
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
-    let doc = Doc::new("index", "Server", "A page that says where to look.").text(200, "The page.", "text/html");
+    let doc =
+        Doc::new("index", "Server", "A page that says where to look.").text(200, "The page.", "text/html");
     router.routes(Route::at("/").on(HttpMethod::Get, doc, index).done())
 }
 
@@ -35,7 +36,9 @@ pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {
     let text: Arc<str> = openapi::document().into();
     let document = get(move || {
         let text = text.to_string();
-        async move { ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response() }
+        async move {
+            ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+        }
     });
     let config = Config::new([Url::new("Tidegate", DOCUMENT)]);
     let ui = SwaggerUi::new("/docs").config(config);

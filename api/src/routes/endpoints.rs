@@ -2,7 +2,11 @@
 
 use axum::{extract::State, response::Response};
 use http::HeaderMap;
-use model::{compiled::CompiledService, name::{Name, Namespace}, resource::ServiceKey};
+use model::{
+    compiled::CompiledService,
+    name::{Name, Namespace},
+    resource::ServiceKey,
+};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::openapi::HttpMethod;
@@ -34,7 +38,10 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     };
     let everywhere = Route::at("/v1/endpoints").on(
         HttpMethod::Get,
-        list_doc("listEndpointsEverywhere", "Lists the computed endpoints of the Services of all namespaces."),
+        list_doc(
+            "listEndpointsEverywhere",
+            "Lists the computed endpoints of the Services of all namespaces.",
+        ),
         |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| {
             list(app, None, query, headers)
         },
@@ -42,9 +49,10 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
         HttpMethod::Get,
         list_doc("listEndpoints", "Lists the computed endpoints of Services.").in_namespace(),
-        |State(app): State<Shared>, ApiPath(path): ApiPath<CollectionPath>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| {
-            list(app, path.namespace, query, headers)
-        },
+        |State(app): State<Shared>,
+         ApiPath(path): ApiPath<CollectionPath>,
+         ApiQuery(query): ApiQuery<PageQuery>,
+         headers: HeaderMap| { list(app, path.namespace, query, headers) },
     );
     let one_doc = Doc::new("readEndpoints", "Service", "Reads the computed endpoints of one Service.")
         .in_namespace()

@@ -1,6 +1,9 @@
 //! Whether this server lives, and whether it can take writes.
 
-use axum::{extract::State, response::{IntoResponse, Response}};
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
 use http::{HeaderValue, header};
 use utoipa::openapi::HttpMethod;
 use utoipa_axum::router::OpenApiRouter;
@@ -16,8 +19,16 @@ const RETRY_SECS: u32 = 5;
 
 /// Adds the routes.
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
-    let live = Doc::new("healthz", "Server", "Answers while the process lives.").text(200, "It lives.", "text/plain");
-    let ready = Doc::new("readyz", "Server", "Answers while the store answers.").text(200, "It is ready.", "text/plain");
+    let live = Doc::new("healthz", "Server", "Answers while the process lives.").text(
+        200,
+        "It lives.",
+        "text/plain",
+    );
+    let ready = Doc::new("readyz", "Server", "Answers while the store answers.").text(
+        200,
+        "It is ready.",
+        "text/plain",
+    );
     router
         .routes(Route::at("/healthz").on(HttpMethod::Get, live, healthz).done())
         .routes(Route::at("/readyz").on(HttpMethod::Get, ready, readyz).done())

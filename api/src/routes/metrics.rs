@@ -21,8 +21,11 @@ const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Adds the route.
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
-    let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.")
-        .text(200, "The counters.", CONTENT_TYPE);
+    let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.").text(
+        200,
+        "The counters.",
+        CONTENT_TYPE,
+    );
     router.routes(Route::at("/metrics").on(HttpMethod::Get, doc, metrics).done())
 }
 

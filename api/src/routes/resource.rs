@@ -66,9 +66,13 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
             },
         );
     let one = Route::at(format!("{prefix}/{}/{{name}}", kind.plural()))
-        .on(HttpMethod::Get, read_doc::<O>(kind), move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
-            read(app, kind, path, query, headers)
-        })
+        .on(
+            HttpMethod::Get,
+            read_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
+                read(app, kind, path, query, headers)
+            },
+        )
         .on(
             HttpMethod::Put,
             replace_doc::<O>(kind),
@@ -94,7 +98,11 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     if !kind.is_namespaced() {
         return router;
     }
-    let everywhere = Doc::new(format!("list{kind}sEverywhere"), kind.as_str(), format!("Lists the {kind}s of all namespaces."));
+    let everywhere = Doc::new(
+        format!("list{kind}sEverywhere"),
+        kind.as_str(),
+        format!("Lists the {kind}s of all namespaces."),
+    );
     let everywhere = everywhere
         .query::<ListQuery>()
         .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
@@ -142,7 +150,10 @@ fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .describe("Allocated addresses and ports that the body leaves out are kept.")
         .named("name", "The name of the object.")
         .query::<MutationQuery>()
-        .header("If-Match", "The `ETag` of the state to replace, or `*` for any. Needed, unless the object is created.")
+        .header(
+            "If-Match",
+            "The `ETag` of the state to replace, or `*` for any. Needed, unless the object is created.",
+        )
         .header("If-None-Match", "`*`: create, and do not replace.")
         .body::<O>(&OBJECT_TYPES, "The object as it should be.")
         .answer::<O>(200, "It is replaced, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
@@ -156,7 +167,10 @@ fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .named("name", "The name of the object.")
         .query::<MutationQuery>()
         .header("If-Match", "The `ETag` of the state to change; any state when left out.")
-        .body::<schema::MergePatch>(&["application/merge-patch+json", "application/json"], "The fields to change; `null` removes one.")
+        .body::<schema::MergePatch>(
+            &["application/merge-patch+json", "application/json"],
+            "The fields to change; `null` removes one.",
+        )
         .answer::<O>(200, "It is changed, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
         .problems(&[Code::NotFound, Code::Conflict, Code::Invalid, Code::PreconditionFailed])
 }
@@ -166,7 +180,12 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .named("name", "The name of the object.")
         .query::<MutationQuery>()
         .header("If-Match", "The `ETag` of the state to delete; any state when left out.")
-        .answer::<O>(200, "It is deleted; this was its last state.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
+        .answer::<O>(
+            200,
+            "It is deleted; this was its last state.",
+            &OBJECT_TYPES,
+            &[ETAG, REVISION, DRY_RUN],
+        )
         .problems(&[Code::NotFound, Code::PreconditionFailed])
 }
 
@@ -195,7 +214,13 @@ async fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, h
     Ok(render(form, &envelope))
 }
 
-async fn create(app: Shared, kind: Kind, path: CollectionPath, query: MutationQuery, request: Request) -> Answer {
+async fn create(
+    app: Shared,
+    kind: Kind,
+    path: CollectionPath,
+    query: MutationQuery,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let target = request.uri().to_string();
     let (parts, body) = request.into_parts();
@@ -220,7 +245,13 @@ async fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: He
     Ok(response)
 }
 
-async fn replace(app: Shared, kind: Kind, path: ObjectPath, query: MutationQuery, request: Request) -> Answer {
+async fn replace(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: MutationQuery,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let demand = etag::if_match(&parts.headers)?;
@@ -242,7 +273,8 @@ async fn replace(app: Shared, kind: Kind, path: ObjectPath, query: MutationQuery
         None => create_at(&app, object, manner).await,
         Some(demand) => {
             let if_revision = current_revision(&app, &key, &demand)?;
-            let written = mutate::write(&app, one(Operation::Replace { object, if_revision }), manner).await?;
+            let written =
+                mutate::write(&app, one(Operation::Replace { object, if_revision }), manner).await?;
             mutate::answer_object(&app, manner, StatusCode::OK, &written)
         }
     }
@@ -269,7 +301,13 @@ async fn change(app: Shared, kind: Kind, path: ObjectPath, query: MutationQuery,
     patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
 }
 
-async fn delete(app: Shared, kind: Kind, path: ObjectPath, query: MutationQuery, headers: HeaderMap) -> Answer {
+async fn delete(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: MutationQuery,
+    headers: HeaderMap,
+) -> Answer {
     let form = form(&headers)?;
     let key = key(kind, path);
     let if_revision = match etag::if_match(&headers)? {

@@ -146,7 +146,12 @@ fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
 }
 
 /// Notes the first condition that does not hold: the others follow from it more often than not.
-fn note(object: &Object, conditions: &[Condition], since: Option<Timestamp>, problems: &mut Vec<ClusterProblem>) {
+fn note(
+    object: &Object,
+    conditions: &[Condition],
+    since: Option<Timestamp>,
+    problems: &mut Vec<ClusterProblem>,
+) {
     if problems.len() >= PROBLEMS_MAX {
         return;
     }

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use axum::{
-    extract::State,
-    response::IntoResponse,
-};
+use axum::{extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use model::{name::Namespace, quantity::Position, resource::Kind};
 use serde::Deserialize;
@@ -106,7 +103,9 @@ fn kinds(text: Option<&str>) -> Result<BTreeSet<Kind>, Problem> {
         .map(|word| {
             Kind::parse(word.trim()).ok_or_else(|| {
                 let known = Kind::ALL.map(Kind::as_str).join(", ");
-                Problem::bad_request(format!("query parameter: `kinds` must be some of {known}, not `{word}`"))
+                Problem::bad_request(format!(
+                    "query parameter: `kinds` must be some of {known}, not `{word}`"
+                ))
             })
         })
         .collect()
