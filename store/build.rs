@@ -2,5 +2,6 @@
 
 fn main() {
     let out = "cargo:rerun-if-changed=../migrations\n";
-    std::io::Write::write_all(&mut std::io::stdout(), out.as_bytes()).expect("cargo reads the output of build scripts");
+    std::io::Write::write_all(&mut std::io::stdout(), out.as_bytes())
+        .expect("cargo reads the output of build scripts");
 }

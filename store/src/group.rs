@@ -5,12 +5,7 @@ use model::{
     quantity::{Position, Revision, Timestamp},
 };
 
-use crate::{
-    GROUP_BYTES_MAX, GROUP_COMMITS_MAX,
-    error::CommitError,
-    record,
-    window::Entry,
-};
+use crate::{GROUP_BYTES_MAX, GROUP_COMMITS_MAX, error::CommitError, record, window::Entry};
 
 /// A group that is consistent in itself, ready to be written.
 #[derive(Debug)]
@@ -62,7 +57,10 @@ pub(crate) fn encode(at: Position, commits: &[Commit]) -> Result<Group, CommitEr
     let mut head = at.revision;
     for commit in commits {
         if head.0.checked_add(1) != Some(commit.revision.0) {
-            return Err(CommitError::Malformed(format!("revision {} does not follow {head}", commit.revision)));
+            return Err(CommitError::Malformed(format!(
+                "revision {} does not follow {head}",
+                commit.revision
+            )));
         }
         head = commit.revision;
         encoded.push(encode_commit(commit, &mut bytes)?);

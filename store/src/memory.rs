@@ -96,7 +96,11 @@ impl Store for Memory {
         let mut state = self.state();
         let count = state.statuses.len();
         if count >= STATUSES_MAX && !state.statuses.contains_key(key) {
-            return Err(StatusError::TooLarge { unit: "statuses beside it", found: count, limit: STATUSES_MAX - 1 });
+            return Err(StatusError::TooLarge {
+                unit: "statuses beside it",
+                found: count,
+                limit: STATUSES_MAX - 1,
+            });
         }
         state.statuses.insert(key.to_owned(), body.to_vec());
         Ok(())

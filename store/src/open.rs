@@ -57,9 +57,17 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_that_mean_something_else_are_refused_with_the_remedy() {
-        for url in
-            ["", "sqlite", "sqlite:", "sqlite::memory:", "sqlite://x.db", "sqlite:x?mode=ro", "memory:x", "/x.db", "pg://h"]
-        {
+        for url in [
+            "",
+            "sqlite",
+            "sqlite:",
+            "sqlite::memory:",
+            "sqlite://x.db",
+            "sqlite:x?mode=ro",
+            "memory:x",
+            "/x.db",
+            "pg://h",
+        ] {
             let refusal = refusal(url).await;
             assert!(refusal.contains(&format!("`{url}`")) && refusal.contains("sqlite:PATH"), "{refusal}");
         }

@@ -67,20 +67,31 @@ pub(crate) fn encode(object: &Object) -> String {
 /// Reads the object stored under a key.
 pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: key.to_owned(), reason };
-    let parsed = ObjectKey::parse_store_key(key).ok_or_else(|| unreadable("the key names no known kind".to_owned()))?;
+    let parsed = ObjectKey::parse_store_key(key)
+        .ok_or_else(|| unreadable("the key names no known kind".to_owned()))?;
     let (metadata, spec) = match parsed.kind {
         Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
         Kind::Workload => read::<WorkloadSpec>(body).map(|(metadata, spec)| (metadata, Spec::Workload(spec))),
-        Kind::Service => read::<ServiceSpec>(body).map(|(metadata, spec)| (metadata, Spec::Service(Box::new(spec)))),
-        Kind::EndpointSet => read::<EndpointSetSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointSet(spec))),
+        Kind::Service => {
+            read::<ServiceSpec>(body).map(|(metadata, spec)| (metadata, Spec::Service(Box::new(spec))))
+        }
+        Kind::EndpointSet => {
+            read::<EndpointSetSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointSet(spec)))
+        }
     }
     .map_err(unreadable)?;
     let object = Object { metadata, spec };
-    if object.key() == parsed { Ok(object) } else { Err(unreadable(format!("it is the body of {}", object.key()))) }
+    if object.key() == parsed {
+        Ok(object)
+    } else {
+        Err(unreadable(format!("it is the body of {}", object.key())))
+    }
 }
 
 /// Writes the changes of a commit, each with its store key and its already encoded object.
-pub(crate) fn encode_changes<'a>(changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a str)>) -> String {
+pub(crate) fn encode_changes<'a>(
+    changes: impl IntoIterator<Item = (ChangeKind, &'a str, &'a str)>,
+) -> String {
     let raw = |(kind, key, body): (ChangeKind, &'a str, &'a str)| {
         let object = serde_json::from_str(body).expect("an encoded object is JSON");
         ChangeOut { kind, key, object }
@@ -128,7 +139,8 @@ fn read<S: DeserializeOwned>(body: &[u8]) -> Result<(Metadata, S), String> {
 /// Runs the steps that a document has not seen yet.
 fn upgrade(steps: &[Upgrade], mut document: Value) -> Result<Value, String> {
     let newest = steps.len() as u64 + 1;
-    let schema = document.get("schema").and_then(Value::as_u64).ok_or("it does not say which schema it follows")?;
+    let schema =
+        document.get("schema").and_then(Value::as_u64).ok_or("it does not say which schema it follows")?;
     let done = schema.checked_sub(1).ok_or("there is no schema 0")?;
     let todo = usize::try_from(done).ok().and_then(|done| steps.get(done..)).ok_or_else(|| {
         format!("it has schema {schema}, this version knows up to {newest}; start the newer version")
@@ -185,8 +197,10 @@ mod tests {
 
     #[test]
     fn old_documents_take_exactly_the_steps_they_have_not_seen() {
-        let steps: [Upgrade; 2] = [|document| document["one"] = true.into(), |document| document["two"] = true.into()];
-        let upgraded = |schema: u64| upgrade(&steps, serde_json::json!({ "schema": schema })).map(|it| it.to_string());
+        let steps: [Upgrade; 2] =
+            [|document| document["one"] = true.into(), |document| document["two"] = true.into()];
+        let upgraded =
+            |schema: u64| upgrade(&steps, serde_json::json!({ "schema": schema })).map(|it| it.to_string());
         assert_eq!(upgraded(1).unwrap(), r#"{"one":true,"schema":3,"two":true}"#);
         assert_eq!(upgraded(2).unwrap(), r#"{"schema":3,"two":true}"#);
         assert_eq!(upgraded(3).unwrap(), r#"{"schema":3}"#);

@@ -1,5 +1,7 @@
 //! One list of scenarios, run against every store.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
+
 mod suite;
 
 macro_rules! on_every_store {
@@ -26,6 +28,7 @@ on_every_store!(
     one_commit_may_delete_an_object_and_add_it_again,
     a_stale_commit_is_refused_and_changes_nothing,
     a_malformed_group_is_refused_whole,
+    large_groups_do_what_small_ones_do,
     a_group_beyond_a_limit_is_refused_whole,
     of_concurrent_commits_exactly_one_wins,
     a_load_during_commits_sees_whole_groups,

@@ -3,6 +3,8 @@
 //! The test starts itself again as the process to be killed. What a commit does follows from a seed, its revision and
 //! the objects before it, so that the parent can work out the state after any revision.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
+
 use std::{
     collections::BTreeMap,
     env,
@@ -24,7 +26,7 @@ use store::{CHANGES_KEPT, Loaded, Store};
 
 use crate::suite::{BIRTH, Place, at, commit, key};
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
 /// The address of the store, when this process is the one to be killed.
@@ -127,7 +129,11 @@ impl Expected {
 
 fn run_and_kill(url: &str, seed: u64, life: Duration) -> Told {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "--nocapture", "acknowledged_commits_survive_a_killed_process_and_groups_are_whole"]);
+    command.args([
+        "--exact",
+        "--nocapture",
+        "acknowledged_commits_survive_a_killed_process_and_groups_are_whole",
+    ]);
     command.env(CHILD_STORE, url).env(SEED, seed.to_string());
     let mut child = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
     let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
@@ -147,7 +153,9 @@ fn run_and_kill(url: &str, seed: u64, life: Duration) -> Told {
 impl Told {
     /// Lines of other forms come from the test harness; a last line cut off in the middle had not been said.
     fn hear(&mut self, line: &str) {
-        let Some((word, number)) = line.strip_suffix('.').and_then(|line| line.split_once(' ')) else { return };
+        let Some((word, number)) = line.strip_suffix('.').and_then(|line| line.split_once(' ')) else {
+            return;
+        };
         let Ok(number) = number.parse() else { return };
         match word {
             "first" => self.first = number,
@@ -182,7 +190,8 @@ async fn commit_until_killed(url: &str, seed: u64) -> ! {
     say("first", head);
     while !status.is_finished() {
         let commits = 1 + Random(seed ^ head).below(GROUP_COMMITS);
-        let group: Vec<_> = (head + 1..=head + commits).map(|revision| next(seed, revision, &mut objects)).collect();
+        let group: Vec<_> =
+            (head + 1..=head + commits).map(|revision| next(seed, revision, &mut objects)).collect();
         say("attempted", head + commits);
         store.commit(at(head), &group).await.unwrap();
         head += commits;

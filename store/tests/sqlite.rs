@@ -1,5 +1,7 @@
 //! What only a file can get wrong: being opened twice, by the wrong version, or not being ours at all.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
+
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use model::{change::ChangeKind::Modified, quantity::Timestamp};
@@ -8,7 +10,7 @@ use store::{CommitError, OpenError, StoreError};
 
 use crate::suite::{BIRTH, Place, added, at, commit};
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
 #[tokio::test]
@@ -52,7 +54,8 @@ async fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
     let other = directory.path().join("other.db");
     sqlite(&other, "CREATE TABLE milk (litres INTEGER); INSERT INTO milk VALUES (2)").await;
     let wal = directory.path().join("wal.db");
-    sqlite(&wal, "PRAGMA journal_mode = WAL; PRAGMA application_id = 7; CREATE TABLE milk (litres INTEGER)").await;
+    sqlite(&wal, "PRAGMA journal_mode = WAL; PRAGMA application_id = 7; CREATE TABLE milk (litres INTEGER)")
+        .await;
     for file in [&text, &other, &wal] {
         let before = fs::read(file).unwrap();
         let error = refusal(file).await;
@@ -60,6 +63,25 @@ async fn a_file_of_something_else_is_refused_and_stays_as_it_is() {
         assert!(error.to_string().contains(&file.display().to_string()), "{error}");
         assert_eq!(fs::read(file).unwrap(), before);
     }
+}
+
+/// In: the files of a process that was killed while it prepared the file. Out: a store.
+#[tokio::test]
+async fn a_start_that_was_cut_off_is_taken_up_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let cut_off = directory.path().join("cut-off.db");
+    let mut connection = connect(&cut_off).await;
+    let sql = "PRAGMA application_id = 1413955924; BEGIN IMMEDIATE; PRAGMA user_version = 1";
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    let place = Place::sqlite();
+    fs::copy(&cut_off, path(&place)).unwrap();
+    let journal = path(&place).with_file_name("state.db-journal");
+    let mut rollback = fs::read(cut_off.with_file_name("cut-off.db-journal")).unwrap();
+    // The magic number and the count of pages: what SQLite puts there last, before it touches the file itself.
+    rollback[..12].copy_from_slice(&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7, 0, 0, 0, 1]);
+    fs::write(&journal, rollback).unwrap();
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
 }
 
 #[tokio::test]
@@ -90,7 +112,11 @@ async fn a_body_that_cannot_be_read_is_an_error_that_names_its_key() {
     let place = Place::sqlite();
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0), added(2, 2)]).await.unwrap();
-    sqlite(&path(&place), "UPDATE objects SET body = CAST('{\"schema\":99}' AS BLOB) WHERE key = 'nodes//o0'").await;
+    sqlite(
+        &path(&place),
+        "UPDATE objects SET body = CAST('{\"schema\":99}' AS BLOB) WHERE key = 'nodes//o0'",
+    )
+    .await;
     match store.load().await {
         Err(StoreError::Unreadable { key, reason }) => {
             assert_eq!(key, "nodes//o0");
@@ -145,7 +171,10 @@ async fn released_migrations_are_unchanged() {
     };
     let found: String = migrator.iter().map(line).collect();
     let golden = include_str!("golden/migrations.txt");
-    assert_eq!(found, golden, "append the line of a new migration to tests/golden/migrations.txt; never edit another");
+    assert_eq!(
+        found, golden,
+        "append the line of a new migration to tests/golden/migrations.txt; never edit another"
+    );
 }
 
 /// `PRAGMA integrity_check` by SQLite's own tool is the second opinion, where the tool is there.
@@ -155,10 +184,18 @@ async fn another_reader_of_the_format_finds_the_file_sound() {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0), added(2, 2)]).await.unwrap();
     let mut connection = connect(&path(&place)).await;
-    let check: String = sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut connection).await.unwrap();
+    let check: String =
+        sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut connection).await.unwrap();
     assert_eq!(check, "ok");
-    let Ok(tool) = Command::new("sqlite3").arg(path(&place)).arg("PRAGMA integrity_check").output() else { return };
-    assert_eq!(String::from_utf8_lossy(&tool.stdout).trim(), "ok", "{}", String::from_utf8_lossy(&tool.stderr));
+    let Ok(tool) = Command::new("sqlite3").arg(path(&place)).arg("PRAGMA integrity_check").output() else {
+        return;
+    };
+    assert_eq!(
+        String::from_utf8_lossy(&tool.stdout).trim(),
+        "ok",
+        "{}",
+        String::from_utf8_lossy(&tool.stderr)
+    );
 }
 
 fn path(place: &Place) -> std::path::PathBuf {

@@ -24,6 +24,7 @@ use crate::{
     sqlite::{file::StoreFile, write::Writer},
 };
 
+mod batch;
 mod connect;
 mod file;
 mod read;
@@ -47,7 +48,10 @@ impl Sqlite {
     }
 
     /// Runs a write to its end, whether or not the caller waits for it.
-    async fn write<T, E, F>(&self, write: impl FnOnce(OwnedMutexGuard<Writer>) -> F + Send + 'static) -> Result<T, E>
+    async fn write<T, E, F>(
+        &self,
+        write: impl FnOnce(OwnedMutexGuard<Writer>) -> F + Send + 'static,
+    ) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,

@@ -72,7 +72,8 @@ pub(super) fn failed(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreE
 async fn load_rows(readers: &SqlitePool) -> Result<(Position, Vec<ObjectRow>, Vec<ChangeRow>), sqlx::Error> {
     let mut snapshot = readers.begin().await?;
     let position = position(&mut snapshot).await?;
-    let objects = sqlx::query_as("SELECT key, body FROM objects ORDER BY key").fetch_all(&mut *snapshot).await?;
+    let objects =
+        sqlx::query_as("SELECT key, body FROM objects ORDER BY key").fetch_all(&mut *snapshot).await?;
     let changes = sqlx::query_as("SELECT revision, at, body FROM changes ORDER BY revision");
     let changes = changes.fetch_all(&mut *snapshot).await?;
     snapshot.rollback().await?;
@@ -85,14 +86,17 @@ async fn change_rows(
     limit: usize,
 ) -> Result<Result<Vec<ChangeRow>, Revision>, sqlx::Error> {
     let mut snapshot = readers.begin().await?;
-    let oldest: Option<i64> = sqlx::query_scalar("SELECT min(revision) FROM changes").fetch_one(&mut *snapshot).await?;
+    let oldest: Option<i64> =
+        sqlx::query_scalar("SELECT min(revision) FROM changes").fetch_one(&mut *snapshot).await?;
     if let Some(oldest) = oldest.map(|oldest| Revision(oldest.unsigned_abs()))
         && after.0.saturating_add(1) < oldest.0
     {
         return Ok(Err(oldest));
     }
-    let rows = sqlx::query_as("SELECT revision, at, body FROM changes WHERE revision > ? ORDER BY revision LIMIT ?");
-    let rows = rows.bind(i64::try_from(after.0).unwrap_or(i64::MAX)).bind(i64::try_from(limit).unwrap_or(i64::MAX));
+    let rows =
+        sqlx::query_as("SELECT revision, at, body FROM changes WHERE revision > ? ORDER BY revision LIMIT ?");
+    let rows =
+        rows.bind(i64::try_from(after.0).unwrap_or(i64::MAX)).bind(i64::try_from(limit).unwrap_or(i64::MAX));
     let rows = rows.fetch_all(&mut *snapshot).await?;
     snapshot.rollback().await?;
     Ok(Ok(rows))

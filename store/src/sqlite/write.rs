@@ -9,13 +9,14 @@ use model::{
     change::ChangeKind,
     quantity::{Position, Revision, Timestamp},
 };
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 use crate::{
     CommitError, STATUSES_MAX, StatusError, StoreError,
     group::{self, EncodedChange, EncodedCommit, Group},
     open::epoch_after,
     sqlite::{
+        batch::{self, BATCHES, ONE_BY_ONE},
         connect::{self, Durability},
         file::StoreFile,
         read::{self, failed},
@@ -52,7 +53,12 @@ impl Writer {
         let mut session = self.take_session().await?;
         let entries = group.entries();
         let dropped = session.window.drop_through(&entries);
-        match commit(&mut session.durable, at, group, dropped).await {
+        let mut result = commit(&mut session.durable, at, group, dropped, BATCHES).await;
+        if let Err(CommitError::Malformed(_)) = result {
+            // A batch shows only that something in it did not fit; one by one the same refusal names it.
+            result = commit(&mut session.durable, at, group, dropped, ONE_BY_ONE).await;
+        }
+        match result {
             Ok(()) => session.window.advance(&entries, dropped),
             Err(CommitError::Unavailable(error)) => return Err(error.into()),
             Err(error) => {
@@ -72,13 +78,18 @@ impl Writer {
         let kept = put_status(&mut session.relaxed, key, body).await.map_err(failed("keep a status"))?;
         self.session = Some(session);
         let limit = STATUSES_MAX - 1;
-        if kept { Ok(()) } else { Err(StatusError::TooLarge { unit: "statuses beside it", found: STATUSES_MAX, limit }) }
+        if kept {
+            Ok(())
+        } else {
+            Err(StatusError::TooLarge { unit: "statuses beside it", found: STATUSES_MAX, limit })
+        }
     }
 
     /// Forgets a status.
     pub(super) async fn remove_status(&mut self, key: String) -> Result<(), StoreError> {
         let mut session = self.take_session().await?;
-        let delete = sqlx::query("DELETE FROM statuses WHERE key = ?").bind(key).execute(&mut session.relaxed);
+        let delete =
+            sqlx::query("DELETE FROM statuses WHERE key = ?").bind(key).execute(&mut session.relaxed);
         delete.await.map_err(failed("forget a status"))?;
         self.session = Some(session);
         Ok(())
@@ -112,9 +123,10 @@ async fn commit(
     at: Position,
     group: &Group,
     dropped: Option<Revision>,
+    batches: &[usize],
 ) -> Result<(), CommitError> {
     let mut transaction = connection.begin_with(BEGIN).await.map_err(failed("begin a write"))?;
-    match write_group(&mut transaction, at, group, dropped).await {
+    match write_group(&mut transaction, at, group, dropped, batches).await {
         Ok(()) => Ok(transaction.commit().await.map_err(failed("make a group durable"))?),
         Err(error) => {
             transaction.rollback().await.map_err(failed("take back a refused group"))?;
@@ -128,57 +140,67 @@ async fn write_group(
     at: Position,
     group: &Group,
     dropped: Option<Revision>,
+    batches: &[usize],
 ) -> Result<(), CommitError> {
     let current = read::position(connection).await.map_err(failed("read the head"))?;
     if current != at {
         return Err(CommitError::Stale { current });
     }
-    for commit in &group.commits {
-        for change in &commit.changes {
-            if !write_object(connection, change).await.map_err(failed("write an object"))? {
-                return Err(group::misfit(change.kind, &change.key));
+    let head = to_column(group.head())?;
+    let changes: Vec<_> = group.commits.iter().flat_map(|commit| &commit.changes).collect();
+    for run in batch::runs(&changes) {
+        for piece in batch::pieces(&changes[run], batches) {
+            let fits = write_objects(connection, piece).await.map_err(failed("write objects"))?;
+            if !fits {
+                return Err(group::misfit(piece[0].kind, &piece[0].key));
             }
         }
-        let revision = to_column(commit.revision)?;
-        append_change(connection, revision, commit).await.map_err(failed("append to the change log"))?;
+    }
+    for piece in batch::pieces(&group.commits, batches) {
+        append_changes(connection, piece).await.map_err(failed("append to the change log"))?;
     }
     if let Some(dropped) = dropped {
         let trim = sqlx::query("DELETE FROM changes WHERE revision <= ?").bind(to_column(dropped)?);
         trim.execute(&mut *connection).await.map_err(failed("trim the change log"))?;
     }
-    let head = sqlx::query("UPDATE meta SET head = ?").bind(to_column(group.head())?);
-    head.execute(connection).await.map_err(failed("move the head"))?;
+    let move_head = sqlx::query("UPDATE meta SET head = ?").bind(head).execute(connection);
+    move_head.await.map_err(failed("move the head"))?;
     Ok(())
 }
 
-/// Applies one change; false when the object is, or is not, there against what the change says.
-async fn write_object(connection: &mut SqliteConnection, change: &EncodedChange) -> Result<bool, sqlx::Error> {
-    let EncodedChange { kind, key, body } = change;
-    let query = match kind {
-        ChangeKind::Added => {
-            let sql = "INSERT INTO objects (key, body) VALUES (?, ?) ON CONFLICT (key) DO NOTHING";
-            sqlx::query(sql).bind(key).bind(body.as_bytes())
-        }
-        ChangeKind::Modified => {
-            sqlx::query("UPDATE objects SET body = ?2 WHERE key = ?1").bind(key).bind(body.as_bytes())
-        }
-        ChangeKind::Deleted => sqlx::query("DELETE FROM objects WHERE key = ?").bind(key),
-    };
-    Ok(query.execute(connection).await?.rows_affected() == 1)
+/// Applies changes of one kind to distinct objects; false when one of them does not fit the state.
+async fn write_objects(
+    connection: &mut SqliteConnection,
+    changes: &[&EncodedChange],
+) -> Result<bool, sqlx::Error> {
+    let kind = changes[0].kind;
+    let mut query = sqlx::query(AssertSqlSafe(batch::sql(kind, changes.len())));
+    for EncodedChange { kind: _, key, body } in changes {
+        query = match kind {
+            ChangeKind::Added | ChangeKind::Modified => query.bind(key).bind(body.as_bytes()),
+            ChangeKind::Deleted => query.bind(key),
+        };
+    }
+    Ok(query.execute(connection).await?.rows_affected() == changes.len() as u64)
 }
 
-async fn append_change(
+async fn append_changes(
     connection: &mut SqliteConnection,
-    revision: i64,
-    commit: &EncodedCommit,
+    commits: &[EncodedCommit],
 ) -> Result<(), sqlx::Error> {
-    let sql = "INSERT INTO changes (revision, at, body) VALUES (?, ?, ?)";
-    let query = sqlx::query(sql).bind(revision).bind(commit.at.unix_seconds()).bind(commit.body.as_bytes());
+    let mut query = sqlx::query(AssertSqlSafe(batch::log_sql(commits.len())));
+    for EncodedCommit { revision, at, changes: _, body } in commits {
+        query = query.bind(revision.0.cast_signed()).bind(at.unix_seconds()).bind(body.as_bytes());
+    }
     query.execute(connection).await.map(|_| ())
 }
 
 /// Keeps a status, unless it is one too many.
-async fn put_status(connection: &mut SqliteConnection, key: String, body: Vec<u8>) -> Result<bool, sqlx::Error> {
+async fn put_status(
+    connection: &mut SqliteConnection,
+    key: String,
+    body: Vec<u8>,
+) -> Result<bool, sqlx::Error> {
     let sql = "INSERT INTO statuses (key, body) SELECT ?1, ?2 \
                WHERE EXISTS (SELECT 1 FROM statuses WHERE key = ?1) OR (SELECT count(*) FROM statuses) < ?3 \
                ON CONFLICT (key) DO UPDATE SET body = excluded.body";
@@ -197,5 +219,6 @@ async fn raise_epoch(connection: &mut SqliteConnection, now: Timestamp) -> Resul
 }
 
 fn to_column(revision: Revision) -> Result<i64, CommitError> {
-    i64::try_from(revision.0).map_err(|_| CommitError::Malformed(format!("revision {revision} is beyond 2^63")))
+    i64::try_from(revision.0)
+        .map_err(|_| CommitError::Malformed(format!("revision {revision} is beyond 2^63")))
 }

@@ -12,8 +12,8 @@ use model::{
     resource::Object,
 };
 use store::{
-    CHANGES_KEPT, ChangesError, CommitError, GROUP_BYTES_MAX, GROUP_COMMITS_MAX, STATUS_BYTES_MAX, STATUS_KEY_BYTES_MAX,
-    STATUSES_MAX, StatusError,
+    CHANGES_KEPT, ChangesError, CommitError, GROUP_BYTES_MAX, GROUP_COMMITS_MAX, STATUS_BYTES_MAX,
+    STATUS_KEY_BYTES_MAX, STATUSES_MAX, StatusError,
 };
 
 use super::{Place, added, at, commit, key, object};
@@ -29,7 +29,8 @@ pub(crate) async fn a_fresh_store_is_empty_and_its_epoch_is_its_birth(place: Pla
 
 pub(crate) async fn load_after_a_commit_gives_what_was_committed(place: Place) {
     let store = place.open().await;
-    let group = [commit(1, [(Added, 0), (Added, 1), (Added, 2), (Added, 3)]), commit(2, [(Modified, 2), (Added, 4)])];
+    let group =
+        [commit(1, [(Added, 0), (Added, 1), (Added, 2), (Added, 3)]), commit(2, [(Modified, 2), (Added, 4)])];
     store.commit(at(0), &group).await.unwrap();
     let loaded = store.load().await.unwrap();
     assert_eq!(loaded.position, at(2));
@@ -62,7 +63,13 @@ pub(crate) async fn a_stale_commit_is_refused_and_changes_nothing(place: Place) 
     let before = store.load().await.unwrap();
     let other_life = Position { epoch: Epoch(at(2).epoch.0 - 1), revision: Revision(2) };
     let beyond = Position { epoch: at(0).epoch, revision: Revision(u64::MAX - 1) };
-    for (stale, group) in [(at(0), added(1, 5)), (at(1), added(2, 5)), (at(3), added(4, 5)), (other_life, added(3, 5)), (beyond, added(u64::MAX, 5))] {
+    for (stale, group) in [
+        (at(0), added(1, 5)),
+        (at(1), added(2, 5)),
+        (at(3), added(4, 5)),
+        (other_life, added(3, 5)),
+        (beyond, added(u64::MAX, 5)),
+    ] {
         match store.commit(stale, &[group]).await {
             Err(CommitError::Stale { current }) => assert_eq!(current, at(2)),
             other => panic!("at {stale}: {other:?}"),
@@ -82,7 +89,10 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
         ("revision 2 does not follow 2", vec![added(2, 5), added(2, 6)]),
         ("commit 3 changes nothing", vec![added(2, 5), commit(3, [])]),
         ("workloads/default/o1 is added, but exists", vec![added(2, 5), added(3, 1)]),
-        ("nodes//o8 is modified, but does not exist", vec![added(2, 5), commit(3, [(Added, 6), (Modified, 8)])]),
+        (
+            "nodes//o8 is modified, but does not exist",
+            vec![added(2, 5), commit(3, [(Added, 6), (Modified, 8)])],
+        ),
         ("nodes//o8 is deleted, but does not exist", vec![commit(2, [(Modified, 0), (Deleted, 8)])]),
         ("o7 has revision 1 in commit 2", vec![Commit { changes: vec![wrong_revision], ..added(2, 7) }]),
     ];
@@ -98,9 +108,37 @@ pub(crate) async fn a_malformed_group_is_refused_whole(place: Place) {
     store.commit(at(1), &[added(2, 5)]).await.unwrap();
 }
 
+/// In: groups of a hundred changes, in one commit or in many. Out: what the changes do one by one; and one that does not
+/// fit is named among them.
+pub(crate) async fn large_groups_do_what_small_ones_do(place: Place) {
+    let store = place.open().await;
+    store.commit(at(0), &[commit(1, (0..100).map(|number| (Added, number)))]).await.unwrap();
+    let each: Vec<_> = (0..100).map(|n| commit(u64::from(n) + 2, [(Modified, 99 - n)])).collect();
+    store.commit(at(1), &each).await.unwrap();
+    let mut expected: Vec<_> = (0..100).map(|number| object(number, u64::from(101 - number))).collect();
+    expected.sort_by_key(|object| key(object));
+    assert_eq!(store.load().await.unwrap().objects, expected);
+    for (kind, stranger) in [(Added, 50), (Modified, 777), (Deleted, 777)] {
+        let numbers = (0..100).map(|number| if number == 60 { stranger } else { number });
+        let group = [commit(
+            102,
+            numbers.map(|number| (kind, if kind == Added && number != 50 { number + 200 } else { number })),
+        )];
+        let name = key(&object(stranger, 1));
+        match store.commit(at(101), &group).await {
+            Err(CommitError::Malformed(reason)) => assert!(reason.contains(&name), "{name}: {reason}"),
+            other => panic!("{kind:?}: {other:?}"),
+        }
+    }
+    assert_eq!(store.load().await.unwrap().objects, expected);
+    store.commit(at(101), &[commit(102, (0..99).map(|number| (Deleted, number)))]).await.unwrap();
+    assert_eq!(store.load().await.unwrap().objects, [object(99, 2)]);
+}
+
 pub(crate) async fn a_group_beyond_a_limit_is_refused_whole(place: Place) {
     let store = place.open().await;
-    let many: Vec<_> = (0..=GROUP_COMMITS_MAX as u64).map(|n| added(n + 1, u32::try_from(n).unwrap())).collect();
+    let many: Vec<_> =
+        (0..=GROUP_COMMITS_MAX as u64).map(|n| added(n + 1, u32::try_from(n).unwrap())).collect();
     assert!(matches!(store.commit(at(0), &many).await, Err(CommitError::TooLarge { unit: "commits", .. })));
 
     let mut big = Object::clone(&object(0, 1));
@@ -121,12 +159,12 @@ pub(crate) async fn of_concurrent_commits_exactly_one_wins(place: Place) {
     for round in 0..10 {
         let race = (0..8).map(|racer| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.commit(at(round), &[added(round + 1, racer + 8 * round as u32)]).await })
+            tokio::spawn(async move {
+                store.commit(at(round), &[added(round + 1, racer + 8 * round as u32)]).await
+            })
         });
         let results: Vec<_> = futures::future::join_all(race).await.into_iter().map(Result::unwrap).collect();
-        let stale = |result: &&Result<(), CommitError>| {
-            matches!(result, Err(CommitError::Stale { current }) if *current == at(round + 1))
-        };
+        let stale = |result: &&Result<(), CommitError>| matches!(result, Err(CommitError::Stale { current }) if *current == at(round + 1));
         assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
         assert_eq!(results.iter().filter(stale).count(), 7, "{results:?}");
     }
@@ -214,7 +252,10 @@ pub(crate) async fn the_log_keeps_the_newest_commits_and_says_where_it_begins(pl
         }
     }
     let kept = store.changes(Revision(oldest - 1), usize::MAX).await.unwrap();
-    assert_eq!((kept.len(), kept[0].revision.0, kept[CHANGES_KEPT - 1].revision.0), (CHANGES_KEPT, oldest, total));
+    assert_eq!(
+        (kept.len(), kept[0].revision.0, kept[CHANGES_KEPT - 1].revision.0),
+        (CHANGES_KEPT, oldest, total)
+    );
     assert_eq!(store.load().await.unwrap().recent, kept);
 }
 
@@ -248,7 +289,10 @@ pub(crate) async fn statuses_beyond_a_limit_are_refused(place: Place) {
         store.put_status(&format!("s{n}"), b"").await.unwrap();
     }
     let one_more = store.put_status("one-more", b"").await;
-    assert!(matches!(one_more, Err(StatusError::TooLarge { unit: "statuses beside it", .. })), "{one_more:?}");
+    assert!(
+        matches!(one_more, Err(StatusError::TooLarge { unit: "statuses beside it", .. })),
+        "{one_more:?}"
+    );
     store.put_status("s1", b"replaced").await.unwrap();
     store.remove_status("s2").await.unwrap();
     store.put_status("one-more", b"").await.unwrap();

@@ -1,0 +1,97 @@
+//! Which changes one statement can carry. A statement costs a round trip to the connection's thread, which is more than
+//! the work of most; a batch pays it once.
+
+use std::{collections::BTreeSet, ops::Range};
+
+use model::change::ChangeKind;
+
+use crate::group::EncodedChange;
+
+/// Sizes of a statement in rows, largest first. Few, because each is a statement to be prepared and kept.
+pub(super) const BATCHES: &[usize] = &[32, 8, 1];
+/// One row per statement: slow, but it says which row did not fit.
+pub(super) const ONE_BY_ONE: &[usize] = &[1];
+
+/// Cuts changes into ranges of one kind with distinct keys. In their order they do what the changes do one by one.
+pub(super) fn runs(changes: &[&EncodedChange]) -> Vec<Range<usize>> {
+    let mut runs = Vec::new();
+    let mut keys = BTreeSet::new();
+    let mut start = 0;
+    for (at, change) in changes.iter().enumerate() {
+        if changes[start].kind != change.kind || keys.contains(change.key.as_str()) {
+            runs.push(start..at);
+            keys.clear();
+            start = at;
+        }
+        keys.insert(change.key.as_str());
+    }
+    if start < changes.len() {
+        runs.push(start..changes.len());
+    }
+    runs
+}
+
+/// Cuts rows into pieces of the given sizes, each piece as large as possible. The last size is 1.
+pub(super) fn pieces<'a, T>(rows: &'a [T], sizes: &'a [usize]) -> impl Iterator<Item = &'a [T]> {
+    let mut rest = rows;
+    std::iter::from_fn(move || {
+        let size = sizes.iter().copied().find(|&size| size <= rest.len())?;
+        let (piece, after) = rest.split_at(size);
+        rest = after;
+        Some(piece)
+    })
+}
+
+/// The statement that applies a piece of one kind. Additions and modifications bind key and body of each row, deletions
+/// only the key. It affects as many rows as the piece has, exactly when every change fits the state.
+pub(super) fn sql(kind: ChangeKind, rows: usize) -> String {
+    let pairs = repeated("(?, ?)", rows);
+    match kind {
+        ChangeKind::Added => {
+            format!("INSERT INTO objects (key, body) VALUES {pairs} ON CONFLICT (key) DO NOTHING")
+        }
+        ChangeKind::Modified => format!(
+            "UPDATE objects SET body = new.column2 FROM (VALUES {pairs}) AS new WHERE objects.key = new.column1"
+        ),
+        ChangeKind::Deleted => format!("DELETE FROM objects WHERE key IN ({})", repeated("?", rows)),
+    }
+}
+
+/// The statement that appends a piece to the change log; binds revision, time and body of each row.
+pub(super) fn log_sql(rows: usize) -> String {
+    format!("INSERT INTO changes (revision, at, body) VALUES {}", repeated("(?, ?, ?)", rows))
+}
+
+fn repeated(row: &str, rows: usize) -> String {
+    vec![row; rows].join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_end_where_the_kind_changes_or_a_key_comes_again() {
+        use ChangeKind::{Added, Deleted, Modified};
+        let change = |(kind, key): (ChangeKind, &str)| EncodedChange {
+            kind,
+            key: key.to_owned(),
+            body: String::new(),
+        };
+        let changes =
+            [(Added, "a"), (Added, "b"), (Modified, "a"), (Modified, "a"), (Deleted, "a"), (Deleted, "b")];
+        let changes: Vec<_> = changes.map(change).into();
+        let changes: Vec<_> = changes.iter().collect();
+        assert_eq!(runs(&changes), [0..2, 2..3, 3..4, 4..6]);
+        assert_eq!(runs(&[]), []);
+    }
+
+    #[test]
+    fn pieces_are_as_large_as_the_sizes_allow_and_leave_nothing_out() {
+        let rows: Vec<_> = (0..43).collect();
+        let sizes: Vec<_> = pieces(&rows, BATCHES).map(<[_]>::len).collect();
+        assert_eq!(sizes, [32, 8, 1, 1, 1]);
+        assert_eq!(pieces(&rows, BATCHES).flatten().copied().collect::<Vec<_>>(), rows);
+        assert_eq!(pieces(&rows, ONE_BY_ONE).count(), 43);
+    }
+}
