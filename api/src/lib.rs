@@ -1,1 +1,40 @@
-//! Placeholder.
+//! The control server: an HTTP shell around the model.
+//!
+//! ```text
+//! HTTP ─▶ routes ─▶ writer ─▶ store                 one task admits, commits in groups, publishes
+//!            │         └────▶ hub ─▶ feed ─▶ agents  one immutable state, shared by all readers
+//!            └── reads ──────┘ └──▶ watch ─▶ anyone
+//! ```
+//! Absent on purpose: decisions about objects (they are in `model`), SQL (it is in `store`), and any lock on an object.
+//! No handler changes state except through the writer.
+
+pub mod app;
+mod body;
+mod compiled_set;
+pub mod config;
+pub mod entropy;
+mod error;
+mod etag;
+mod feed;
+mod hub;
+mod idempotency;
+mod metrics;
+mod middleware;
+mod mutate;
+mod negotiate;
+mod nodes;
+mod openapi;
+mod paging;
+mod params;
+mod patch;
+mod ring;
+mod routes;
+mod schema;
+pub mod serve;
+mod stream;
+mod view;
+mod watch;
+mod writer;
+
+pub use openapi::document;
+pub use routes::service;

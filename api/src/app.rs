@@ -1,0 +1,150 @@
+//! The server put together: what every handler shares, and the tasks behind it.
+
+use std::{sync::Arc, time::Duration};
+
+use model::config::ClusterConfig;
+use store::{Store, StoreError};
+use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Hosts,
+    entropy::Source,
+    hub::{Hub, Published},
+    idempotency::Idempotency,
+    metrics::Metrics,
+    nodes::Nodes,
+    paging::Pages,
+    view::View,
+    writer::{Context, Writer},
+};
+
+/// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
+pub(crate) const FEEDS_MAX: usize = 2048;
+/// Watches at once: people, scripts and adapters.
+pub(crate) const WATCHES_MAX: usize = 1024;
+/// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
+pub(crate) const REQUESTS_MAX: usize = 1024;
+/// How often what belongs to deleted Nodes is forgotten.
+const HOUSEKEEPING: Duration = Duration::from_secs(30);
+
+/// What the server needs to know from its configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The ranges of the cluster.
+    pub cluster: ClusterConfig,
+    /// Whether the server listens off loopback without security.
+    pub is_insecure: bool,
+    /// Which `Host` headers are answered.
+    pub hosts: Hosts,
+}
+
+/// What every handler shares.
+pub struct App {
+    pub(crate) settings: Settings,
+    pub(crate) cluster: Arc<ClusterConfig>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) writer: Writer,
+    pub(crate) nodes: Nodes,
+    pub(crate) pages: Pages,
+    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) feeds: Arc<Semaphore>,
+    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) requests: Arc<Semaphore>,
+    /// Ends the streams.
+    pub(crate) stop_streams: CancellationToken,
+    stop_writer: CancellationToken,
+}
+
+/// The server and its tasks.
+pub struct Running {
+    /// What handlers share.
+    pub app: Arc<App>,
+    writer: JoinHandle<()>,
+    housekeeping: JoinHandle<()>,
+}
+
+impl App {
+    /// Reads the store and starts the tasks.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn start(
+        settings: Settings,
+        store: Arc<dyn Store>,
+        source: Arc<dyn Source>,
+    ) -> Result<Running, StoreError> {
+        let hub = Arc::new(Hub::new(store.load().await?));
+        let nodes = Nodes::of(&store.statuses().await?);
+        let metrics = Arc::new(Metrics::new());
+        let cluster = Arc::new(settings.cluster.clone());
+        let stop_writer = CancellationToken::new();
+        let context = Context {
+            hub: Arc::clone(&hub),
+            store: Arc::clone(&store),
+            cluster: Arc::clone(&cluster),
+            metrics: Arc::clone(&metrics),
+        };
+        let (writer, writer_task) = Writer::start(context, stop_writer.clone());
+        let app = Arc::new(Self {
+            settings,
+            cluster,
+            store,
+            hub,
+            writer,
+            nodes,
+            pages: Pages::default(),
+            idempotency: Arc::default(),
+            metrics,
+            source,
+            feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            stop_streams: CancellationToken::new(),
+            stop_writer,
+        });
+        let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
+        Ok(Running { app, writer: writer_task, housekeeping })
+    }
+
+    /// The newest state with what is known of the nodes.
+    pub(crate) fn view(&self) -> View {
+        self.view_of(self.hub.load())
+    }
+
+    /// A state with what is known of the nodes.
+    pub(crate) fn view_of(&self, published: Arc<Published>) -> View {
+        View::new(published, &self.nodes, self.source.now())
+    }
+}
+
+impl Running {
+    /// Ends the streams, so that connections can be closed.
+    pub fn stop_streams(&self) {
+        self.app.stop_streams.cancel();
+    }
+
+    /// Answers the writes that wait, then ends the tasks.
+    pub async fn stop(self) {
+        let Self { app, writer, housekeeping } = self;
+        app.stop_streams.cancel();
+        app.stop_writer.cancel();
+        if writer.await.is_err() {
+            tracing::error!("the writer did not end in order");
+        }
+        housekeeping.abort();
+    }
+}
+
+async fn housekeeping(app: Arc<App>) {
+    let mut turn = tokio::time::interval(HOUSEKEEPING);
+    loop {
+        turn.tick().await;
+        let published = app.hub.load();
+        app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
+        app.pages.forget_old(app.source.now());
+    }
+}

@@ -1,0 +1,121 @@
+//! Reading request bodies: in a known form, within limits of size and depth, without duplicate keys.
+//!
+//! Limits are checked before anything is built in memory, so that a hostile body costs no more than its bytes.
+
+mod json;
+mod strict;
+mod yaml;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::Value;
+
+use crate::error::{Code, Problem};
+
+/// Bytes of one object: ten times the largest EndpointSet that the model accepts.
+pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of an `apply`: some thousand Services, and still a bounded transaction.
+pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
+pub(crate) const DEPTH_MAX: usize = 32;
+/// Documents in one YAML body; one more than the operations of a request, so that the model's limit is the one met.
+const DOCUMENTS_MAX: usize = model::admit::OPERATIONS_MAX + 1;
+
+/// The form of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Yaml,
+}
+
+/// Reads a body that must be one value.
+pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
+    let mut values = parse(form, &bytes)?;
+    match (values.pop(), values.is_empty()) {
+        (Some(value), true) => Ok((bytes, value)),
+        (Some(_), false) => {
+            Err(Problem::bad_request("the body must be one document").hint("send several to POST /v1/apply"))
+        }
+        (None, _) => Err(Problem::bad_request("the body is empty; it must be one object")),
+    }
+}
+
+/// Reads a merge patch.
+pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
+    let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
+    let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
+    let patch = parse(form, &bytes)?.pop();
+    let patch = patch.filter(Value::is_object).ok_or_else(|| {
+        Problem::bad_request("a merge patch (RFC 7396) must be an object with the fields to change")
+    })?;
+    Ok((bytes.len(), patch))
+}
+
+/// Reads a body of many values: one object, an array, a `List`, or YAML documents.
+pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes, Vec<Value>), Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, APPLY_BYTES_MAX).await?;
+    let mut items = Vec::new();
+    for value in parse(form, &bytes)? {
+        flatten(value, &mut items)?;
+    }
+    Ok((bytes, items))
+}
+
+fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
+    match value {
+        Value::Array(values) => items.extend(values),
+        Value::Object(mut fields) if fields.get("kind").and_then(Value::as_str) == Some("List") => {
+            match fields.remove("items") {
+                Some(Value::Array(values)) => items.extend(values),
+                Some(_) | None => return Err(Problem::bad_request("`items` of a List must be an array")),
+            }
+        }
+        // Empty YAML documents appear between two separators.
+        Value::Null => {}
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => items.push(value),
+    }
+    Ok(())
+}
+
+async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
+    match Limited::new(body, limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            let problem =
+                Problem::new(Code::PayloadTooLarge, format!("the body must be at most {limit} bytes"));
+            Err(problem.hint("split it: an EndpointSet into several sets, an apply into several"))
+        }
+        Err(error) => Err(Problem::bad_request(format!("the body ended early: {error}"))),
+    }
+}
+
+fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if json.contains(&essence.as_str()) {
+        return Ok(Form::Json);
+    }
+    match essence.as_str() {
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Form::Yaml),
+        "" => Err(Problem::new(Code::UnsupportedMediaType, "the header `Content-Type` is missing")
+            .hint(format!("send one of {}, application/yaml", json.join(", ")))),
+        other => Err(Problem::new(Code::UnsupportedMediaType, format!("`{other}` is not read here"))
+            .hint(format!("send one of {}, application/yaml", json.join(", ")))),
+    }
+}
+
+fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+    match form {
+        Form::Json => json::parse(bytes).map(|value| vec![value]),
+        Form::Yaml => yaml::parse(bytes),
+    }
+}
+
+fn too_deep() -> Problem {
+    Problem::new(Code::TooDeep, format!("the body must be nested at most {DEPTH_MAX} deep"))
+}

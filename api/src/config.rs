@@ -1,0 +1,289 @@
+//! How the server is told what to do: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
+//!
+//! A contradiction is refused at start with the flag to change; nothing is corrected in silence.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    ops::RangeInclusive,
+    path::PathBuf,
+    str::FromStr,
+};
+
+use clap::{Parser, ValueEnum};
+use ipnet::IpNet;
+use model::config::{ClusterConfig, ConfigError};
+use serde::Deserialize;
+
+use crate::app::Settings;
+
+const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
+const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
+const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
+const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
+const LOG_DEFAULT: &str = "info";
+
+/// The Tidegate control server: keeps what should be, and tells the agents.
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "tidegate-api", version)]
+pub struct Flags {
+    /// Address and port to listen on [default: 127.0.0.1:7440]
+    #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Where objects are kept: sqlite:PATH, or memory: to forget them at exit [default: sqlite:tidegate.sqlite]
+    #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
+    #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    pub service_cidr: Vec<IpNet>,
+    /// Ports that nodes open for Services [default: 30000-32767]
+    #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
+    pub node_port_range: Option<PortRange>,
+    /// Ranges that `externalIPs` may name; none when left out
+    #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
+    pub allow_external_ip: Vec<IpNet>,
+    /// Listen off loopback without encryption and without asking who is there; for labs
+    #[arg(long, env = "TIDEGATE_INSECURE")]
+    pub insecure: bool,
+    /// Names under which browsers may reach a server on loopback, besides localhost
+    #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
+    pub allowed_host: Vec<String>,
+    /// What to log, such as `info` or `api=debug` [default: info]
+    #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+    /// How to log [default: text]
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// TOML file with any of these settings, named as the flags
+    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// A range of ports, written `30000-32767`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ports = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        let (from, to): (u16, u16) =
+            ports.ok_or_else(|| format!("write FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
+        Ok(Self(from..=to))
+    }
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// The TOML file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    listen: Option<SocketAddr>,
+    store: Option<String>,
+    service_cidr: Option<Vec<IpNet>>,
+    node_port_range: Option<PortRange>,
+    allow_external_ip: Option<Vec<IpNet>>,
+    insecure: Option<bool>,
+    allowed_host: Option<Vec<String>>,
+    log: Option<String>,
+    log_format: Option<LogFormat>,
+}
+
+/// The whole configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where objects are kept.
+    pub store: String,
+    /// What the server itself needs to know.
+    pub settings: Settings,
+    /// What to log.
+    pub log: String,
+    /// How to log.
+    pub log_format: LogFormat,
+}
+
+/// Which `Host` headers are answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosts {
+    /// All of them: the server does not listen on loopback.
+    Any,
+    /// `localhost`, addresses, and these names. On loopback, other names mean that a web page has made a browser call
+    /// this server under the page's own name.
+    Local(BTreeSet<String>),
+}
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidConfig {
+    /// The file cannot be read.
+    #[error("--config {path} cannot be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file is not what is expected.
+    #[error("--config {path} is not a valid configuration")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        #[source]
+        cause: toml::de::Error,
+    },
+    /// The ranges are not usable together.
+    #[error(transparent)]
+    Ranges(#[from] ConfigError),
+    /// Nothing would ask who is there.
+    #[error(
+        "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
+         say --insecure if this is a lab"
+    )]
+    InsecureNotSaid(SocketAddr),
+}
+
+impl Config {
+    /// Reads the file that the flags name, if any, and checks everything together.
+    ///
+    /// # Errors
+    /// The first contradiction, with the flag to change.
+    pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
+        let file = match &flags.config {
+            None => File::default(),
+            Some(path) => read_file(path)?,
+        };
+        Self::merge(flags, file)
+    }
+
+    fn merge(flags: Flags, file: File) -> Result<Self, InvalidConfig> {
+        let Flags {
+            listen,
+            store,
+            service_cidr,
+            node_port_range,
+            allow_external_ip,
+            insecure,
+            allowed_host,
+            log,
+            log_format,
+            config: _,
+        } = flags;
+        let default = |text: &str| text.parse::<IpNet>().expect("the default range is a range");
+        let listen = listen
+            .or(file.listen)
+            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
+        let PortRange(ports) = node_port_range
+            .or(file.node_port_range)
+            .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
+        let cluster = ClusterConfig::new(
+            list(service_cidr, file.service_cidr).unwrap_or_else(|| vec![default(SERVICE_CIDR_DEFAULT)]),
+            ports,
+            list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
+        )?;
+        let is_loopback = listen.ip().is_loopback();
+        if !is_loopback && !(insecure || file.insecure == Some(true)) {
+            return Err(InvalidConfig::InsecureNotSaid(listen));
+        }
+        let names = list(allowed_host, file.allowed_host).unwrap_or_default();
+        let names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let hosts = if is_loopback { Hosts::Local(names) } else { Hosts::Any };
+        Ok(Self {
+            listen,
+            store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
+            settings: Settings { cluster, is_insecure: !is_loopback, hosts },
+            log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
+            log_format: log_format.or(file.log_format).unwrap_or_default(),
+        })
+    }
+}
+
+fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| InvalidConfig::Unreadable { path: path.clone(), cause })?;
+    toml::from_str(&text).map_err(|cause| InvalidConfig::Malformed { path: path.clone(), cause })
+}
+
+fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
+    if flags.is_empty() { file } else { Some(flags) }
+}
+
+impl Hosts {
+    /// Whether a `Host` header, with or without port, is answered.
+    #[must_use]
+    pub fn allow(&self, host: &str) -> bool {
+        let Self::Local(names) = self else { return true };
+        let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, _)) => address,
+            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        };
+        let name = name.to_ascii_lowercase();
+        name == "localhost" || name.parse::<IpAddr>().is_ok() || names.contains(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
+        let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
+        Config::merge(flags, toml::from_str(file).unwrap())
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let config =
+            merge(&["--listen", "127.0.0.1:1"], "listen = '127.0.0.1:2'\nstore = 'memory:'").unwrap();
+        assert_eq!((config.listen.port(), config.store.as_str()), (1, "memory:"));
+        assert_eq!(config.settings.cluster.node_port_range(), &(30000..=32767));
+    }
+
+    #[test]
+    fn off_loopback_needs_the_word_insecure() {
+        let refusal = merge(&["--listen", "0.0.0.0:7440"], "").unwrap_err();
+        assert!(refusal.to_string().contains("--insecure"), "{refusal}");
+        assert!(merge(&["--listen", "0.0.0.0:7440", "--insecure"], "").unwrap().settings.is_insecure);
+        assert!(merge(&["--listen", "[::1]:7440"], "").is_ok());
+    }
+
+    #[test]
+    fn unknown_settings_in_the_file_are_refused() {
+        assert!(toml::from_str::<File>("lisen = 'x'").is_err());
+    }
+
+    #[test]
+    fn on_loopback_only_local_names_are_answered() {
+        let hosts = Hosts::Local(["lab.example".to_owned()].into());
+        for good in
+            ["localhost", "localhost:7440", "127.0.0.1:7440", "[::1]:7440", "Lab.Example:80", "10.0.0.1"]
+        {
+            assert!(hosts.allow(good), "{good}");
+        }
+        for bad in ["evil.example", "evil.example:7440", "localhost.evil.example", ""] {
+            assert!(!hosts.allow(bad), "{bad}");
+        }
+        assert!(Hosts::Any.allow("evil.example"));
+    }
+}

@@ -1,0 +1,157 @@
+//! What is published: one immutable state that every reader shares, and a bell that rings when there is a newer one.
+//!
+//! Only the writer publishes. Readers load the state once and work on it however long they need.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use arc_swap::ArcSwap;
+use model::{
+    change::{ChangeKind, Commit},
+    compile::{affected, network},
+    feed::NetworkState,
+    quantity::{Epoch, Position, Revision},
+    resource::{Kind, ServiceKey},
+    snapshot::Snapshot,
+};
+use store::Loaded;
+use tokio::sync::watch;
+
+use crate::{
+    compiled_set::CompiledSet,
+    ring::{Before, Ring},
+};
+
+/// The state at one revision, with everything that is derived from it.
+#[derive(Debug, Clone)]
+pub(crate) struct Published {
+    /// The life of the store.
+    pub(crate) epoch: Epoch,
+    /// The objects.
+    pub(crate) snapshot: Snapshot,
+    /// The compiled Services.
+    pub(crate) compiled: CompiledSet,
+    /// The recent commits.
+    pub(crate) recent: Ring,
+    /// Facts about the whole cluster.
+    pub(crate) network: Arc<NetworkState>,
+    network_changed_at: Revision,
+}
+
+/// One commit with the states around it.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The state before.
+    pub(crate) before: Snapshot,
+    /// The state after.
+    pub(crate) after: Snapshot,
+    /// What happened.
+    pub(crate) commit: Commit,
+}
+
+/// Where the published state is kept.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    current: ArcSwap<Published>,
+    bell: watch::Sender<Position>,
+}
+
+impl Published {
+    /// Derives everything from what a store holds.
+    pub(crate) fn of(loaded: Loaded) -> Self {
+        let Loaded { position, objects, recent } = loaded;
+        let snapshot = Snapshot::from_objects(position.revision, objects);
+        Self {
+            epoch: position.epoch,
+            compiled: CompiledSet::of(&snapshot),
+            recent: Ring::of(position.revision, &recent),
+            network: Arc::new(network(&snapshot)),
+            network_changed_at: position.revision,
+            snapshot,
+        }
+    }
+
+    /// Where this state is in history.
+    pub(crate) fn position(&self) -> Position {
+        Position { epoch: self.epoch, revision: self.snapshot.revision() }
+    }
+
+    /// Where a node is that has everything.
+    pub(crate) fn nodes_head(&self) -> Position {
+        let revision = self.compiled.changed_at().max(self.network_changed_at);
+        Position { epoch: self.epoch, revision }
+    }
+
+    /// The state after some commits. Costs what the commits changed, not what there is.
+    fn advance(&self, steps: Vec<Step>) -> Self {
+        let mut next = self.clone();
+        let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
+        let mut node_changed_at = None;
+        for Step { before, after, commit } in steps {
+            let mut services = BTreeSet::new();
+            for change in &commit.changes {
+                services.extend(affected(&before, &after, change));
+                if change.object.spec.kind() == Kind::Node {
+                    node_changed_at = Some(commit.revision);
+                }
+            }
+            touched.extend(services.into_iter().map(|key| (key, commit.revision)));
+            next.recent.push(&commit, |kind, key, _| match kind {
+                ChangeKind::Added => Before::Nothing,
+                ChangeKind::Modified | ChangeKind::Deleted => {
+                    before.get(key).map_or(Before::Unknown, |object| Before::Object(Arc::clone(object)))
+                }
+            });
+            next.snapshot = after;
+        }
+        // The last commit that touches a Service is the one whose revision its new form carries.
+        touched.sort();
+        for pair in touched.chunk_by(|a, b| a.0 == b.0) {
+            if let Some((key, revision)) = pair.last() {
+                next.compiled.recompile(&next.snapshot, key, *revision);
+            }
+        }
+        if let Some(revision) = node_changed_at {
+            let network = network(&next.snapshot);
+            if network != *next.network {
+                next.network = Arc::new(network);
+                next.network_changed_at = revision;
+            }
+        }
+        next
+    }
+}
+
+impl Hub {
+    /// Publishes the first state.
+    pub(crate) fn new(loaded: Loaded) -> Self {
+        let published = Published::of(loaded);
+        let (bell, _) = watch::channel(published.position());
+        Self { current: ArcSwap::from_pointee(published), bell }
+    }
+
+    /// The newest state.
+    pub(crate) fn load(&self) -> Arc<Published> {
+        self.current.load_full()
+    }
+
+    /// A bell of one's own. Take it before loading the state, so that no change falls between.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Position> {
+        self.bell.subscribe()
+    }
+
+    /// Publishes the state after some commits. Only the writer calls this.
+    pub(crate) fn publish(&self, steps: Vec<Step>) {
+        self.replace(self.load().advance(steps));
+    }
+
+    /// Publishes what a store holds, from nothing. Only the writer calls this.
+    pub(crate) fn reload(&self, loaded: Loaded) {
+        self.replace(Published::of(loaded));
+    }
+
+    fn replace(&self, published: Published) {
+        let position = published.position();
+        self.current.store(Arc::new(published));
+        self.bell.send_replace(position);
+    }
+}

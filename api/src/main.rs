@@ -1,0 +1,92 @@
+//! `tidegate-api`: reads its configuration, opens the store, serves until it is told to stop.
+
+use std::{
+    error::Error,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::Context;
+use api::{
+    app::App,
+    config::{Config, Flags, LogFormat},
+    entropy::{Source, System},
+    serve::serve,
+};
+use clap::Parser;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let outcome = run();
+    if let Err(error) = &outcome {
+        let chain: Vec<_> = error.chain().map(ToString::to_string).collect();
+        // When stderr is gone there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "tidegate-api: {}", chain.join(": "));
+    }
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run() -> anyhow::Result<()> {
+    let config = Config::load(Flags::parse())?;
+    start_log(&config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(run_server(config))
+}
+
+fn start_log(config: &Config) -> anyhow::Result<()> {
+    let filter =
+        EnvFilter::try_new(&config.log).with_context(|| format!("--log {} is not a filter", config.log))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    let started: Result<(), Box<dyn Error + Send + Sync>> = match config.log_format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    started.map_err(|error| anyhow::anyhow!("the log could not be started: {error}"))
+}
+
+async fn run_server(config: Config) -> anyhow::Result<()> {
+    let Config { listen, store, settings, log: _, log_format: _ } = config;
+    let source: Arc<dyn Source> = Arc::new(System);
+    let store = store::open(&store, source.now()).await?;
+    let is_insecure = settings.is_insecure;
+    let running = App::start(settings, store, source).await.context("the store cannot be read")?;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let stop = CancellationToken::new();
+    let router = api::service(Arc::clone(&running.app));
+    let server = tokio::spawn(serve(listener, router, stop.clone()));
+    if is_insecure {
+        tracing::warn!(
+            %address,
+            "INSECURE: anybody who reaches this address may change everything; --insecure is for labs"
+        );
+    }
+    tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
+    writeln!(std::io::stdout(), "tidegate-api listening on http://{address}").context("stdout is gone")?;
+    wait_for_signal().await?;
+    tracing::info!("stopping");
+    running.stop_streams();
+    stop.cancel();
+    server.await.context("the server did not end in order")?;
+    running.stop().await;
+    Ok(())
+}
+
+async fn wait_for_signal() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// Labels of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct RequestLabels {
+    /// The route's pattern, never the path.
+    pub(crate) route: String,
+    /// The method, or `other`.
+    pub(crate) method: &'static str,
+    /// The HTTP status.
+    pub(crate) status: u16,
+}
+
+/// Labels of an object count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct KindLabels {
+    /// The kind.
+    pub(crate) kind: &'static str,
+}
+
+/// Every counter of this server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
+    group_writes: Histogram,
+    group_commits: Histogram,
+    commit_seconds: Histogram,
+    /// Groups that were not committed.
+    pub(crate) commit_failures: Counter,
+    /// Lines of the feed that carry a Service or a removal.
+    pub(crate) feed_objects: Counter,
+    /// Bytes of the feed before compression.
+    pub(crate) feed_bytes: Counter,
+    /// Bytes of the feed as sent.
+    pub(crate) feed_wire_bytes: Counter,
+    /// Feeds that began with the complete state.
+    pub(crate) feed_full_starts: Counter,
+    /// Reports received.
+    pub(crate) reports: Counter,
+    /// Events sent to watchers.
+    pub(crate) watch_events: Counter,
+    /// Watches that fell behind the ring and were ended.
+    pub(crate) watch_overruns: Counter,
+    gauges: Gauges,
+}
+
+/// What is looked up when the metrics are read.
+#[derive(Debug, Clone, Default)]
+struct Gauges {
+    revision: Gauge<u64, AtomicU64>,
+    epoch: Gauge<u64, AtomicU64>,
+    compiled: Gauge,
+    objects: Family<KindLabels, Gauge>,
+    queue: Gauge,
+    watchers: Gauge,
+    feeds: Gauge,
+    nodes_connected: Gauge,
+}
+
+/// What the gauges show.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) revision: u64,
+    pub(crate) epoch: u64,
+    pub(crate) compiled: usize,
+    pub(crate) objects: Vec<(&'static str, usize)>,
+    pub(crate) queue: usize,
+    pub(crate) watchers: usize,
+    pub(crate) feeds: usize,
+    pub(crate) nodes_connected: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabels {
+    route: String,
+}
+
+impl Metrics {
+    /// Registers everything.
+    pub(crate) fn new() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix("tidegate"),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(seconds),
+            group_writes: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
+            group_commits: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
+            commit_seconds: seconds(),
+            commit_failures: Counter::default(),
+            feed_objects: Counter::default(),
+            feed_bytes: Counter::default(),
+            feed_wire_bytes: Counter::default(),
+            feed_full_starts: Counter::default(),
+            reports: Counter::default(),
+            watch_events: Counter::default(),
+            watch_overruns: Counter::default(),
+            gauges: Gauges::default(),
+        };
+        metrics.register_counters();
+        metrics.register_gauges();
+        metrics
+    }
+
+    fn register_counters(&mut self) {
+        let to = &mut self.registry;
+        to.register("http_requests", "Requests by route, method and status", self.requests.clone());
+        to.register(
+            "http_request_seconds",
+            "Time until the head of the answer, in seconds",
+            self.request_seconds.clone(),
+        );
+        to.register("write_group_requests", "Writes answered together", self.group_writes.clone());
+        to.register("write_group_commits", "Revisions committed together", self.group_commits.clone());
+        to.register(
+            "write_commit_seconds",
+            "Time to admit and store a group, in seconds",
+            self.commit_seconds.clone(),
+        );
+        for (name, help, counter) in [
+            ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
+            ("feed_objects", "Services and removals sent to agents", &self.feed_objects),
+            ("feed_bytes", "Bytes of the feed before compression", &self.feed_bytes),
+            ("feed_wire_bytes", "Bytes of the feed as sent", &self.feed_wire_bytes),
+            ("feed_full_starts", "Feeds that began with the complete state", &self.feed_full_starts),
+            ("reports", "Reports received from agents", &self.reports),
+            ("watch_events", "Events sent to watchers", &self.watch_events),
+            ("watch_overruns", "Watches ended because they fell too far behind", &self.watch_overruns),
+        ] {
+            to.register(name, help, counter.clone());
+        }
+    }
+
+    fn register_gauges(&mut self) {
+        let to = &mut self.registry;
+        let gauges = &self.gauges;
+        to.register("revision", "Revision of the published state", gauges.revision.clone());
+        to.register("epoch", "Life of the store", gauges.epoch.clone());
+        to.register("objects", "Objects by kind", gauges.objects.clone());
+        for (name, help, gauge) in [
+            ("compiled_services", "Services with a compiled form", &gauges.compiled),
+            ("write_queue", "Writes that wait", &gauges.queue),
+            ("watchers", "Open watches", &gauges.watchers),
+            ("feeds", "Open feeds to agents", &gauges.feeds),
+            ("nodes_connected", "Nodes whose agent reports", &gauges.nodes_connected),
+        ] {
+            to.register(name, help, gauge.clone());
+        }
+    }
+
+    /// Counts a request.
+    pub(crate) fn request(&self, labels: RequestLabels, took: Duration) {
+        let route = RouteLabels { route: labels.route.clone() };
+        self.request_seconds.get_or_create(&route).observe(took.as_secs_f64());
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts a group of writes.
+    pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
+        self.group_writes.observe(as_float(writes));
+        self.group_commits.observe(as_float(commits));
+        self.commit_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Everything as Prometheus text.
+    pub(crate) fn render(&self, reading: Reading) -> String {
+        let Reading { revision, epoch, compiled, objects, queue, watchers, feeds, nodes_connected } = reading;
+        let gauges = &self.gauges;
+        gauges.revision.set(revision);
+        gauges.epoch.set(epoch);
+        for (gauge, value) in [
+            (&gauges.compiled, compiled),
+            (&gauges.queue, queue),
+            (&gauges.watchers, watchers),
+            (&gauges.feeds, feeds),
+            (&gauges.nodes_connected, nodes_connected),
+        ] {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        for (kind, count) in objects {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            gauges.objects.get_or_create(&KindLabels { kind }).set(count);
+        }
+        let mut text = String::new();
+        if let Err(error) = encode(&mut text, &self.registry) {
+            tracing::error!(%error, "the metrics cannot be written");
+        }
+        text
+    }
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 4.0, 9))
+}
+
+fn as_float(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}

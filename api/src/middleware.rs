@@ -1,0 +1,191 @@
+//! What happens around every request: an id, a limit, a clock, and one form for every error.
+//!
+//! ```text
+//! outermost ─▶ around: id, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ routes
+//! ```
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts, MatchedPath, Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use futures::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use tracing::Instrument;
+
+use crate::{
+    app::App,
+    error::{Code, Problem},
+    metrics::RequestLabels,
+};
+
+/// Time until the head of an answer must be there. Streams have their own clocks.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Characters of a request id that a client may give.
+const REQUEST_ID_LENGTH_MAX: usize = 128;
+/// When to come back when there are too many requests, in seconds.
+const RETRY_SECS: u32 = 1;
+/// The header of the request id.
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Nothing from outside, nothing inline but styles, no framing.
+const POLICY: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; script-src 'self'; \
+                      connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The id of the request being served.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let id = parts.extensions.get::<Self>().cloned();
+        id.ok_or_else(|| Problem::new(Code::Internal, "the request has no id"))
+    }
+}
+
+/// Puts the layers around the routes.
+pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
+    let state = |app: &Arc<App>| Arc::clone(app);
+    router
+        .layer(from_fn_with_state(state(&app), limit))
+        .layer(from_fn_with_state(state(&app), check_host))
+        .layer(from_fn_with_state(state(&app), around))
+}
+
+async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let span = tracing::info_span!("request", id, %method, path);
+    let served = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
+    let response = served.unwrap_or_else(|_| {
+        span.in_scope(|| tracing::error!("the handler panicked"));
+        Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log")
+            .into_response()
+    });
+    let mut response = write_problem(response, &path, &id);
+    secure(response.headers_mut());
+    let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
+    response.headers_mut().insert(X_REQUEST_ID, value);
+    let took = started.elapsed();
+    span.in_scope(|| log(&method, &response, took));
+    let labels = RequestLabels { route, method: word(&method), status: response.status().as_u16() };
+    app.metrics.request(labels, took);
+    response
+}
+
+/// Takes the client's id if it is one, or makes one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
+    let is_fit = |id: &&str| {
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    given.filter(is_fit).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
+}
+
+/// Gives every error, whoever made it, the one form that errors have.
+fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
+    let status = response.status();
+    let problem = response.extensions_mut().remove::<Problem>();
+    let problem = match problem {
+        Some(problem) => problem,
+        None if status.is_client_error() || status.is_server_error() => {
+            let code = Code::of_status(status);
+            let detail = match code {
+                Code::NotFound => format!("there is nothing at {path}"),
+                Code::MethodNotAllowed => {
+                    format!("{path} does not know this method; `Allow` says which it knows")
+                }
+                _ => code.title().to_owned(),
+            };
+            let problem = Problem::new(code, detail);
+            if code == Code::NotFound { problem.hint("GET /openapi.json lists every path") } else { problem }
+        }
+        None => return response,
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.status = problem.code().status();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    let body = serde_json::to_vec(&problem.finish(path, id)).expect("problems have string keys only");
+    Response::from_parts(parts, Body::from(body))
+}
+
+fn secure(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+fn log(method: &Method, response: &Response, took: Duration) {
+    let status = response.status().as_u16();
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    if response.status().is_server_error() {
+        tracing::warn!(status, took_ms, "answered with a fault");
+    } else if method.is_safe() || method == Method::PUT && response.status().as_u16() == 204 {
+        // Reads and the agents' reports change nothing that a user would look for in a log.
+        tracing::debug!(status, took_ms, "answered");
+    } else {
+        tracing::info!(status, took_ms, "answered");
+    }
+}
+
+fn word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+/// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
+async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or_default());
+    let host = header.or_else(|| request.uri().host());
+    match host {
+        Some(host) if !app.settings.hosts.allow(host) => Problem::bad_request(
+            "the header `Host` must be localhost or an address: this server is on loopback",
+        )
+        .hint("start it with --allowed-host to let it be called by another name")
+        .into_response(),
+        Some(_) | None => next.run(request).await,
+    }
+}
+
+/// Bounds how many requests are served at once, and how long each may take.
+async fn limit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let Ok(_permit) = app.requests.try_acquire() else {
+        return Problem::new(Code::TooManyRequests, "too many requests at once")
+            .retry_after(RETRY_SECS)
+            .into_response();
+    };
+    match tokio::time::timeout(TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("no answer within {} seconds; a write may still happen", TIMEOUT.as_secs());
+            Problem::new(Code::Timeout, detail).retry_after(RETRY_SECS).into_response()
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What all mutations share: asking the writer (or only trying), and saying what came of it.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use model::{
+    admit::{Action, Outcome, Refusal, Request},
+    quantity::Position,
+    violation::{Violation, ViolationCode},
+};
+use serde_json::Value;
+
+use crate::{
+    app::App,
+    error::{Answer, Code, Problem},
+    etag,
+    negotiate::{Form, render},
+    writer::{WriteError, Written, dry_run},
+};
+
+/// The revision after a mutation.
+pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
+/// Says that nothing was changed.
+pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
+/// When to come back when the queue is full, in seconds.
+const BUSY_RETRY_SECS: u32 = 1;
+/// When to come back when the store fails, in seconds.
+const UNAVAILABLE_RETRY_SECS: u32 = 5;
+
+/// How a mutation is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// Only try.
+    pub(crate) is_dry_run: bool,
+    /// The form of the answer.
+    pub(crate) form: Form,
+    /// Bytes of the body.
+    pub(crate) bytes: usize,
+}
+
+/// Has a request admitted, and carried out unless it is only tried.
+pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
+    let entropy = app.source.draw();
+    let outcome = if manner.is_dry_run {
+        dry_run(&app.hub, &app.cluster, &request, &entropy)
+    } else {
+        app.writer.write(request, entropy, manner.bytes).await
+    };
+    outcome.map_err(problem)
+}
+
+/// Answers with the one object that a mutation was about.
+pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, written: &Written) -> Answer {
+    let outcome = written
+        .outcomes
+        .first()
+        .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without saying what it did"))?;
+    let mut response = render(manner.form, &show(app, manner, outcome));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, etag::header_value(&outcome.object.metadata));
+    if outcome.action == Action::Created {
+        let location = HeaderValue::from_str(&outcome.object.key().path()).expect("names are ASCII");
+        headers.insert(header::LOCATION, location);
+    }
+    Ok(stamp(response, manner, written.position))
+}
+
+/// An object as the answer to a mutation shows it. What is gone or was only tried has no status: nobody observed it.
+pub(crate) fn show(app: &Arc<App>, manner: Manner, outcome: &Outcome) -> Value {
+    let is_live = match outcome.action {
+        Action::Created | Action::Updated | Action::Unchanged => !manner.is_dry_run,
+        Action::Deleted | Action::Pruned => false,
+    };
+    if is_live { app.view().shower().object(&outcome.object) } else { outcome.object.to_json() }
+}
+
+/// Adds the headers of every mutation.
+pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> Response {
+    let mut response = response.into_response();
+    let headers = response.headers_mut();
+    headers.insert(X_REVISION, HeaderValue::from(position.revision.0));
+    if manner.is_dry_run {
+        headers.insert(X_DRY_RUN, HeaderValue::from_static("true"));
+    }
+    response
+}
+
+fn problem(error: WriteError) -> Problem {
+    match error {
+        WriteError::Refused(refusal) => refused(refusal),
+        WriteError::Busy => {
+            Problem::new(Code::TooManyRequests, "too many writes wait").retry_after(BUSY_RETRY_SECS)
+        }
+        WriteError::TooLarge(detail) => Problem::new(Code::PayloadTooLarge, detail),
+        WriteError::Unavailable => Problem::new(
+            Code::Unavailable,
+            "the store did not confirm the write; whether it happened is unknown",
+        )
+        .hint("read the object before trying again, or repeat with the same `Idempotency-Key`")
+        .retry_after(UNAVAILABLE_RETRY_SECS),
+    }
+}
+
+fn refused(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
+        Refusal::AlreadyExists(object) => {
+            Problem::new(Code::AlreadyExists, format!("{} exists", object.key()))
+                .hint("replace it with PUT and `If-Match`, or change it with PATCH")
+                .current(etag::current(&object))
+        }
+        Refusal::PreconditionFailed(object) => etag::failed(&object),
+        Refusal::Conflict(object) => {
+            let detail = format!(
+                "`metadata.resourceVersion` or `metadata.uid` is not that of {}, which is at revision {}",
+                object.key(),
+                object.metadata.revision()
+            );
+            Problem::new(Code::Conflict, detail)
+                .hint("read it again and repeat the change on what it is, or leave both fields out")
+                .current(etag::current(&object))
+        }
+        Refusal::Invalid(violations) => Problem::invalid(violations),
+        Refusal::PruneLimit { would_prune, limit } => {
+            let detail =
+                format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
+            Problem::new(Code::PruneLimit, detail)
+                .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
+                .would_prune(would_prune.iter().map(ToString::to_string).collect())
+        }
+        Refusal::TooManyOperations(count) => {
+            let limit = model::admit::OPERATIONS_MAX;
+            let message = format!("must be at most {limit} objects in one request, found {count}");
+            Problem::invalid(vec![Violation::new("/items", ViolationCode::TooLong, message)])
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The OpenAPI document: each route is registered together with what is said about it, so that neither can be alone.
+
+use axum::{handler::Handler, routing::MethodRouter};
+use model::name::{Name, Namespace};
+use serde_json::json;
+use utoipa::{
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{
+        Content, HttpMethod, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
+        Required, Response, Schema,
+        header::HeaderBuilder,
+        path::{OperationBuilder, ParameterBuilder, ParameterIn, Paths},
+        request_body::RequestBodyBuilder,
+        response::ResponseBuilder,
+        schema::Type,
+        tag::TagBuilder,
+    },
+};
+use utoipa_axum::{PathItemExt, router::UtoipaMethodRouter};
+
+use crate::{
+    error::{Code, ProblemBody},
+    routes::Shared,
+};
+
+/// What every answer to a request may be.
+const COMMON: [Code; 5] =
+    [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Internal];
+/// The forms of ordinary answers.
+pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
+
+type Schemas = Vec<(String, RefOr<Schema>)>;
+
+/// What is said about one operation.
+pub(crate) struct Doc {
+    operation: OperationBuilder,
+    schemas: Schemas,
+    problems: Vec<Code>,
+}
+
+/// One path with its operations.
+pub(crate) struct Route {
+    path: String,
+    paths: Paths,
+    schemas: Schemas,
+    methods: MethodRouter<Shared>,
+}
+
+impl Doc {
+    /// An operation with its id, the tag it is found under, and one sentence.
+    pub(crate) fn new(id: impl Into<String>, tag: &str, summary: impl Into<String>) -> Self {
+        let operation = OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
+        Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
+    }
+
+    /// Adds what one sentence does not hold.
+    pub(crate) fn describe(self, text: impl Into<String>) -> Self {
+        Self { operation: self.operation.description(Some(text.into())), ..self }
+    }
+
+    /// Adds the path parameter `namespace`.
+    pub(crate) fn in_namespace(self) -> Self {
+        self.path_parameter("namespace", "The namespace.", Namespace::schema())
+    }
+
+    /// Adds a path parameter that is an object's name.
+    pub(crate) fn named(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, Name::schema())
+    }
+
+    fn path_parameter(self, name: &str, description: &str, schema: RefOr<Schema>) -> Self {
+        let parameter =
+            ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);
+        let parameter = parameter.description(Some(description)).schema(Some(schema));
+        Self { operation: self.operation.parameter(parameter), ..self }
+    }
+
+    /// Adds query parameters.
+    pub(crate) fn query<T: IntoParams>(self) -> Self {
+        let parameters = T::into_params(|| Some(ParameterIn::Query));
+        Self { operation: parameters.into_iter().fold(self.operation, OperationBuilder::parameter), ..self }
+    }
+
+    /// Adds a request header.
+    pub(crate) fn header(self, name: &str, description: &str) -> Self {
+        let schema = ObjectBuilder::new().schema_type(Type::String).max_length(Some(1024));
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
+        let parameter =
+            parameter.required(Required::False).description(Some(description)).schema(Some(schema));
+        Self { operation: self.operation.parameter(parameter), ..self }
+    }
+
+    /// Says what the body is.
+    pub(crate) fn body<T: ToSchema>(mut self, types: &[&str], description: &str) -> Self {
+        let schema = self.reference::<T>();
+        let body = RequestBodyBuilder::new().description(Some(description)).required(Some(Required::True));
+        let body =
+            types.iter().fold(body, |body, name| body.content(*name, Content::new(Some(schema.clone()))));
+        let operation = self.operation.request_body(Some(body.build()));
+        Self { operation, ..self }.problems(&[
+            Code::TooDeep,
+            Code::PayloadTooLarge,
+            Code::UnsupportedMediaType,
+        ])
+    }
+
+    /// Says what an answer with a body is.
+    pub(crate) fn answer<T: ToSchema>(
+        mut self,
+        status: u16,
+        description: &str,
+        types: &[&str],
+        headers: &[(&str, &str)],
+    ) -> Self {
+        let schema = self.reference::<T>();
+        let response = ResponseBuilder::new().description(description);
+        let response = types
+            .iter()
+            .fold(response, |response, name| response.content(*name, Content::new(Some(schema.clone()))));
+        Self {
+            operation: self.operation.response(status.to_string(), with_headers(response, headers)),
+            ..self
+        }
+    }
+
+    /// Says what a textual answer is.
+    pub(crate) fn text(self, status: u16, description: &str, content_type: &str) -> Self {
+        let schema = ObjectBuilder::new().schema_type(Type::String);
+        let response = ResponseBuilder::new().description(description);
+        let response =
+            response.content(content_type, Content::new(Some(RefOr::T(Schema::from(schema.build())))));
+        Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
+    }
+
+    /// Says that an answer has no body.
+    pub(crate) fn empty(self, status: u16, description: &str) -> Self {
+        let response = ResponseBuilder::new().description(description);
+        Self { operation: self.operation.response(status.to_string(), with_headers(response, &[])), ..self }
+    }
+
+    /// Adds problems beyond those of every request.
+    pub(crate) fn problems(mut self, codes: &[Code]) -> Self {
+        self.problems.extend(codes);
+        self
+    }
+
+    fn reference<T: ToSchema>(&mut self) -> RefOr<Schema> {
+        self.schemas.push((T::name().into_owned(), T::schema()));
+        T::schemas(&mut self.schemas);
+        RefOr::Ref(Ref::from_schema_name(T::name()))
+    }
+
+    fn finish(mut self) -> (OperationBuilder, Schemas) {
+        let schema = self.reference::<ProblemBody>();
+        self.problems.sort_by_key(|code| (code.status().as_u16(), *code));
+        self.problems.dedup();
+        let groups = self.problems.chunk_by(|a, b| a.status() == b.status());
+        let operation = groups.fold(self.operation, |operation, codes| {
+            let status = codes[0].status();
+            let lines: Vec<_> = codes.iter().map(|code| format!("`{code:?}`: {}.", code.title())).collect();
+            let response = ResponseBuilder::new().description(lines.join(" "));
+            let response = response.content("application/problem+json", Content::new(Some(schema.clone())));
+            let retry: &[_] = if status.as_u16() == 429 || status.as_u16() == 503 {
+                &[("Retry-After", "When to try again, in seconds.")]
+            } else {
+                &[]
+            };
+            operation.response(status.as_u16().to_string(), with_headers(response, retry))
+        });
+        (operation, self.schemas)
+    }
+}
+
+fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response {
+    let all = [("X-Request-Id", "The id of the request, as in the log.")];
+    let text = || ObjectBuilder::new().schema_type(Type::String);
+    all.iter()
+        .chain(headers)
+        .fold(response, |response, (name, description)| {
+            let header = HeaderBuilder::new().schema(Some(text())).description(Some(*description));
+            response.header(*name, header.build())
+        })
+        .build()
+}
+
+impl Route {
+    /// A path without operations.
+    pub(crate) fn at(path: impl Into<String>) -> Self {
+        Self { path: path.into(), paths: Paths::new(), schemas: Schemas::new(), methods: MethodRouter::new() }
+    }
+
+    /// Adds an operation.
+    pub(crate) fn on<H, T>(mut self, method: HttpMethod, doc: Doc, handler: H) -> Self
+    where
+        H: Handler<T, Shared>,
+        T: 'static,
+    {
+        let (operation, schemas) = doc.finish();
+        let filter = method.to_method_filter();
+        self.paths.add_path_operation(&self.path, vec![method], operation.build());
+        self.schemas.extend(schemas);
+        self.methods = self.methods.on(filter, handler);
+        self
+    }
+
+    /// The form in which the router takes it.
+    pub(crate) fn done(self) -> UtoipaMethodRouter<Shared> {
+        (self.schemas, self.paths, self.methods)
+    }
+}
+
+/// The document without its paths.
+pub(crate) fn base() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Tidegate")
+        .version("v1")
+        .description(Some(
+            "The control API of Tidegate. Writes answer with a revision; what the nodes have done about it is in \
+             `status`. Errors are `application/problem+json` and name every field that must change.",
+        ))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
+    let tag =
+        |name: &str, description: &str| TagBuilder::new().name(name).description(Some(description)).build();
+    OpenApiBuilder::new()
+        .info(info)
+        .tags(Some([
+            tag("Service", "A stable address in front of endpoints."),
+            tag("EndpointSet", "Endpoints given by hand or by an adapter."),
+            tag("Workload", "Anything with an address; what a Service's selector picks."),
+            tag("Node", "A machine with an agent."),
+            tag("Cluster", "Many objects at once, changes as they happen, and how it is going."),
+            tag("Agent", "What agents use."),
+            tag("Server", "This server itself."),
+        ]))
+        .build()
+}
+
+/// The document as it is served and checked in.
+///
+/// # Panics
+/// Never: the document has string keys only.
+#[must_use]
+pub fn document() -> String {
+    let (_, document) = crate::routes::router().split_for_parts();
+    let mut json = serde_json::to_value(&document).expect("the document serialises");
+    json["jsonSchemaDialect"] = json!("https://spec.openapis.org/oas/3.1/dialect/base");
+    let mut text = serde_json::to_string_pretty(&json).expect("JSON serialises");
+    text.push('\n');
+    text
+}

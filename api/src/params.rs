@@ -1,0 +1,146 @@
+//! Path and query parameters: parsed at the edge, refused with their name.
+
+use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
+use http::request::Parts;
+use model::{
+    name::{Name, Namespace},
+    selector::LabelSelector,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use utoipa::IntoParams;
+
+use crate::{
+    error::Problem,
+    paging::{LIMIT_DEFAULT, LIMIT_MAX},
+};
+
+/// Path parameters.
+pub(crate) struct ApiPath<T>(pub(crate) T);
+
+/// Query parameters; unknown ones are refused.
+pub(crate) struct ApiQuery<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for ApiPath<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+        let Path(value) = path.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
+        Ok(Self(value))
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Query(value) = Query::try_from_uri(&parts.uri).map_err(|rejection| {
+            let text = rejection.body_text();
+            let reason =
+                text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text).to_owned();
+            Problem::bad_request(format!("query parameter: {reason}"))
+        })?;
+        Ok(Self(value))
+    }
+}
+
+/// Where objects of a kind are.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct CollectionPath {
+    /// Absent on paths of cluster-wide kinds, and on those across namespaces.
+    #[serde(default)]
+    pub(crate) namespace: Option<Namespace>,
+}
+
+/// Where one object is.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct ObjectPath {
+    /// Absent on paths of cluster-wide kinds.
+    #[serde(default)]
+    pub(crate) namespace: Option<Namespace>,
+    /// The name.
+    pub(crate) name: Name,
+}
+
+/// What a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListQuery {
+    /// Objects of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before; all pages of a listing show one state.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    pub(crate) continue_token: Option<String>,
+    /// Only objects with these labels, such as `app=web,tier!=db,zone in (a,b)`.
+    #[param(max_length = 4096)]
+    label_selector: Option<String>,
+}
+
+/// What a listing without labels shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct PageQuery {
+    /// Entries of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before; all pages of a listing show one state.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    pub(crate) continue_token: Option<String>,
+}
+
+/// How a mutation is carried out.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MutationQuery {
+    /// Answer as if, and change nothing.
+    #[serde(default)]
+    #[param(required = false)]
+    pub(crate) dry_run: bool,
+}
+
+/// A path that takes no parameters in its query.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NoQuery {}
+
+impl ListQuery {
+    /// Objects of a page.
+    pub(crate) fn limit(&self) -> Result<usize, Problem> {
+        limit(self.limit)
+    }
+
+    /// The labels to match.
+    pub(crate) fn selector(&self) -> Result<LabelSelector, Problem> {
+        selector(self.label_selector.as_deref())
+    }
+}
+
+impl PageQuery {
+    /// Entries of a page.
+    pub(crate) fn limit(&self) -> Result<usize, Problem> {
+        limit(self.limit)
+    }
+}
+
+fn limit(given: Option<u32>) -> Result<usize, Problem> {
+    let limit = given.unwrap_or(LIMIT_DEFAULT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        Ok(usize::try_from(limit).unwrap_or(usize::MAX))
+    } else {
+        Err(Problem::bad_request(format!(
+            "query parameter: `limit` must be from 1 to {LIMIT_MAX}, not {limit}"
+        )))
+    }
+}
+
+/// Reads a label selector.
+pub(crate) fn selector(text: Option<&str>) -> Result<LabelSelector, Problem> {
+    let parsed = text.unwrap_or_default().parse::<LabelSelector>();
+    parsed.map_err(|error| Problem::bad_request(format!("query parameter: `labelSelector`: {error}")))
+}

@@ -1,0 +1,107 @@
+//! The recent commits, for watches that resume and for those that are a little behind.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use imbl::Vector;
+use model::{
+    change::{ChangeKind, Commit},
+    quantity::Revision,
+    resource::{Object, ObjectKey},
+};
+
+/// Changes held. At the highest write rate we aim at (5,000 a second) a watcher may be six seconds behind.
+const CHANGES_MAX: usize = 32_768;
+
+/// One recent commit.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    /// Its revision.
+    pub(crate) revision: Revision,
+    /// What it changed.
+    pub(crate) changes: Vec<RecentChange>,
+}
+
+/// One change of a recent commit.
+#[derive(Debug)]
+pub(crate) struct RecentChange {
+    /// How the object changed.
+    pub(crate) kind: ChangeKind,
+    /// Its new state, or the last one.
+    pub(crate) object: Arc<Object>,
+    /// Its state before.
+    pub(crate) before: Before,
+}
+
+/// The state of an object before a change.
+#[derive(Debug, Clone)]
+pub(crate) enum Before {
+    /// It did not exist.
+    Nothing,
+    /// It was this.
+    Object(Arc<Object>),
+    /// It existed, but the change log does not reach back to how it was.
+    Unknown,
+}
+
+/// The recent commits, without gaps up to the present.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ring {
+    commits: Vector<Arc<Recent>>,
+    changes: usize,
+    floor: Revision,
+}
+
+impl Ring {
+    /// Fills the ring with the end of a store's change log, which reaches up to `head`.
+    pub(crate) fn of(head: Revision, recent: &[Commit]) -> Self {
+        let floor = recent.first().map_or(head, |first| Revision(first.revision.0.saturating_sub(1)));
+        let mut ring = Self { floor, ..Self::default() };
+        let mut known: BTreeMap<ObjectKey, Arc<Object>> = BTreeMap::new();
+        for commit in recent {
+            ring.push(commit, |change_kind, key, object| {
+                let before = known.insert(key.clone(), Arc::clone(object));
+                match (change_kind, before) {
+                    (ChangeKind::Added, _) => Before::Nothing,
+                    (ChangeKind::Modified | ChangeKind::Deleted, Some(object)) => Before::Object(object),
+                    (ChangeKind::Modified | ChangeKind::Deleted, None) => Before::Unknown,
+                }
+            });
+        }
+        ring
+    }
+
+    /// Adds a commit; `before` says what an object was.
+    pub(crate) fn push(
+        &mut self,
+        commit: &Commit,
+        mut before: impl FnMut(ChangeKind, &ObjectKey, &Arc<Object>) -> Before,
+    ) {
+        let changes: Vec<_> = commit
+            .changes
+            .iter()
+            .map(|change| RecentChange {
+                kind: change.kind,
+                object: Arc::clone(&change.object),
+                before: before(change.kind, &change.object.key(), &change.object),
+            })
+            .collect();
+        self.changes += changes.len();
+        self.commits.push_back(Arc::new(Recent { revision: commit.revision, changes }));
+        while self.changes > CHANGES_MAX && self.commits.len() > 1 {
+            let Some(oldest) = self.commits.pop_front() else { return };
+            self.changes -= oldest.changes.len();
+            self.floor = oldest.revision;
+        }
+    }
+
+    /// The commits after a revision; `None` when the ring no longer reaches back to it.
+    pub(crate) fn since(&self, revision: Revision) -> Option<impl Iterator<Item = &Arc<Recent>>> {
+        if revision < self.floor {
+            return None;
+        }
+        // Revisions in the ring have no gaps, so the offset is a subtraction.
+        let skip = usize::try_from(revision.0 - self.floor.0).unwrap_or(usize::MAX);
+        let at = skip.min(self.commits.len());
+        Some((at..self.commits.len()).filter_map(|at| self.commits.get(at)))
+    }
+}

@@ -1,0 +1,134 @@
+//! Many objects at once: all of them, as one revision, or none.
+
+use axum::extract::{Request, State};
+use model::{
+    admit::{self, ApplySet, Operation},
+    decode::{Expect, decode},
+    name::Name,
+    violation::Violation,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::{IntoParams, openapi::HttpMethod};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::Shared;
+use crate::{
+    body,
+    error::{Answer, Code, Problem},
+    idempotency,
+    mutate::{self, Manner},
+    negotiate::{form, render},
+    openapi::{Doc, OBJECT_TYPES, Route},
+    params::ApiQuery,
+    schema::{ApplyAnswer, ApplyBody},
+};
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ApplyQuery {
+    /// Answer as if, and change nothing.
+    #[serde(default)]
+    #[param(required = false)]
+    dry_run: bool,
+    /// The set that owns the objects from then on.
+    apply_set: Option<Name>,
+    /// Remove the members of the set that the body does not name.
+    #[serde(default)]
+    #[param(required = false)]
+    prune: bool,
+    /// How many may be removed; five, or a fifth of the set if that is more, when left out.
+    #[param(minimum = 0, maximum = 5000)]
+    prune_limit: Option<u32>,
+}
+
+/// Adds the route.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let doc = Doc::new("apply", "Cluster", "Creates or replaces many objects at once, all or none.")
+        .describe(
+            "The body is one object, an array, a `List`, or YAML documents. Pointers in `errors` begin with \
+             `/items/N`, counted from 0 over all of them. Objects that are so already stay at their revision.",
+        )
+        .query::<ApplyQuery>()
+        .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
+        .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
+        .answer::<ApplyAnswer>(
+            200,
+            "All of it is accepted.",
+            &OBJECT_TYPES,
+            &[("X-Revision", "The revision of the state that holds the write."), ("X-Dry-Run", "`true` when nothing was changed.")],
+        )
+        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
+    router.routes(Route::at("/v1/apply").on(HttpMethod::Post, doc, apply).done())
+}
+
+async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>, request: Request) -> Answer {
+    let form = form(request.headers())?;
+    let apply_set = apply_set(&query)?;
+    let target = request.uri().to_string();
+    let (parts, body) = request.into_parts();
+    let (bytes, items) = body::read_many(&parts.headers, body).await?;
+    let serve = async {
+        let operations = decode_all(&items)?;
+        let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
+        let written = mutate::write(&app, admit::Request { operations, apply_set }, manner).await?;
+        let results: Vec<Value> = written
+            .outcomes
+            .iter()
+            .map(|outcome| json!({ "action": outcome.action, "object": mutate::show(&app, manner, outcome) }))
+            .collect();
+        let position = written.position;
+        let answer = json!({
+            "position": position, "revision": position.revision, "dryRun": query.dry_run, "results": results,
+        });
+        Ok(mutate::stamp(render(form, &answer), manner, position))
+    };
+    idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
+}
+
+fn apply_set(query: &ApplyQuery) -> Result<Option<ApplySet>, Problem> {
+    let ApplyQuery { dry_run: _, apply_set, prune, prune_limit } = query;
+    if *prune && apply_set.is_none() {
+        return Err(Problem::bad_request("`prune` needs `applySet`: it removes members of a set"));
+    }
+    if prune_limit.is_some() && !prune {
+        return Err(Problem::bad_request("`pruneLimit` needs `prune`: without it nothing is removed"));
+    }
+    let prune_limit = prune_limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    Ok(apply_set.clone().map(|name| ApplySet { name, prune: *prune, prune_limit }))
+}
+
+/// Reads every object, and collects what is wrong with any of them.
+fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
+    if items.len() > admit::OPERATIONS_MAX {
+        let message = format!(
+            "must be at most {} objects in one request, found {}",
+            admit::OPERATIONS_MAX,
+            items.len()
+        );
+        return Err(Problem::invalid(vec![Violation::new(
+            "/items",
+            model::violation::ViolationCode::TooLong,
+            message,
+        )]));
+    }
+    let mut operations = Vec::with_capacity(items.len());
+    let mut violations = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        match decode(item, &Expect::default()) {
+            Ok(object) => operations.push(Operation::Apply(object)),
+            Err(found) => violations.extend(found.into_iter().map(|mut violation| {
+                violation.pointer = format!("/items/{index}{}", violation.pointer);
+                violation
+            })),
+        }
+        if violations.len() >= VIOLATIONS_MAX {
+            break;
+        }
+    }
+    if violations.is_empty() { Ok(operations) } else { Err(Problem::invalid(violations)) }
+}
+
+/// Violations after which reading further objects stops; nobody reads more in one go.
+const VIOLATIONS_MAX: usize = 500;

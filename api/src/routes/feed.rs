@@ -1,0 +1,97 @@
+//! `GET /v1/nodes/{node}/state`: the feed to one agent.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::IntoResponse};
+use http::{HeaderMap, HeaderValue, header};
+use model::{
+    feed::Frame,
+    name::Name,
+    resource::{Kind, ObjectKey},
+    snapshot::Snapshot,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{Shared, watch::position};
+use crate::{
+    error::{Answer, Code, Problem},
+    feed::Feed,
+    negotiate::accepts_gzip,
+    openapi::{Doc, Route},
+    params::{ApiPath, ApiQuery},
+    stream,
+};
+
+/// When to come back when there are too many feeds, in seconds.
+const RETRY_SECS: u32 = 5;
+
+/// Which node.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct NodePath {
+    pub(super) node: Name,
+}
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct FeedQuery {
+    /// The position of the last `synced` or `heartbeat`: send what changed since. The complete state when left out, or
+    /// when there is no way from there to the present.
+    #[param(max_length = 64)]
+    resume: Option<String>,
+}
+
+/// Adds the route.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let doc = Doc::new("feed", "Agent", "Streams the state that a node should have.")
+        .describe(
+            "One frame per line, gzip if accepted. Between two `synced` frames the state is not consistent. A second \
+             feed to the same node ends the first. Heartbeats come at least every 10 seconds.",
+        )
+        .named("node", "The name of the Node.")
+        .query::<FeedQuery>()
+        .answer::<Frame>(200, "Frames, one per line.", &["application/x-ndjson"], &[])
+        .problems(&[Code::NodeNotFound]);
+    router.routes(Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, doc, feed).done())
+}
+
+async fn feed(
+    State(app): State<Shared>,
+    ApiPath(NodePath { node }): ApiPath<NodePath>,
+    ApiQuery(query): ApiQuery<FeedQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let resume = query.resume.map(|text| position("resume", &text)).transpose()?;
+    require_node(&app.hub.load().snapshot, &node)?;
+    let permit = Arc::clone(&app.feeds).try_acquire_owned().map_err(|_| {
+        Problem::new(Code::TooManyRequests, "too many feeds are open").retry_after(RETRY_SECS)
+    })?;
+    let gzip = accepts_gzip(&headers);
+    let stop = app.nodes.begin_feed(&node, &app.stop_streams);
+    let feed = Feed { node, resume, hub: Arc::clone(&app.hub), metrics: Arc::clone(&app.metrics), stop };
+    let (pieces, body) = stream::pieces();
+    tokio::spawn(async move {
+        feed.run(pieces, gzip).await;
+        drop(permit);
+    });
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}
+
+/// Refuses what is asked for a node that does not exist.
+pub(super) fn require_node(snapshot: &Snapshot, node: &Name) -> Result<(), Problem> {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    match snapshot.get(&key) {
+        Some(_) => Ok(()),
+        None => Err(Problem::new(Code::NodeNotFound, format!("there is no Node {node}"))
+            .hint("an agent registers itself by POST /v1/nodes")),
+    }
+}

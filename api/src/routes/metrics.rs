@@ -1,0 +1,48 @@
+//! `GET /metrics`.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header};
+use model::resource::Kind;
+use utoipa::openapi::HttpMethod;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::Shared;
+use crate::{
+    app::{FEEDS_MAX, WATCHES_MAX},
+    metrics::Reading,
+    openapi::{Doc, Route},
+};
+
+/// The OpenMetrics text format.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Adds the route.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.").text(
+        200,
+        "The counters.",
+        CONTENT_TYPE,
+    );
+    router.routes(Route::at("/metrics").on(HttpMethod::Get, doc, metrics).done())
+}
+
+async fn metrics(State(app): State<Shared>) -> Response {
+    let view = app.view();
+    let published = view.published();
+    let position = published.position();
+    let reading = Reading {
+        revision: position.revision.0,
+        epoch: position.epoch.0,
+        compiled: published.compiled.len(),
+        objects: Kind::ALL.map(|kind| (kind.as_str(), published.snapshot.count(kind))).to_vec(),
+        queue: app.writer.waiting(),
+        watchers: WATCHES_MAX - app.watches.available_permits(),
+        feeds: FEEDS_MAX - app.feeds.available_permits(),
+        nodes_connected: view.table().connected(),
+    };
+    let text = app.metrics.render(reading);
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
+}

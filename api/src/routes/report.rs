@@ -1,0 +1,97 @@
+//! `PUT /v1/nodes/{node}/report`: what one agent has done.
+
+use axum::{
+    extract::{Request, State},
+    response::IntoResponse,
+};
+use http::StatusCode;
+use model::{
+    report::{FAILURES_MAX, Report},
+    violation::{Violation, ViolationCode},
+};
+use utoipa::openapi::HttpMethod;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{
+    Shared,
+    feed::{NodePath, require_node},
+};
+use crate::{
+    body,
+    error::{Answer, Code, Problem},
+    openapi::{Doc, OBJECT_TYPES, Route},
+    params::{ApiPath, ApiQuery, NoQuery},
+};
+
+/// Characters of `bootId` and `agentVersion`; as published in the schema.
+const WORD_LENGTH_MAX: usize = 64;
+/// Characters of a failure's message.
+const MESSAGE_LENGTH_MAX: usize = 1024;
+/// Characters of the kernel's release.
+const KERNEL_LENGTH_MAX: usize = 256;
+/// Addresses and subnets that an agent may have found.
+const FACTS_MAX: usize = 1024;
+
+/// Adds the route.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let doc = Doc::new("report", "Agent", "Takes what an agent has done; always the whole report.")
+        .named("node", "The name of the Node.")
+        .body::<Report>(&OBJECT_TYPES, "The report.")
+        .empty(204, "It is taken.")
+        .problems(&[Code::NodeNotFound, Code::Invalid]);
+    router.routes(Route::at("/v1/nodes/{node}/report").on(HttpMethod::Put, doc, report).done())
+}
+
+async fn report(
+    State(app): State<Shared>,
+    ApiPath(NodePath { node }): ApiPath<NodePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let (_, value) = body::read_one(&parts.headers, body).await?;
+    let report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
+        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
+        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
+    })?;
+    check(&report)?;
+    require_node(&app.hub.load().snapshot, &node)?;
+    app.metrics.reports.inc();
+    app.nodes.report(&*app.store, &node, report, app.source.now()).await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Checks the limits that the schema states.
+fn check(report: &Report) -> Result<(), Problem> {
+    let Report {
+        boot_id,
+        agent_version,
+        mode: _,
+        received: _,
+        applied: _,
+        verified: _,
+        failures,
+        failures_total: _,
+        facts,
+        counters: _,
+    } = report;
+    let longest = failures.values().map(|failure| failure.message.len()).max().unwrap_or(0);
+    let subnets: usize = facts.subnets.values().map(Vec::len).sum();
+    let limits = [
+        ("/bootId", boot_id.len(), WORD_LENGTH_MAX),
+        ("/agentVersion", agent_version.len(), WORD_LENGTH_MAX),
+        ("/failures", failures.len(), FAILURES_MAX),
+        ("/failures/*/message", longest, 4 * MESSAGE_LENGTH_MAX),
+        ("/facts/kernel", facts.kernel.len(), KERNEL_LENGTH_MAX),
+        ("/facts/addresses", facts.addresses.len(), FACTS_MAX),
+        ("/facts/subnets", subnets, FACTS_MAX),
+    ];
+    let violations: Vec<_> = limits
+        .into_iter()
+        .filter(|(_, found, limit)| found > limit)
+        .map(|(pointer, found, limit)| {
+            Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
+        })
+        .collect();
+    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+}

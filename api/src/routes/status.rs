@@ -1,0 +1,161 @@
+//! `GET /v1/status`: how it is going, on one page.
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    quantity::{Position, Timestamp},
+    resource::{Kind, Object},
+    status::{Condition, ConditionStatus, ConditionType},
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use utoipa::{ToSchema, openapi::HttpMethod};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::Shared;
+use crate::{
+    error::{Answer, Code},
+    negotiate::{form, render},
+    openapi::{Doc, OBJECT_TYPES, Route},
+    params::{ApiQuery, NoQuery},
+    view::{Shower, View},
+};
+
+/// Problems listed; whoever has more needs a list, not a summary.
+const PROBLEMS_MAX: usize = 100;
+
+/// How it is going.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ClusterStatus {
+    /// Where the published state is in history.
+    position: Position,
+    /// The version of this server.
+    version: &'static str,
+    /// Whether anybody who reaches this server may do anything.
+    insecure: bool,
+    /// The Nodes.
+    nodes: NodeTotals,
+    /// The Services.
+    services: ServiceTotals,
+    /// Objects by kind.
+    objects: BTreeMap<&'static str, usize>,
+    /// What is not as it should be, Nodes first; at most 100.
+    #[schema(max_items = 100)]
+    problems: Vec<ClusterProblem>,
+}
+
+/// The Nodes.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = NodeTotals)]
+struct NodeTotals {
+    /// How many there are.
+    total: usize,
+    /// Of these, whose agent reports.
+    connected: usize,
+    /// Of these, which have everything, read back.
+    converged: usize,
+}
+
+/// The Services.
+#[derive(Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ServiceTotals {
+    /// How many there are.
+    total: usize,
+    /// Of these, which are ready.
+    ready: usize,
+    /// Of these, which are not.
+    not_ready: usize,
+}
+
+/// Something that is not as it should be.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ClusterProblem {
+    /// The object, as kind and name.
+    #[schema(example = "Service default/web")]
+    object: String,
+    /// Since when, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    /// The machine word.
+    reason: String,
+    /// The same in words.
+    message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+/// Adds the route.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let doc = Doc::new("status", "Cluster", "Says how it is going: counts, and what is not as it should be.")
+        .answer::<ClusterStatus>(200, "The summary.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    router.routes(Route::at("/v1/status").on(HttpMethod::Get, doc, status).done())
+}
+
+async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+    let form = form(&headers)?;
+    let view = app.view();
+    let shower = view.shower();
+    let mut problems = Vec::new();
+    let nodes = count_nodes(&view, &shower, &mut problems);
+    let services = count_services(&view, &shower, &mut problems);
+    let snapshot = &view.published().snapshot;
+    let status = ClusterStatus {
+        position: view.published().position(),
+        version: env!("CARGO_PKG_VERSION"),
+        insecure: app.settings.is_insecure,
+        nodes,
+        services,
+        objects: Kind::ALL.into_iter().map(|kind| (kind.as_str(), snapshot.count(kind))).collect(),
+        problems,
+    };
+    Ok(render(form, &status))
+}
+
+fn count_nodes(view: &View, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> NodeTotals {
+    let mut totals = NodeTotals { connected: view.table().connected(), ..NodeTotals::default() };
+    for object in view.published().snapshot.list(Kind::Node, None, None) {
+        let Some(status) = shower.node(object) else { continue };
+        totals.total += 1;
+        totals.converged += usize::from(holds(&status.conditions, ConditionType::Converged));
+        let since = status.last_report.filter(|_| !holds(&status.conditions, ConditionType::Connected));
+        note(object, &status.conditions, since, problems);
+    }
+    totals
+}
+
+fn count_services(view: &View, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> ServiceTotals {
+    let mut totals = ServiceTotals::default();
+    for object in view.published().snapshot.list(Kind::Service, None, None) {
+        let Some(status) = shower.service(object) else { continue };
+        let is_ready = holds(&status.conditions, ConditionType::Ready);
+        totals.total += 1;
+        totals.ready += usize::from(is_ready);
+        totals.not_ready += usize::from(!is_ready);
+        note(object, &status.conditions, None, problems);
+    }
+    totals
+}
+
+fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
+    conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
+}
+
+/// Notes the first condition that does not hold: the others follow from it more often than not.
+fn note(
+    object: &Object,
+    conditions: &[Condition],
+    since: Option<Timestamp>,
+    problems: &mut Vec<ClusterProblem>,
+) {
+    if problems.len() >= PROBLEMS_MAX {
+        return;
+    }
+    let Some(first) = conditions.iter().find(|one| one.status != ConditionStatus::True) else { return };
+    let Condition { condition_type: _, status: _, reason, message, hint } = first.clone();
+    problems.push(ClusterProblem { object: object.key().to_string(), since, reason, message, hint });
+}

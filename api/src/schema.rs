@@ -1,0 +1,165 @@
+//! The published shapes that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document alone.
+
+use model::{
+    admit::Action,
+    compiled::CompiledService,
+    endpoint_set::EndpointSetSpec,
+    metadata::Metadata,
+    node::NodeSpec,
+    quantity::{Position, Revision},
+    service::ServiceSpec,
+    status::{NodeStatus, ServiceStatus},
+    workload::WorkloadSpec,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What is said about a listing.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ListMetadata {
+    /// The revision of the state that the listing shows.
+    #[schema(pattern = "^[0-9]+$")]
+    resource_version: String,
+    /// The same as a resume token for `/v1/watch`.
+    position: Position,
+    /// The token of the next page, if there is one.
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+    /// How many objects follow, if that is known.
+    remaining_item_count: Option<u64>,
+}
+
+/// Nothing is observed of this kind; what it does shows in the status of the Services it serves.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct NoStatus {}
+
+macro_rules! envelopes {
+    ($($object:ident, $kind:literal, $list:ident, $spec:ty, $status:ty, $doc:literal;)*) => {$(
+        #[doc = $doc]
+        #[derive(Serialize, ToSchema)]
+        #[serde(rename_all = "camelCase")]
+        pub(crate) struct $object {
+            /// The version of the API; may be left out on input.
+            #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
+            api_version: String,
+            /// The kind; may be left out on input on paths of one kind.
+            #[schema(required = false, pattern = $kind)]
+            kind: String,
+            /// Who it is.
+            metadata: Metadata,
+            /// What it should be.
+            spec: $spec,
+            /// What was observed of it; read-only.
+            #[schema(read_only)]
+            status: Option<$status>,
+        }
+
+        /// A page of a listing.
+        #[derive(Serialize, ToSchema)]
+        #[serde(rename_all = "camelCase")]
+        pub(crate) struct $list {
+            /// The version of the API.
+            api_version: String,
+            /// The kind of the list.
+            kind: String,
+            /// What the listing shows.
+            metadata: ListMetadata,
+            /// The objects in the order of namespace and name.
+            items: Vec<$object>,
+        }
+    )*};
+}
+
+envelopes! {
+    Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "A stable address in front of endpoints.";
+    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, NoStatus, "Endpoints of one Service, given by hand.";
+    Workload, "^Workload$", WorkloadList, WorkloadSpec, NoStatus, "Anything with an address.";
+    Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
+}
+
+/// A page of compiled Services.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndpointsList {
+    /// The version of the API.
+    api_version: String,
+    /// `EndpointsList`.
+    kind: String,
+    /// What the listing shows.
+    metadata: ListMetadata,
+    /// The compiled Services in the order of namespace and name.
+    items: Vec<CompiledService>,
+}
+
+/// An object of any kind.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum Object {
+    /// A Service.
+    Service(Box<Service>),
+    /// An EndpointSet.
+    EndpointSet(EndpointSet),
+    /// A Workload.
+    Workload(Workload),
+    /// A Node.
+    Node(Node),
+}
+
+/// A list of objects of any kinds, as `kubectl get -o json` writes it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ObjectList {
+    /// `List`.
+    #[schema(pattern = "^List$")]
+    kind: String,
+    /// The objects.
+    items: Vec<Object>,
+}
+
+/// One object, several, or a list of them. In YAML also as documents.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(crate) enum ApplyBody {
+    /// One object.
+    One(Object),
+    /// Several.
+    Many(Vec<Object>),
+    /// A list.
+    List(ObjectList),
+}
+
+/// A merge patch (RFC 7396): the fields to change, `null` to remove one.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MergePatch {
+    /// Labels and annotations.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
+    metadata: Option<serde_json::Value>,
+    /// Intent.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, serde_json::Value>>)]
+    spec: Option<serde_json::Value>,
+}
+
+/// What an apply did.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ApplyAnswer {
+    /// The position of the state that holds it.
+    position: Position,
+    /// The revision of that state.
+    revision: Revision,
+    /// Whether it was only tried.
+    dry_run: bool,
+    /// What happened to each object, in the order of the input, then to each object pruned.
+    results: Vec<ApplyResult>,
+}
+
+/// What happened to one object.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ApplyResult {
+    /// The verb.
+    action: Action,
+    /// The object after; of a removal, its last state.
+    object: Object,
+}

@@ -1,0 +1,316 @@
+//! The public watch: current objects or a resume token first, then every change in order.
+//!
+//! A watch reads the ring of recent commits at its own pace. One that falls behind the ring is ended with an error event
+//! and must list again; nothing is queued for it beyond the pieces of its stream.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use model::{
+    change::ChangeKind,
+    name::Namespace,
+    quantity::{Epoch, Position, Revision},
+    resource::{Kind, Object},
+    selector::LabelSelector,
+};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::{
+    app::App,
+    error::{Code, Problem, ProblemBody},
+    hub::Published,
+    negotiate::StreamForm,
+    ring::{Before, RecentChange},
+    stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
+};
+
+/// What a watcher wants to see.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    /// Of these kinds.
+    pub(crate) kinds: BTreeSet<Kind>,
+    /// In this namespace; objects without one match only when it is left out.
+    pub(crate) namespace: Option<Namespace>,
+    /// With these labels.
+    pub(crate) selector: LabelSelector,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum EventType {
+    /// An object exists, or has come to match.
+    Added,
+    /// An object has changed.
+    Modified,
+    /// An object is gone, or no longer matches.
+    Deleted,
+    /// Everything up to `position` has been sent.
+    Bookmark,
+    /// Nothing happened.
+    Heartbeat,
+    /// The watch ends; `problem` says why.
+    Error,
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WatchEvent {
+    /// What happened.
+    #[serde(rename = "type")]
+    pub(crate) event_type: EventType,
+    /// The revision at which it happened.
+    pub(crate) revision: Revision,
+    /// Where the watch can be resumed; only on the last event of a revision, on bookmarks and heartbeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) position: Option<Position>,
+    /// On the bookmark that ends the list of current objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) initial: Option<bool>,
+    /// The object; of a deletion, its last state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::schema::Object>)]
+    pub(crate) object: Option<Value>,
+    /// Why the watch ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::error::ProblemBody>)]
+    pub(crate) problem: Option<Box<ProblemBody>>,
+}
+
+/// What a watch works with.
+pub(crate) struct Watch {
+    /// The server.
+    pub(crate) app: Arc<App>,
+    /// What to send.
+    pub(crate) filter: Filter,
+    /// Where to go on.
+    pub(crate) resume: Option<Revision>,
+    /// How to send it.
+    pub(crate) form: StreamForm,
+    /// For the error event.
+    pub(crate) request_id: String,
+    /// Ends the watch.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Filter {
+    fn covers(&self, object: &Object) -> bool {
+        let in_namespace = |wanted: &Namespace| object.metadata.namespace.as_ref() == Some(wanted);
+        self.kinds.contains(&object.spec.kind()) && self.namespace.as_ref().is_none_or(in_namespace)
+    }
+
+    fn selects(&self, object: &Object) -> bool {
+        self.selector.matches(&object.metadata.labels)
+    }
+
+    /// What a change is to this watcher: an object that stops matching is deleted for it, one that begins to is added.
+    fn judge(&self, change: &RecentChange) -> Option<EventType> {
+        if !self.covers(&change.object) {
+            return None;
+        }
+        // Without knowledge of the state before, the object may have matched.
+        let matched = match &change.before {
+            Before::Nothing => false,
+            Before::Object(object) => self.selects(object),
+            Before::Unknown => true,
+        };
+        let matches = change.kind != ChangeKind::Deleted && self.selects(&change.object);
+        match (matched, matches) {
+            (false, false) => None,
+            (false, true) => Some(EventType::Added),
+            (true, false) => Some(EventType::Deleted),
+            (true, true) => Some(EventType::Modified),
+        }
+    }
+}
+
+impl Watch {
+    /// Serves the watcher until it goes away or falls behind.
+    pub(crate) async fn run(self, pieces: Pieces) {
+        let mut sink = Sink { pieces, form: self.form, buffer: Vec::new() };
+        // The watcher went away: there is nobody to tell.
+        let _ = self.serve(&mut sink).await;
+    }
+
+    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+        let mut bell = self.app.hub.subscribe();
+        let published = self.app.hub.load();
+        let epoch = published.epoch;
+        let mut at = match self.resume {
+            Some(revision) => revision,
+            None => self.initial(&published, sink).await?,
+        };
+        drop(published);
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        loop {
+            let newest = self.app.hub.load();
+            if newest.epoch != epoch || !self.follow(&newest, &mut at, sink).await? {
+                self.app.metrics.watch_overruns.inc();
+                return self.expired(epoch, at, sink).await;
+            }
+            drop(newest);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                () = sink.pieces.closed() => return Err(Gone),
+                changed = bell.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                _ = heartbeat.tick() => {
+                    let position = Some(Position { epoch, revision: at });
+                    sink.event(&WatchEvent { position, ..event(EventType::Heartbeat, at) }).await?;
+                    sink.flush().await?;
+                }
+            }
+        }
+    }
+
+    /// Sends the current objects and the bookmark that ends them.
+    async fn initial(&self, published: &Arc<Published>, sink: &mut Sink) -> Result<Revision, Gone> {
+        for kind in &self.filter.kinds {
+            let namespace = self.filter.namespace.as_ref();
+            let mut after = None;
+            loop {
+                // In batches, because what shows objects must not be held while the client is waited for.
+                let batch = self.batch(published, *kind, namespace, after.as_ref());
+                let Some((last, events)) = batch else { break };
+                for event in &events {
+                    sink.event(event).await?;
+                }
+                after = Some(last);
+            }
+        }
+        let revision = published.snapshot.revision();
+        let position = Some(published.position());
+        sink.event(&WatchEvent { position, initial: Some(true), ..event(EventType::Bookmark, revision) })
+            .await?;
+        sink.flush().await?;
+        Ok(revision)
+    }
+
+    fn batch(
+        &self,
+        published: &Arc<Published>,
+        kind: Kind,
+        namespace: Option<&Namespace>,
+        after: Option<&model::resource::ObjectKey>,
+    ) -> Option<(model::resource::ObjectKey, Vec<WatchEvent>)> {
+        let objects: Vec<_> = published.snapshot.list(kind, namespace, after).take(BATCH_OBJECTS).collect();
+        let last = objects.last()?.key();
+        let view = self.app.view_of(Arc::clone(published));
+        let shower = view.shower();
+        let chosen =
+            objects.into_iter().filter(|object| self.filter.covers(object) && self.filter.selects(object));
+        let events = chosen.map(|object| WatchEvent {
+            object: Some(shower.object(object)),
+            ..event(EventType::Added, object.metadata.revision())
+        });
+        Some((last, events.collect()))
+    }
+
+    /// Sends the changes after `at`; `false` when the ring no longer has them.
+    async fn follow(
+        &self,
+        published: &Arc<Published>,
+        at: &mut Revision,
+        sink: &mut Sink,
+    ) -> Result<bool, Gone> {
+        let Some(commits) = published.recent.since(*at) else { return Ok(false) };
+        let commits: Vec<_> = commits.map(Arc::clone).collect();
+        for commit in commits {
+            let mut chosen: Vec<_> = commit
+                .changes
+                .iter()
+                .filter_map(|change| Some((self.filter.judge(change)?, change)))
+                .collect();
+            let last = chosen.pop();
+            for (event_type, change) in chosen {
+                sink.event(&self.show(published, event_type, change, commit.revision, None)).await?;
+            }
+            if let Some((event_type, change)) = last {
+                let position = Position { epoch: published.epoch, revision: commit.revision };
+                sink.event(&self.show(published, event_type, change, commit.revision, Some(position)))
+                    .await?;
+            }
+            *at = commit.revision;
+        }
+        sink.flush().await?;
+        Ok(true)
+    }
+
+    fn show(
+        &self,
+        published: &Arc<Published>,
+        event_type: EventType,
+        change: &RecentChange,
+        revision: Revision,
+        position: Option<Position>,
+    ) -> WatchEvent {
+        self.app.metrics.watch_events.inc();
+        let object = match change.kind {
+            ChangeKind::Deleted => change.object.to_json(),
+            ChangeKind::Added | ChangeKind::Modified => {
+                self.app.view_of(Arc::clone(published)).shower().object(&change.object)
+            }
+        };
+        WatchEvent { position, object: Some(object), ..event(event_type, revision) }
+    }
+
+    async fn expired(&self, epoch: Epoch, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+        let problem = resume_expired(Position { epoch, revision: at }).finish("/v1/watch", &self.request_id);
+        sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
+        sink.flush().await
+    }
+}
+
+/// Objects shown at once while the current ones are listed.
+const BATCH_OBJECTS: usize = 256;
+
+/// The token leads nowhere.
+pub(crate) fn resume_expired(position: Position) -> Problem {
+    Problem::new(Code::ResumeExpired, format!("there is no way from {position} to the present"))
+        .hint("watch again without `resume`: the current objects come first")
+}
+
+fn event(event_type: EventType, revision: Revision) -> WatchEvent {
+    WatchEvent { event_type, revision, position: None, initial: None, object: None, problem: None }
+}
+
+struct Sink {
+    pieces: Pieces,
+    form: StreamForm,
+    buffer: Vec<u8>,
+}
+
+impl Sink {
+    async fn event(&mut self, event: &WatchEvent) -> Result<(), Gone> {
+        let json = serde_json::to_string(event).expect("events have string keys only");
+        match self.form {
+            StreamForm::Ndjson => self.buffer.extend_from_slice(json.as_bytes()),
+            StreamForm::Sse => {
+                if let Some(position) = event.position {
+                    self.buffer.extend_from_slice(format!("id: {position}\n").as_bytes());
+                }
+                self.buffer.extend_from_slice(format!("data: {json}\n").as_bytes());
+            }
+        }
+        self.buffer.push(b'\n');
+        if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.pieces.send(Bytes::from(std::mem::take(&mut self.buffer))).await
+    }
+}

@@ -1,0 +1,134 @@
+//! A server in this process, over the memory store, with a clock and randomness that a test holds in its hand.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU64, Ordering},
+};
+
+use api::{
+    app::{App, Running, Settings},
+    config::Hosts,
+    entropy::Source,
+};
+use axum::{Router, body::Body, response::Response};
+use http::Request;
+use http_body_util::BodyExt;
+use model::{config::ClusterConfig, quantity::Timestamp};
+use serde_json::Value;
+use tower::ServiceExt;
+
+/// When tests begin: 2026-11-21T09:00:00Z.
+pub(crate) const START: i64 = 1_795_251_600;
+
+/// A clock that moves when told to, and randomness that repeats.
+#[derive(Debug)]
+pub(crate) struct Fixed {
+    now: AtomicI64,
+    seed: AtomicU64,
+}
+
+impl Fixed {
+    pub(crate) fn advance(&self, secs: i64) {
+        self.now.fetch_add(secs, Ordering::SeqCst);
+    }
+}
+
+impl Source for Fixed {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_unix_seconds(self.now.load(Ordering::SeqCst))
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) router: Router,
+    pub(crate) running: Running,
+    pub(crate) source: Arc<Fixed>,
+}
+
+/// Settings with two small Service ranges, one allowed external range, and `node_ports` for node ports.
+pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
+    let ranges = vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()];
+    let external = vec!["192.0.2.0/24".parse().unwrap()];
+    Settings {
+        cluster: ClusterConfig::new(ranges, node_ports, external).unwrap(),
+        is_insecure: false,
+        hosts: Hosts::Local(Default::default()),
+    }
+}
+
+pub(crate) async fn start_with(settings: Settings) -> Server {
+    let source = Arc::new(Fixed { now: AtomicI64::new(START), seed: AtomicU64::new(1) });
+    let store = store::open("memory:", source.now()).await.unwrap();
+    let running = App::start(settings, store, source.clone()).await.unwrap();
+    Server { router: api::service(Arc::clone(&running.app)), running, source }
+}
+
+pub(crate) async fn start() -> Server {
+    start_with(settings(30000..=32767)).await
+}
+
+impl Server {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(crate) async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let builder = Request::builder().method(method).uri(path).header("if-match", "*");
+        let request = match body {
+            Some(body) => {
+                builder.header("content-type", "application/json").body(Body::from(body.to_string()))
+            }
+            None => builder.body(Body::empty()),
+        };
+        let response = self.send(request.unwrap()).await;
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+}
+
+/// Reads the lines of a stream as they come.
+pub(crate) struct Lines {
+    body: Body,
+    buffer: Vec<u8>,
+}
+
+impl Lines {
+    pub(crate) fn new(body: Body) -> Self {
+        Self { body, buffer: Vec::new() }
+    }
+
+    /// The next line with its end; `None` at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=at).collect();
+                return Some(String::from_utf8(line).unwrap());
+            }
+            let frame = tokio::time::timeout(std::time::Duration::from_secs(30), self.body.frame()).await;
+            let frame = frame.expect("the stream went silent")?.unwrap();
+            if let Ok(data) = frame.into_data() {
+                self.buffer.extend_from_slice(&data);
+            }
+        }
+    }
+
+    /// The lines up to and with the first that contains a text.
+    pub(crate) async fn until(&mut self, text: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        while let Some(line) = self.next().await {
+            let is_last = line.contains(text);
+            lines.push(line);
+            if is_last {
+                return lines;
+            }
+        }
+        panic!("the stream ended before {text}: {lines:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The feed to agents: cost follows the change, not the cluster; what was missed arrives squashed.
+
+mod common;
+
+use axum::body::Body;
+use common::{Lines, Server};
+use http::Request;
+use serde_json::{Value, json};
+
+async fn open(server: &Server, resume: Option<&str>) -> Lines {
+    let query = resume.map(|position| format!("?resume={position}")).unwrap_or_default();
+    let request = Request::get(format!("/v1/nodes/n1/state{query}")).body(Body::empty()).unwrap();
+    let response = server.send(request).await;
+    assert_eq!(response.status().as_u16(), 200);
+    Lines::new(response.into_body())
+}
+
+fn service(at: usize) -> Value {
+    json!({ "kind": "Service", "metadata": { "name": format!("s{at:05}") }, "spec": { "ports": [{ "port": 80 }] } })
+}
+
+fn endpoints(at: usize, last: u8) -> Value {
+    let name = format!("s{at:05}");
+    json!({
+        "kind": "EndpointSet", "metadata": { "name": name },
+        "spec": { "service": name, "endpoints": [{ "address": format!("10.1.1.{last}") }] },
+    })
+}
+
+/// A server with a Node and `services` Services of one endpoint each.
+async fn cluster(services: usize) -> Server {
+    let server = common::start().await;
+    let mut items = vec![json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": {} })];
+    items.extend((0..services).flat_map(|at| [service(at), endpoints(at, 1)]));
+    for chunk in items.chunks(2500) {
+        let (status, body) = server.call("POST", "/v1/apply", Some(json!(chunk))).await;
+        assert_eq!(status, 200, "{body}");
+    }
+    server
+}
+
+/// Changes one endpoint; gives the lines and bytes that this sends to an agent that has everything else.
+async fn cost_of_one_change(services: usize) -> (usize, usize) {
+    let server = cluster(services).await;
+    let mut feed = open(&server, None).await;
+    let first = feed.until("\"synced\"").await;
+    assert_eq!(first.iter().filter(|line| line.contains("\"type\":\"service\"")).count(), services);
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00007", Some(endpoints(7, 2))).await;
+    let lines = feed.until("\"synced\"").await;
+    // Positions are wider in a longer history; everything else must be equal to the byte.
+    let bytes = lines.iter().map(|line| without_revisions(line).len()).sum();
+    (lines.len(), bytes)
+}
+
+fn without_revisions(line: &str) -> String {
+    let mut value: Value = serde_json::from_str(line).unwrap();
+    if value["type"] == "synced" {
+        value["position"] = json!("");
+    } else {
+        value["service"]["revision"] = json!(0);
+        value["service"]["clusterIPs"] = json!([]);
+    }
+    value.to_string()
+}
+
+#[tokio::test]
+async fn one_endpoint_change_sends_the_same_with_50_and_with_5000_services() {
+    let small = cost_of_one_change(50).await;
+    let large = cost_of_one_change(5000).await;
+    assert_eq!(small, large, "lines and bytes");
+    assert_eq!(small.0, 2, "one Service and one synced");
+}
+
+#[tokio::test]
+async fn a_resumed_feed_carries_only_what_changed_and_each_service_once() {
+    let server = cluster(20).await;
+    let position = last_position(&open(&server, None).await.until("\"synced\"").await);
+    for last in 2..5 {
+        server.call("PUT", "/v1/namespaces/default/endpointsets/s00003", Some(endpoints(3, last))).await;
+    }
+    server.call("DELETE", "/v1/namespaces/default/services/s00004", None).await;
+    let lines = open(&server, Some(&position)).await.until("\"synced\"").await;
+    let types: Vec<Value> =
+        lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone()).collect();
+    assert_eq!(types, ["start", "network", "node", "service", "removed", "synced"]);
+    assert!(lines[0].contains("\"mode\":\"delta\""));
+    assert!(lines[3].contains("10.1.1.4"), "the newest form: {}", lines[3]);
+}
+
+#[tokio::test]
+async fn a_resume_of_another_epoch_or_from_the_future_begins_with_the_full_state() {
+    let server = cluster(3).await;
+    for position in ["1-1", "99999999999-1", &format!("{}-900", common::START)] {
+        let lines = open(&server, Some(position)).await.until("\"synced\"").await;
+        assert!(lines[0].contains("\"mode\":\"full\""), "{position}: {}", lines[0]);
+        assert_eq!(lines.len(), 3 + 3 + 1);
+    }
+}
+
+#[tokio::test]
+async fn writes_that_touch_no_service_send_nothing() {
+    let server = cluster(3).await;
+    let mut feed = open(&server, None).await;
+    feed.until("\"synced\"").await;
+    let workload = json!({ "metadata": { "name": "w" }, "spec": { "addresses": ["10.1.1.9"] } });
+    server.call("POST", "/v1/namespaces/default/workloads", Some(workload)).await;
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(endpoints(1, 1))).await;
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(endpoints(1, 9))).await;
+    let lines = feed.until("\"synced\"").await;
+    assert_eq!(lines.len(), 2, "{lines:?}");
+}
+
+#[tokio::test]
+async fn a_second_feed_to_a_node_ends_the_first() {
+    let server = cluster(1).await;
+    let mut first = open(&server, None).await;
+    first.until("\"synced\"").await;
+    let mut second = open(&server, None).await;
+    second.until("\"synced\"").await;
+    assert_eq!(first.next().await, None);
+}
+
+#[tokio::test]
+async fn deleting_the_node_ends_its_feed_and_settings_of_the_node_arrive() {
+    let server = cluster(1).await;
+    let mut feed = open(&server, None).await;
+    feed.until("\"synced\"").await;
+    let node = json!({ "metadata": { "name": "n1" }, "spec": { "workloadCIDRs": ["10.1.0.0/16"], "proxy": { "masqueradeAll": true } } });
+    server.call("PUT", "/v1/nodes/n1", Some(node)).await;
+    let lines = feed.until("\"synced\"").await;
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines[0].contains("10.1.0.0/16") && lines[1].contains("\"masqueradeAll\":true"), "{lines:?}");
+    server.call("DELETE", "/v1/nodes/n1", None).await;
+    assert_eq!(feed.next().await, None);
+}
+
+#[tokio::test]
+async fn a_compressed_feed_is_flushed_at_every_synced() {
+    use flate2::write::GzDecoder;
+    use http_body_util::BodyExt;
+    use std::io::Write;
+
+    let server = cluster(5).await;
+    let request =
+        Request::get("/v1/nodes/n1/state").header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let response = server.send(request).await;
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    let mut body = response.into_body();
+    let mut decoder = GzDecoder::new(Vec::new());
+    for wanted in 1..=2 {
+        while String::from_utf8_lossy(decoder.get_ref()).matches("\"synced\"").count() < wanted {
+            let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            decoder.write_all(&data).unwrap();
+            decoder.flush().unwrap();
+        }
+        server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(endpoints(1, 9))).await;
+    }
+}
+
+fn last_position(lines: &[String]) -> String {
+    let last: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    last["position"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,203 @@
+//! HTTP transcripts: `tests/http/*.txt` hold requests and the answers they get. `UPDATE_GOLDEN=1` rewrites the answers.
+//!
+//! ```text
+//! # a comment                          says what the next request shows
+//! @ show status                        print status in full; otherwise it is `…`
+//! @ wait 20                            move the clock, in seconds
+//! > POST /v1/nodes                     a request: line, headers, an empty `>`, body
+//! > Content-Type: application/json
+//! >
+//! > {"metadata": {"name": "n1"}}
+//! < 201                                the answer: status, headers that say something, body
+//! ```
+//! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last answer that had one. The body
+//! `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines of a stream.
+
+mod common;
+
+use std::{fs, path::Path};
+
+use axum::body::Body;
+use common::{Lines, Server};
+use http::{HeaderMap, Request};
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+/// Headers that are the same on every answer, or say nothing about it.
+const BORING: [&str; 8] = [
+    "x-content-type-options",
+    "x-frame-options",
+    "referrer-policy",
+    "content-security-policy",
+    "cache-control",
+    "x-request-id",
+    "content-length",
+    "vary",
+];
+
+#[tokio::test]
+async fn every_transcript_is_what_the_server_answers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/http");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    let mut different = Vec::new();
+    for path in paths {
+        let script = fs::read_to_string(&path).unwrap();
+        let transcript = run(&script).await;
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &transcript).unwrap();
+        } else if script != transcript {
+            different.push(format!("{}\n{}", path.display(), first_difference(&script, &transcript)));
+        }
+    }
+    assert!(different.is_empty(), "transcripts differ:\n{}", different.join("\n"));
+}
+
+fn first_difference(expected: &str, found: &str) -> String {
+    let mut pairs = expected.lines().zip(found.lines()).enumerate();
+    match pairs.find(|(_, (a, b))| a != b) {
+        Some((at, (a, b))) => format!("  line {}\n  expected {a}\n  found    {b}", at + 1),
+        None => "  one ends before the other".to_owned(),
+    }
+}
+
+#[derive(Default)]
+struct State {
+    show_status: bool,
+    etag: String,
+    position: String,
+    continue_token: String,
+}
+
+async fn run(script: &str) -> String {
+    let server = common::start().await;
+    let mut state = State::default();
+    let mut transcript = String::new();
+    let mut request: Vec<String> = Vec::new();
+    for line in script.lines().chain([""]) {
+        if let Some(part) = line.strip_prefix('>') {
+            request.push(part.strip_prefix(' ').unwrap_or(part).to_owned());
+            transcript.push_str(&format!("{line}\n"));
+            continue;
+        }
+        if !request.is_empty() {
+            let answer = answer(&server, &mut state, &request).await;
+            transcript.push_str(&answer);
+            request.clear();
+        }
+        if line.starts_with('<') {
+            continue;
+        }
+        if let Some(directive) = line.strip_prefix("@ ") {
+            match directive.split_once(' ').unwrap() {
+                ("show", "status") => state.show_status = true,
+                ("wait", secs) => server.source.advance(secs.parse().unwrap()),
+                other => panic!("unknown directive {other:?}"),
+            }
+        }
+        transcript.push_str(&format!("{line}\n"));
+    }
+    server.running.stop().await;
+    format!("{}\n", transcript.trim_end())
+}
+
+async fn answer(server: &Server, state: &mut State, lines: &[String]) -> String {
+    let fill = |text: &str| {
+        let text = text.replace("{etag}", &state.etag).replace("{position}", &state.position);
+        text.replace("{continue}", &state.continue_token)
+    };
+    let (method, path) = lines[0].split_once(' ').unwrap();
+    let mut builder = Request::builder().method(method).uri(fill(path)).header("x-request-id", "test");
+    let mut stream_lines = None;
+    let mut rest = lines[1..].iter();
+    for line in rest.by_ref().take_while(|line| !line.is_empty()) {
+        if let Some(count) = line.strip_prefix("@lines ") {
+            stream_lines = Some(count.parse::<usize>().unwrap());
+            continue;
+        }
+        let (name, value) = line.split_once(": ").unwrap();
+        builder = builder.header(name, fill(value));
+    }
+    let body = rest.map(|line| fill(line)).collect::<Vec<_>>().join("\n");
+    let body = match body.split_once(' ') {
+        Some(("@nested", count)) => "[".repeat(count.parse().unwrap()),
+        Some(("@bytes", count)) => format!("\"{}\"", "x".repeat(count.parse().unwrap())),
+        _ => body,
+    };
+    let response = server.send(builder.body(Body::from(body)).unwrap()).await;
+    let (parts, body) = response.into_parts();
+    let mut text = format!("< {}\n", parts.status.as_u16());
+    write_headers(&parts.headers, state, &mut text);
+    match stream_lines {
+        Some(count) => {
+            let mut lines = Lines::new(body);
+            for _ in 0..count {
+                write_line(&lines.next().await.unwrap(), state, &mut text);
+            }
+        }
+        None => {
+            let bytes = body.collect().await.unwrap().to_bytes();
+            write_body(&String::from_utf8(bytes.to_vec()).unwrap(), state, &mut text);
+        }
+    }
+    text
+}
+
+fn write_headers(headers: &HeaderMap, state: &mut State, text: &mut String) {
+    for (name, value) in headers {
+        let value = value.to_str().unwrap();
+        if name == "etag" {
+            value.clone_into(&mut state.etag);
+        }
+        if !BORING.contains(&name.as_str()) && !(name == "content-type" && value == "application/json") {
+            text.push_str(&format!("< {name}: {value}\n"));
+        }
+    }
+}
+
+fn write_line(line: &str, state: &mut State, text: &mut String) {
+    let line = line.trim_end();
+    let written = serde_json::from_str::<Value>(line).map(|mut value| {
+        remember(&value, state);
+        shorten(&mut value, state);
+        value.to_string()
+    });
+    text.push_str(&format!("< {}\n", written.as_deref().unwrap_or(line)));
+}
+
+fn write_body(body: &str, state: &mut State, text: &mut String) {
+    let Ok(mut value) = serde_json::from_str::<Value>(body) else {
+        body.lines().for_each(|line| text.push_str(&format!("< {line}\n")));
+        return;
+    };
+    remember(&value, state);
+    shorten(&mut value, state);
+    let pretty = serde_json::to_string_pretty(&value).unwrap();
+    pretty.lines().for_each(|line| text.push_str(&format!("< {line}\n")));
+}
+
+fn remember(value: &Value, state: &mut State) {
+    let take = |pointer: &str, into: &mut String| {
+        if let Some(found) = value.pointer(pointer).and_then(Value::as_str) {
+            found.clone_into(into);
+        }
+    };
+    take("/metadata/position", &mut state.position);
+    take("/position", &mut state.position);
+    take("/metadata/continue", &mut state.continue_token);
+}
+
+/// Takes out what would hide the point: status unless asked for.
+fn shorten(value: &mut Value, state: &State) {
+    match value {
+        Value::Object(fields) => {
+            if !state.show_status && fields.get("status").is_some_and(Value::is_object) {
+                fields.insert("status".to_owned(), Value::from("…"));
+            }
+            fields.values_mut().for_each(|field| shorten(field, state));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, state)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
