@@ -1,0 +1,140 @@
+//! A backend that tells who it is: a TCP and UDP server on one port, inside a namespace, without any outside tool.
+//!
+//! On accept and for every datagram it sends `backend NAME port PORT saw PEER`; on TCP it then repeats every line it gets,
+//! so that a test can tell whether an established connection still lives.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread::JoinHandle,
+};
+
+use anyhow::{Context, Result, anyhow};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::netns::Namespace;
+
+/// The largest datagram that is answered; an Ethernet frame holds no more.
+const DATAGRAM_BYTES_MAX: usize = 1500;
+
+/// A running server. Dropping it closes the port and every connection, as a killed process would.
+#[derive(Debug)]
+pub struct EchoServer {
+    stop: UnixStream,
+    thread: Option<JoinHandle<()>>,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl EchoServer {
+    /// Listens on every address of the namespace, IPv4 and IPv6, TCP and UDP.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn start(namespace: &Namespace, name: &str, port: u16) -> Result<Self> {
+        let (stop, stopped) = UnixStream::pair().context("cannot make a pair of sockets")?;
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let (report, started) = mpsc::channel();
+        let backend = Backend { name: name.to_owned(), port, connections: Arc::clone(&connections) };
+        let thread = namespace.spawn(&format!("echo-{name}"), move || match backend.bind() {
+            Ok((tcp, udp)) => {
+                let _ = report.send(Ok(()));
+                backend.serve(&tcp, &udp, &stopped);
+            }
+            Err(error) => {
+                let _ = report.send(Err(error));
+            }
+        })?;
+        started
+            .recv()
+            .map_err(|_| anyhow!("the server of {name} did not start"))?
+            .with_context(|| format!("backend {name}"))?;
+        Ok(Self { stop, thread: Some(thread), connections })
+    }
+}
+
+impl Drop for EchoServer {
+    fn drop(&mut self) {
+        let _ = self.stop.shutdown(Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _already_closed = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+struct Backend {
+    name: String,
+    port: u16,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Backend {
+    fn bind(&self) -> Result<(TcpListener, UdpSocket)> {
+        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, self.port));
+        let tcp = TcpListener::bind(everywhere)
+            .with_context(|| format!("cannot listen on TCP port {}", self.port))?;
+        let udp = UdpSocket::bind(everywhere)
+            .with_context(|| format!("cannot listen on UDP port {}", self.port))?;
+        Ok((tcp, udp))
+    }
+
+    fn serve(&self, tcp: &TcpListener, udp: &UdpSocket, stopped: &UnixStream) {
+        loop {
+            let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+            let mut waiting = [readable(tcp.as_fd()), readable(udp.as_fd()), readable(stopped.as_fd())];
+            if poll(&mut waiting, PollTimeout::NONE).is_err() {
+                continue;
+            }
+            let [on_tcp, on_udp, on_stop] = waiting.map(|fd| fd.any().unwrap_or(false));
+            if on_stop {
+                return;
+            }
+            if on_tcp {
+                self.accept(tcp);
+            }
+            if on_udp {
+                self.answer(udp);
+            }
+        }
+    }
+
+    fn line(&self, peer: SocketAddr) -> String {
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        format!("backend {} port {} saw {peer}\n", self.name, self.port)
+    }
+
+    fn accept(&self, tcp: &TcpListener) {
+        let Ok((mut connection, peer)) = tcp.accept() else { return };
+        let Ok(handle) = connection.try_clone() else { return };
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        if connection.write_all(self.line(peer).as_bytes()).is_ok() {
+            // The thread ends with the connection, which this server closes at the latest when it goes.
+            let _ = std::thread::Builder::new()
+                .name(format!("echo-{}", self.name))
+                .spawn(move || repeat(&connection));
+        }
+    }
+
+    fn answer(&self, udp: &UdpSocket) {
+        let mut datagram = [0; DATAGRAM_BYTES_MAX];
+        if let Ok((_, peer)) = udp.recv_from(&mut datagram) {
+            let _client_may_be_gone = udp.send_to(self.line(peer).as_bytes(), peer);
+        }
+    }
+}
+
+fn repeat(connection: &TcpStream) {
+    let mut reader = BufReader::new(connection);
+    let mut writer = connection;
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0)
+        && writer.write_all(line.as_bytes()).is_ok()
+    {
+        line.clear();
+    }
+    let _ = connection.shutdown(Shutdown::Both);
+}
