@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
     admit::{Action, Outcome, Refusal, Request},
     quantity::Position,
+    resource::Object,
     violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
@@ -61,10 +62,13 @@ pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, 
     let headers = response.headers_mut();
     headers.insert(header::ETAG, etag::header_value(&outcome.object.metadata));
     if outcome.action == Action::Created {
-        let location = HeaderValue::from_str(&outcome.object.key().path()).expect("names are ASCII");
-        headers.insert(header::LOCATION, location);
+        headers.insert(header::LOCATION, location(&outcome.object));
     }
     Ok(stamp(response, manner, written.position))
+}
+
+fn location(object: &Object) -> HeaderValue {
+    HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
 }
 
 /// An object as the answer to a mutation shows it. What is gone or was only tried has no status: nobody observed it.

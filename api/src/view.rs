@@ -54,8 +54,8 @@ impl Shower<'_> {
     /// An object in its published form, with status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
-            Spec::Service(_) => self.service(object).map(|status| serde_json::to_value(status)),
-            Spec::Node(_) => self.node(object).map(|status| serde_json::to_value(status)),
+            Spec::Service(_) => self.service(object).map(serde_json::to_value),
+            Spec::Node(_) => self.node(object).map(serde_json::to_value),
             // What is observed of these shows in the status of the Services that they serve.
             Spec::Workload(_) | Spec::EndpointSet(_) => None,
         };
