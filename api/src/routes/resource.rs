@@ -50,7 +50,13 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     kind: Kind,
 ) -> OpenApiRouter<Shared> {
     let prefix = if kind.is_namespaced() { "/v1/namespaces/{namespace}" } else { "/v1" };
-    let collection = Route::at(format!("{prefix}/{}", kind.plural()))
+    let path = format!("{prefix}/{}", kind.plural());
+    let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
+    if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
+}
+
+fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
+    Route::at(path)
         .on(
             HttpMethod::Get,
             list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind}s.")),
@@ -64,8 +70,11 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
                 create(app, kind, path, query, request)
             },
-        );
-    let one = Route::at(format!("{prefix}/{}/{{name}}", kind.plural()))
+        )
+}
+
+fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
+    Route::at(format!("{path}/{{name}}"))
         .on(
             HttpMethod::Get,
             read_doc::<O>(kind),
@@ -93,28 +102,26 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
                 delete(app, kind, path, query, headers)
             },
-        );
-    let router = router.routes(collection.done()).routes(one.done());
-    if !kind.is_namespaced() {
-        return router;
-    }
-    let everywhere = Doc::new(
+        )
+}
+
+fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
+    let doc = Doc::new(
         format!("list{kind}sEverywhere"),
         kind.as_str(),
         format!("Lists the {kind}s of all namespaces."),
     );
-    let everywhere = everywhere
+    let doc = doc
         .query::<ListQuery>()
         .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
-    let route = Route::at(format!("/v1/{}", kind.plural())).on(
+    Route::at(format!("/v1/{}", kind.plural())).on(
         HttpMethod::Get,
-        everywhere,
+        doc,
         move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| async move {
             list(app, kind, CollectionPath { namespace: None }, query, headers)
         },
-    );
-    router.routes(route.done())
+    )
 }
 
 fn doc(kind: Kind, id: String, summary: String) -> Doc {
@@ -229,7 +236,7 @@ async fn create(
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
         let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
-        let written = mutate::write(&app, one(Operation::Create(object)), manner).await?;
+        let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };
     idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
@@ -274,7 +281,7 @@ async fn replace(
         Some(demand) => {
             let if_revision = current_revision(&app, &key, &demand)?;
             let written =
-                mutate::write(&app, one(Operation::Replace { object, if_revision }), manner).await?;
+                mutate::write(&app, alone(Operation::Replace { object, if_revision }), manner).await?;
             mutate::answer_object(&app, manner, StatusCode::OK, &written)
         }
     }
@@ -282,7 +289,7 @@ async fn replace(
 
 async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
     let key = object.key();
-    match mutate::write(app, one(Operation::Create(object)), manner).await {
+    match mutate::write(app, alone(Operation::Create(object)), manner).await {
         Ok(written) => mutate::answer_object(app, manner, StatusCode::CREATED, &written),
         Err(problem) if problem.code() == Code::AlreadyExists => {
             let detail = format!("{key} exists, and `If-None-Match: *` asks that it must not");
@@ -315,7 +322,7 @@ async fn delete(
         None => None,
     };
     let manner = Manner { is_dry_run: query.dry_run, form, bytes: 0 };
-    let written = mutate::write(&app, one(Operation::Delete { key, if_revision }), manner).await?;
+    let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }
 
@@ -334,6 +341,6 @@ fn key(kind: Kind, path: ObjectPath) -> ObjectKey {
     ObjectKey { kind, namespace: path.namespace, name: path.name }
 }
 
-fn one(operation: Operation) -> admit::Request {
+fn alone(operation: Operation) -> admit::Request {
     admit::Request { operations: vec![operation], apply_set: None }
 }
