@@ -121,7 +121,8 @@ impl<'a> Entry<'a> {
         let Some(protocol) = protocols.into_iter().find(|it| it.number() == self.original.protocol) else {
             return false;
         };
-        let (Some(destination), Some(port)) = (self.original.destination, Port::new(self.original.destination_port))
+        let (Some(destination), Some(port)) =
+            (self.original.destination, Port::new(self.original.destination_port))
         else {
             return false;
         };
@@ -163,7 +164,8 @@ impl Tuple {
 
     fn parse_addresses(&mut self, attributes: AttributeIter<'_>) -> Result<(), Malformed> {
         let v4 = |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 4]| IpAddr::V4(Ipv4Addr::from(bytes)));
-        let v6 = |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes)));
+        let v6 =
+            |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes)));
         for attribute in attributes {
             let attribute = attribute?;
             match attribute.kind {

@@ -13,7 +13,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey,
+};
 
 /// What the kernel of this node should hold.
 #[derive(Debug, Clone, Default)]

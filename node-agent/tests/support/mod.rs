@@ -2,7 +2,7 @@
 //!
 //! Everything is named after the test and the process, lives in namespaces of its own and goes with its guard.
 
-#![allow(dead_code, missing_docs, reason = "each test file uses its part of the support")]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 
 pub mod net;
 pub mod programs;
@@ -92,7 +92,8 @@ pub fn enter(name: &str) {
 
 /// Runs a command to its end; answers what it printed.
 pub fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let output =
+        Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {stderr}");
     String::from_utf8(output.stdout).unwrap()

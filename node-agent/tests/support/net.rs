@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// client 192.0.2.2, 2001:db8::2 ── node 192.0.2.1, 2001:db8::1 ─┬─ a 10.1.1.2, fd01:1::2
 ///                                                               └─ b 10.1.2.2, fd01:2::2
 /// ```
-/// The client and the workloads have their default routes through the node.
+/// The client and the workloads have their default routes through the node, and the node has its own to the client.
 pub struct Topology {
     pub node: Namespace,
     pub client: Namespace,
@@ -36,9 +36,17 @@ impl Topology {
         let client = Namespace::new(&format!("{test}-c"));
         let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
         node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
-        link(&node, &client, "client", ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"]);
-        link(&node, &a, "a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]);
-        link(&node, &b, "b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]);
+        link(
+            &node,
+            &client,
+            "to-client",
+            ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"],
+        );
+        link(&node, &a, "to-a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]);
+        link(&node, &b, "to-b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]);
+        // Packets to virtual addresses need some route before they are translated.
+        node.ip(&["route", "add", "default", "via", "192.0.2.2"]);
+        node.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"]);
         let mut topology = Self { node, client, a, b, servers: Vec::new() };
         for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
             topology.servers.push(Server::start(namespace, name, 8080));

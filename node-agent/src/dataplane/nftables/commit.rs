@@ -9,7 +9,9 @@ use std::{
 use model::{report::FailureReason, resource::ServiceKey};
 
 use super::{
-    NftablesBackend, kernel::Refused, mirror::Mirror,
+    NftablesBackend,
+    kernel::Refused,
+    mirror::Mirror,
     plan::{Change, Plan, Structural},
     render::{self, Command},
     schema::{Chain, Pick},

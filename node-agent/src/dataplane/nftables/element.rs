@@ -257,21 +257,34 @@ mod tests {
     use crate::dataplane::nftables::schema::PickKind;
 
     fn any_address() -> impl Strategy<Value = IpAddr> {
-        prop_oneof![any::<u32>().prop_map(|n| IpAddr::V4(n.into())), any::<u128>().prop_map(|n| IpAddr::V6(n.into()))]
+        prop_oneof![
+            any::<u32>().prop_map(|n| IpAddr::V4(n.into())),
+            any::<u128>().prop_map(|n| IpAddr::V6(n.into()))
+        ]
     }
 
     fn any_element() -> impl Strategy<Value = Element> {
-        let frontend = || (any_address(), any::<bool>(), 0..3usize, 1..=u16::MAX).prop_map(|(address, node_port, protocol, port)| {
-            let destination =
-                if node_port { Destination::AnyLocal(IpFamily::of(address)) } else { Destination::Address(address) };
-            let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
-            Frontend { destination, protocol, port: Port::new(port).unwrap() }
-        });
-        let slot = (frontend(), 0..TARGETS_MAX, any::<u128>(), 1..=u16::MAX).prop_map(|(frontend, slot, number, port)| {
-            let number = if frontend.destination.family() == IpFamily::V4 { number & 0xffff_ffff } else { number };
-            let address = model::net::from_number(frontend.destination.family(), number).unwrap();
-            Element::Slot(frontend, slot, Target { address, port: Port::new(port).unwrap() })
-        });
+        let frontend = || {
+            (any_address(), any::<bool>(), 0..3usize, 1..=u16::MAX).prop_map(
+                |(address, node_port, protocol, port)| {
+                    let destination = if node_port {
+                        Destination::AnyLocal(IpFamily::of(address))
+                    } else {
+                        Destination::Address(address)
+                    };
+                    let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
+                    Frontend { destination, protocol, port: Port::new(port).unwrap() }
+                },
+            )
+        };
+        let slot = (frontend(), 0..TARGETS_MAX, any::<u128>(), 1..=u16::MAX).prop_map(
+            |(frontend, slot, number, port)| {
+                let number =
+                    if frontend.destination.family() == IpFamily::V4 { number & 0xffff_ffff } else { number };
+                let address = model::net::from_number(frontend.destination.family(), number).unwrap();
+                Element::Slot(frontend, slot, Target { address, port: Port::new(port).unwrap() })
+            },
+        );
         let dispatch = (frontend(), prop::option::of(1..=TARGETS_MAX)).prop_map(|(frontend, slots)| {
             let forward = |slots| Dispatch::Forward(Pick { kind: PickKind::External, slots });
             Element::Dispatch(frontend, slots.map_or(Dispatch::Refuse, forward))
@@ -281,7 +294,8 @@ mod tests {
             dispatch,
             any_address().prop_map(Element::VirtualAddress),
             any_address().prop_map(Element::Hairpin),
-            (any_address(), any::<bool>()).prop_map(|(address, is_end)| Element::Source(Edge { address, is_end })),
+            (any_address(), any::<bool>())
+                .prop_map(|(address, is_end)| Element::Source(Edge { address, is_end })),
         ]
     }
 

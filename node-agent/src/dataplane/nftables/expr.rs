@@ -193,7 +193,9 @@ impl Expr {
             Self::LoadDestinationFirstByte(to) => payload(Header::Network, 16, 1, *to),
             Self::LoadDestinationPort(to) => payload(Header::Transport, 2, 2, *to),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_DADDR.
-            Self::LoadDestinationIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2)),
+            Self::LoadDestinationIsLocal(to) => {
+                Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2))
+            }
             // NFT_CT_STATUS.
             Self::LoadConntrackStatus(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 2)),
             Self::Random { modulus, to } => {
@@ -277,7 +279,11 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
         Header::Network => 1,
         Header::Transport => 2,
     };
-    Shape::new("payload", 8, Attributes::default().be32(1, to.0).be32(2, base).be32(3, offset).be32(4, length))
+    Shape::new(
+        "payload",
+        8,
+        Attributes::default().be32(1, to.0).be32(2, base).be32(3, offset).be32(4, length),
+    )
 }
 
 fn lookup(set: SetId, from: Register, to: Option<Register>) -> Shape {

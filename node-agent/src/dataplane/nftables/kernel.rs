@@ -126,7 +126,10 @@ impl Netlink {
                 Err(error) => return Err(error),
             }
         }
-        Err(io::Error::new(ErrorKind::Interrupted, "every attempt at the dump was interrupted by another writer"))
+        Err(io::Error::new(
+            ErrorKind::Interrupted,
+            "every attempt at the dump was interrupted by another writer",
+        ))
     }
 
     /// Answers whether the dump is whole.
@@ -167,7 +170,9 @@ impl Netlink {
         mut each: impl FnMut(usize, &Received<'_>) -> Result<(), Malformed>,
     ) -> io::Result<Vec<i32>> {
         let mut errnos = Vec::with_capacity(requests.len());
-        for (start, window) in (0..).step_by(REQUESTS_IN_FLIGHT_MAX).zip(requests.chunks(REQUESTS_IN_FLIGHT_MAX)) {
+        for (start, window) in
+            (0..).step_by(REQUESTS_IN_FLIGHT_MAX).zip(requests.chunks(REQUESTS_IN_FLIGHT_MAX))
+        {
             let first = self.sequence.wrapping_add(1);
             let mut datagram = Vec::new();
             for request in window {
@@ -210,7 +215,10 @@ impl Netlink {
     }
 
     /// Receives messages until one is said to be the last.
-    fn receive(&mut self, mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>) -> io::Result<()> {
+    fn receive(
+        &mut self,
+        mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>,
+    ) -> io::Result<()> {
         let invalid = |malformed: Malformed| io::Error::new(ErrorKind::InvalidData, malformed);
         loop {
             self.buffer.clear();

@@ -104,7 +104,8 @@ impl Mirror {
             }
             Element::Slot(frontend, slot, _) => {
                 if let Some(held) = self.frontends.get_mut(&frontend) {
-                    if let Some(cell) = usize::try_from(slot).ok().and_then(|index| held.slots.get_mut(index)) {
+                    if let Some(cell) = usize::try_from(slot).ok().and_then(|index| held.slots.get_mut(index))
+                    {
                         *cell = None;
                     }
                     let used = held.slots.iter().rposition(Option::is_some).map_or(0, |last| last + 1);

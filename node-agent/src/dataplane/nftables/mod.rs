@@ -111,7 +111,10 @@ impl NftablesBackend {
                 return Ok((mirror, before));
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the ruleset changed during every attempt to read it"))
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the ruleset changed during every attempt to read it",
+        ))
     }
 
     fn read_once(&mut self) -> io::Result<Mirror> {
@@ -177,13 +180,20 @@ impl NftablesBackend {
         self.note_connectionless(&plan);
         let mut failed = self.commit_plan(&plan, pass)?;
         self.verify(desired, &touched, &plan, everything, &mut failed)?;
-        affected.extend(touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()));
+        affected.extend(
+            touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()),
+        );
         self.reconcile_conntrack();
         self.conclude(&affected, failed, pass)
     }
 
     /// Takes over what the Services in scope ask for. Answers what that touches, and which Services could be.
-    fn claim(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> (Touched, BTreeSet<Arc<ServiceKey>>) {
+    fn claim(
+        &mut self,
+        desired: &Desired,
+        scope: &Scope,
+        pass: &mut Pass,
+    ) -> (Touched, BTreeSet<Arc<ServiceKey>>) {
         let mut touched = Touched::default();
         let mut affected = BTreeSet::new();
         let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
@@ -255,7 +265,8 @@ impl NftablesBackend {
         let program = self.claims.program(service)?;
         program.frontends.keys().find_map(|frontend| {
             let owner = self.claims.claimants(frontend).first().filter(|owner| ***owner != *service)?;
-            let message = format!("port {} of {} is already taken by Service {owner}", frontend.port, place(frontend));
+            let message =
+                format!("port {} of {} is already taken by Service {owner}", frontend.port, place(frontend));
             Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
         })
     }
@@ -265,9 +276,13 @@ impl NftablesBackend {
         for change in plan.groups.values().flatten() {
             let (Change::Remove(element) | Change::Add(element)) = change;
             let frontend = match element {
-                element::Element::Slot(frontend, ..) => matches!(change, Change::Remove(_)).then_some(frontend),
+                element::Element::Slot(frontend, ..) => {
+                    matches!(change, Change::Remove(_)).then_some(frontend)
+                }
                 element::Element::Dispatch(frontend, _) => Some(frontend),
-                element::Element::VirtualAddress(_) | element::Element::Hairpin(_) | element::Element::Source(_) => None,
+                element::Element::VirtualAddress(_)
+                | element::Element::Hairpin(_)
+                | element::Element::Source(_) => None,
             };
             let frontend = frontend.filter(|frontend| conntrack::is_reconciled(frontend.protocol));
             if self.conntrack_pending.len() < CONNTRACK_PENDING_MAX {
@@ -278,8 +293,11 @@ impl NftablesBackend {
 
     /// A failure is logged and tried again in the next pass: the programmed state is right without it.
     fn reconcile_conntrack(&mut self) {
-        let Some(mirror) = self.mirror.as_ref().filter(|_| !self.conntrack_pending.is_empty()) else { return };
-        let current = |frontend| mirror.frontends.get(frontend).map(mirror::Held::targets).unwrap_or_default();
+        let Some(mirror) = self.mirror.as_ref().filter(|_| !self.conntrack_pending.is_empty()) else {
+            return;
+        };
+        let current =
+            |frontend| mirror.frontends.get(frontend).map(mirror::Held::targets).unwrap_or_default();
         let targets = self.conntrack_pending.iter().map(|frontend| (*frontend, current(frontend))).collect();
         match conntrack::reconcile(&mut self.netlink, &targets) {
             Ok(deleted) => {
@@ -301,15 +319,18 @@ impl Dataplane for NftablesBackend {
     fn observe(&mut self) -> Result<(), KernelError> {
         self.mirror = None;
         let read = self.read();
-        let (mirror, generation) = read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
+        let (mirror, generation) =
+            read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
         (self.mirror, self.generation) = (Some(mirror), generation);
         Ok(())
     }
 
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         let generation = self.read_generation();
-        let generation = generation
-            .map_err(|source| KernelError { action: "reading the generation of the ruleset".into(), source })?;
+        let generation = generation.map_err(|source| KernelError {
+            action: "reading the generation of the ruleset".into(),
+            source,
+        })?;
         Ok(self.mirror.is_none() || generation != self.generation)
     }
 
@@ -343,7 +364,9 @@ impl Dataplane for NftablesBackend {
 fn place(frontend: &Frontend) -> String {
     match frontend.destination {
         model::program::Destination::Address(address) => address.to_string(),
-        model::program::Destination::AnyLocal(family) => format!("every {} address of the node", family.as_str()),
+        model::program::Destination::AnyLocal(family) => {
+            format!("every {} address of the node", family.as_str())
+        }
     }
 }
 

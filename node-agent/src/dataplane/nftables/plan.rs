@@ -95,7 +95,8 @@ pub fn plan(
         plan.add(service, plan_frontend(mirror.frontends.get(frontend), frontend, claims.verdict(frontend)));
     }
     for (&address, service) in &touched.virtual_addresses {
-        let (is, should) = (mirror.virtual_addresses.contains(&address), claims.wants_virtual_address(address));
+        let (is, should) =
+            (mirror.virtual_addresses.contains(&address), claims.wants_virtual_address(address));
         plan.add(service.as_ref(), plan_presence(Element::VirtualAddress(address), is, should));
     }
     for (&address, service) in &touched.hairpins {
@@ -125,10 +126,17 @@ pub fn check(program: &Program) -> Result<(), String> {
         let Verdict::Forward { masquerade, targets } = verdict else { continue };
         let family = frontend.destination.family();
         if let Some(target) = targets.keys().find(|target| IpFamily::of(target.address) != family) {
-            return Err(format!("target {} is not of the frontend's family {}", target.address, family.as_str()));
+            return Err(format!(
+                "target {} is not of the frontend's family {}",
+                target.address,
+                family.as_str()
+            ));
         }
         if targets.len() > usize::try_from(TARGETS_MAX).unwrap_or(usize::MAX) {
-            return Err(format!("a port has {} endpoints; at most {TARGETS_MAX} are possible", targets.len()));
+            return Err(format!(
+                "a port has {} endpoints; at most {TARGETS_MAX} are possible",
+                targets.len()
+            ));
         }
         if !targets.values().any(|weight| weight.0 > 0) {
             return Err(format!("port {} forwards, but no target has a weight above 0", frontend.port));
@@ -215,7 +223,8 @@ fn plan_sources(is: &BTreeSet<Edge>, should: &BTreeSet<Edge>, family: IpFamily) 
 pub fn edges(networks: &BTreeSet<IpNet>, family: IpFamily) -> BTreeSet<Edge> {
     let of_family = networks.iter().filter(|network| IpFamily::of_net(network) == family);
     let number = |address: IpAddr| net::to_number(address);
-    let mut ranges: Vec<_> = of_family.map(|network| (number(network.network()), number(network.broadcast()))).collect();
+    let mut ranges: Vec<_> =
+        of_family.map(|network| (number(network.network()), number(network.broadcast()))).collect();
     ranges.sort_unstable();
     let mut merged: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
@@ -243,7 +252,10 @@ mod tests {
     #[test]
     fn adjoining_sources_become_one_interval_and_the_last_address_has_no_end() {
         let networks = ["10.0.0.0/9", "10.128.0.0/9", "192.0.2.0/24", "::/0"];
-        assert_eq!(edges_of(&networks, IpFamily::V4), ["from 10.0.0.0", "until 11.0.0.0", "from 192.0.2.0", "until 192.0.3.0"]);
+        assert_eq!(
+            edges_of(&networks, IpFamily::V4),
+            ["from 10.0.0.0", "until 11.0.0.0", "from 192.0.2.0", "until 192.0.3.0"]
+        );
         assert_eq!(edges_of(&networks, IpFamily::V6), ["from ::"]);
         assert_eq!(edges_of(&["128.0.0.0/1", "0.0.0.0/1"], IpFamily::V4), ["from 0.0.0.0"]);
     }

@@ -75,7 +75,8 @@ pub fn commands(
             Change::Add(element) => added.entry(element.set()).or_default().push(*element),
         }
     }
-    let chunks = |elements: &[Element]| elements.chunks(ELEMENTS_PER_MESSAGE).map(<[_]>::to_vec).collect::<Vec<_>>();
+    let chunks =
+        |elements: &[Element]| elements.chunks(ELEMENTS_PER_MESSAGE).map(<[_]>::to_vec).collect::<Vec<_>>();
     for (set, elements) in removed {
         commands.extend(chunks(&elements).into_iter().map(|chunk| Command::DeleteElements(set, chunk)));
     }
@@ -95,15 +96,23 @@ impl Command {
     pub fn message(&self) -> Message {
         let empty = Attributes::default;
         match self {
-            Self::DeleteTable => message(uapi::NFT_MSG_DELTABLE, 0, empty().text(uapi::NFTA_TABLE_NAME, TABLE)),
-            Self::AddTable => {
-                message(uapi::NFT_MSG_NEWTABLE, uapi::NLM_F_CREATE, empty().text(uapi::NFTA_TABLE_NAME, TABLE))
+            Self::DeleteTable => {
+                message(uapi::NFT_MSG_DELTABLE, 0, empty().text(uapi::NFTA_TABLE_NAME, TABLE))
             }
+            Self::AddTable => message(
+                uapi::NFT_MSG_NEWTABLE,
+                uapi::NLM_F_CREATE,
+                empty().text(uapi::NFTA_TABLE_NAME, TABLE),
+            ),
             Self::AddSet(set) => message(uapi::NFT_MSG_NEWSET, uapi::NLM_F_CREATE, set_definition(*set)),
-            Self::AddChain(chain) => message(uapi::NFT_MSG_NEWCHAIN, uapi::NLM_F_CREATE, chain_definition(*chain)),
+            Self::AddChain(chain) => {
+                message(uapi::NFT_MSG_NEWCHAIN, uapi::NLM_F_CREATE, chain_definition(*chain))
+            }
             Self::FlushChain(chain) => message(uapi::NFT_MSG_DELRULE, 0, rule_place(*chain)),
             Self::AddRule(chain, exprs) => {
-                let list = exprs.iter().fold(empty(), |list, expr| list.nested(uapi::NFTA_LIST_ELEM, &expr.encode()));
+                let list = exprs
+                    .iter()
+                    .fold(empty(), |list, expr| list.nested(uapi::NFTA_LIST_ELEM, &expr.encode()));
                 let attributes = rule_place(*chain).nested(uapi::NFTA_RULE_EXPRESSIONS, &list);
                 message(uapi::NFT_MSG_NEWRULE, uapi::NLM_F_CREATE | uapi::NLM_F_APPEND, attributes)
             }
@@ -111,9 +120,11 @@ impl Command {
                 let list = keys.iter().map(|key| encode_key(key));
                 message(uapi::NFT_MSG_DELSETELEM, 0, element_list(*set, list))
             }
-            Self::DeleteElements(set, elements) => {
-                message(uapi::NFT_MSG_DELSETELEM, 0, element_list(*set, elements.iter().map(encode_element_key)))
-            }
+            Self::DeleteElements(set, elements) => message(
+                uapi::NFT_MSG_DELSETELEM,
+                0,
+                element_list(*set, elements.iter().map(encode_element_key)),
+            ),
             Self::AddElements(set, elements) => {
                 let list = element_list(*set, elements.iter().map(encode_element));
                 message(uapi::NFT_MSG_NEWSETELEM, uapi::NLM_F_CREATE, list)
@@ -125,7 +136,11 @@ impl Command {
 /// Asks whether these elements are there, and with which values.
 #[must_use]
 pub fn get_elements(set: SetId, elements: &[Element]) -> Message {
-    message(uapi::NFT_MSG_GETSETELEM, uapi::NLM_F_ACK, element_list(set, elements.iter().map(encode_element_key)))
+    message(
+        uapi::NFT_MSG_GETSETELEM,
+        uapi::NLM_F_ACK,
+        element_list(set, elements.iter().map(encode_element_key)),
+    )
 }
 
 /// Asks for all elements of a set.
@@ -190,14 +205,16 @@ fn chain_definition(chain: Chain) -> Attributes {
 }
 
 fn element_list(set: SetId, elements: impl Iterator<Item = Attributes>) -> Attributes {
-    let list = elements.fold(Attributes::default(), |list, element| list.nested(uapi::NFTA_LIST_ELEM, &element));
+    let list =
+        elements.fold(Attributes::default(), |list, element| list.nested(uapi::NFTA_LIST_ELEM, &element));
     let attributes = Attributes::default().text(uapi::NFTA_SET_ELEM_LIST_TABLE, TABLE);
     let attributes = attributes.text(uapi::NFTA_SET_ELEM_LIST_SET, &set.to_string());
     attributes.nested(uapi::NFTA_SET_ELEM_LIST_ELEMENTS, &list)
 }
 
 fn encode_key(key: &[u8]) -> Attributes {
-    Attributes::default().nested(uapi::NFTA_SET_ELEM_KEY, &Attributes::default().bytes(uapi::NFTA_DATA_VALUE, key))
+    Attributes::default()
+        .nested(uapi::NFTA_SET_ELEM_KEY, &Attributes::default().bytes(uapi::NFTA_DATA_VALUE, key))
 }
 
 fn encode_element_key(element: &Element) -> Attributes {
@@ -320,7 +337,9 @@ impl fmt::Display for Command {
                 write!(f, "add set {set} key {} bytes, value {} bytes", shape.key_length, shape.data_length)
             }
             Self::AddChain(chain) => match chain.hook() {
-                Some(hook) => write!(f, "add chain {chain} at hook {} priority {}", hook.number, hook.priority),
+                Some(hook) => {
+                    write!(f, "add chain {chain} at hook {} priority {}", hook.number, hook.priority)
+                }
                 None => write!(f, "add chain {chain}"),
             },
             Self::FlushChain(chain) => write!(f, "flush chain {chain}"),

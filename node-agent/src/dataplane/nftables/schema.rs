@@ -214,7 +214,9 @@ impl Chain {
     #[must_use]
     pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
         match self {
-            Self::Prerouting | Self::Output => vec![vec![Expr::Verdict(VerdictExpr::Jump(Self::Services.to_string()))]],
+            Self::Prerouting | Self::Output => {
+                vec![vec![Expr::Verdict(VerdictExpr::Jump(Self::Services.to_string()))]]
+            }
             Self::Services => services_rules(mark_bit),
             Self::Pick(pick) => pick_rules(pick, mark_bit),
             Self::Refuse => vec![
@@ -347,10 +349,15 @@ fn pick_rules(pick: Pick, mark_bit: u32) -> Vec<Vec<Expr>> {
 }
 
 fn postrouting_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
-    let translated =
-        || [Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::unequal(1, &[0; 4])];
+    let translated = || {
+        [Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::unequal(1, &[0; 4])]
+    };
     let mut marked = translated().to_vec();
-    marked.extend([Expr::LoadMeta(Meta::Mark, Register(1)), Expr::bits(1, mark_bit), Expr::unequal(1, &[0; 4])]);
+    marked.extend([
+        Expr::LoadMeta(Meta::Mark, Register(1)),
+        Expr::bits(1, mark_bit),
+        Expr::unequal(1, &[0; 4]),
+    ]);
     marked.extend([
         Expr::LoadMeta(Meta::Mark, Register(1)),
         Expr::bits(1, !mark_bit),
@@ -382,10 +389,15 @@ mod tests {
     #[test]
     fn names_are_read_back_and_foreign_names_are_not_taken_for_ours() {
         let pick = |kind, slots| Chain::Pick(Pick { kind, slots });
-        for chain in Chain::FIXED.into_iter().chain([pick(PickKind::Cluster, 1), pick(PickKind::NodePort, TARGETS_MAX)]) {
+        for chain in Chain::FIXED
+            .into_iter()
+            .chain([pick(PickKind::Cluster, 1), pick(PickKind::NodePort, TARGETS_MAX)])
+        {
             assert_eq!(Chain::parse(&chain.to_string()), Some(chain));
         }
-        for name in ["cluster-0", "cluster-01", "cluster-+1", "cluster-16385", "cluster", "other-1", "Services", ""] {
+        for name in
+            ["cluster-0", "cluster-01", "cluster-+1", "cluster-16385", "cluster", "other-1", "Services", ""]
+        {
             assert_eq!(Chain::parse(name), None, "{name}");
         }
         for set in SetId::all() {

@@ -50,7 +50,9 @@ impl NftablesBackend {
         } else {
             let groups = plan.groups.iter().filter(|(service, _)| !is_failed(service.as_ref(), failed));
             let groups: Vec<_> = groups.collect();
-            let changes = groups.iter().flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
+            let changes = groups
+                .iter()
+                .flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
             self.wrong_keys(&changes.collect::<Vec<_>>())
                 .map_err(|source| KernelError { action: "reading back what was written".into(), source })?
         };
@@ -78,7 +80,8 @@ impl NftablesBackend {
                 added.entry(element.set()).or_default().push((*element, service));
             }
         }
-        let replaced: BTreeSet<_> = added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
+        let replaced: BTreeSet<_> =
+            added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
         let mut wrong = BTreeSet::new();
         for (set, elements) in &added {
             for chunk in elements.chunks(KEYS_PER_REQUEST) {
@@ -107,7 +110,8 @@ impl NftablesBackend {
             })
             .filter(|(element, _)| !replaced.contains(&(element.set(), element.key())))
             .collect();
-        let questions: Vec<_> = gone.iter().map(|(element, _)| render::get_elements(element.set(), &[**element])).collect();
+        let questions: Vec<_> =
+            gone.iter().map(|(element, _)| render::get_elements(element.set(), &[**element])).collect();
         let answers = self.netlink.ask(&questions, |_, _| Ok(()))?;
         let still_there = gone.iter().zip(answers).filter(|(_, errno)| *errno == 0);
         wrong.extend(still_there.map(|((_, service), _)| (*service).clone()));

@@ -164,7 +164,8 @@ fn split_message(bytes: &[u8]) -> Result<(Received<'_>, &[u8]), Malformed> {
     let header: &[u8; NLMSG_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed("cut off in the header"))?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
     let length = usize::try_from(length).map_err(|_| Malformed("longer than memory"))?;
-    let payload = bytes.get(NLMSG_HEADER_BYTES..length).ok_or(Malformed("length does not fit the datagram"))?;
+    let payload =
+        bytes.get(NLMSG_HEADER_BYTES..length).ok_or(Malformed("length does not fit the datagram"))?;
     let message = Received {
         kind: u16::from_ne_bytes([header[4], header[5]]),
         flags: u16::from_ne_bytes([header[6], header[7]]),
