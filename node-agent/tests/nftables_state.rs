@@ -121,6 +121,8 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
             "insert rule inet tidegate postrouting accept",
             "add rule inet tidegate cluster-4 counter",
             "add chain inet tidegate foreign",
+            "add table inet tidegate { flags dormant; }",
+            "add chain inet tidegate prerouting { policy drop; }",
             "add chain inet tidegate foreign { type filter hook input priority 0; }",
             "add set inet tidegate foreign { type ipv4_addr; }",
             "delete table inet tidegate; add table inet tidegate; add set inet tidegate services4 { type ipv4_addr; }",

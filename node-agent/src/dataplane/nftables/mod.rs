@@ -5,6 +5,9 @@
 //!                        ▲                  │
 //!                        └──── mirror ◀─────┘  ◀── observe (parse)
 //! ```
+//! A packet is translated after the node has found some route for it, so a node needs one (a default route will do) to
+//! reach virtual addresses from itself.
+//!
 //! We speak netlink ourselves; no process is started. The table is recognised by its name, whoever made it.
 //! There is deliberately no chain, set or rule per Service, and no object outside the table.
 
@@ -118,7 +121,8 @@ impl NftablesBackend {
     }
 
     fn read_once(&mut self) -> io::Result<Mirror> {
-        let errnos = self.netlink.ask(&[render::get_table()], |_, _| Ok(()))?;
+        let mut observation = Observation::default();
+        let errnos = self.netlink.ask(&[render::get_table()], |_, answer| observation.table(answer))?;
         match errnos.first().copied().unwrap_or_default() {
             0 => {}
             errno if io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound => {
@@ -141,8 +145,6 @@ impl NftablesBackend {
             Ok(())
         })?;
         let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
-        let mut observation = Observation::default();
-        observation.table();
         for payload in &chains {
             observation.chain(&received(payload)).map_err(invalid)?;
         }

@@ -20,9 +20,19 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Our table exists.
-    pub fn table(&mut self) {
+    /// Takes in our table. One with flags, such as a dormant one, is not as we make it.
+    ///
+    /// # Errors
+    /// When the message is malformed.
+    pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         self.mirror.structure.table = true;
+        for attribute in message.attributes() {
+            let attribute = attribute?;
+            if attribute.kind == uapi::NFTA_TABLE_FLAGS {
+                self.mirror.structure.foreign |= attribute.be32()? != 0;
+            }
+        }
+        Ok(())
     }
 
     /// Takes in one chain of any table of the family.
@@ -30,13 +40,14 @@ impl Observation {
     /// # Errors
     /// When the message is malformed.
     pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
-        let (mut table, mut name, mut hook, mut is_nat) = ("", "", None, false);
+        let (mut table, mut name, mut hook, mut is_nat, mut accepts) = ("", "", None, false, true);
         for attribute in message.attributes() {
             let attribute = attribute?;
             match attribute.kind {
                 uapi::NFTA_CHAIN_TABLE => table = attribute.text()?,
                 uapi::NFTA_CHAIN_NAME => name = attribute.text()?,
                 uapi::NFTA_CHAIN_HOOK => hook = Some(parse_hook(attribute.nested())?),
+                uapi::NFTA_CHAIN_POLICY => accepts = attribute.be32()? == uapi::NF_ACCEPT,
                 uapi::NFTA_CHAIN_TYPE => is_nat = attribute.text()? == "nat",
                 _ => {}
             }
@@ -45,7 +56,7 @@ impl Observation {
             return Ok(());
         }
         match Chain::parse(name) {
-            Some(chain) if chain.hook() == hook && is_nat == hook.is_some() => {
+            Some(chain) if chain.hook() == hook && is_nat == hook.is_some() && accepts => {
                 self.mirror.structure.chains.insert(chain, false);
             }
             Some(_) | None => self.mirror.structure.foreign = true,
@@ -299,6 +310,7 @@ mod tests {
             }
             let message = Received { kind: 0, flags: 0, sequence: 0, payload: &payload };
             let mut observation = Observation::default();
+            let _ = observation.table(&message);
             let _ = (observation.chain(&message), observation.rule(&message, 1), observation.set(&message), generation(&message));
             for set in SetId::all() {
                 let mut elements = Vec::new();

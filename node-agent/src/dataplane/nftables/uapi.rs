@@ -36,6 +36,7 @@ pub(in crate::dataplane) const NFT_MSG_GETGEN: u16 = nft(16);
 
 pub(in crate::dataplane) const NFTA_GEN_ID: u16 = 1;
 pub(in crate::dataplane) const NFTA_TABLE_NAME: u16 = 1;
+pub(in crate::dataplane) const NFTA_TABLE_FLAGS: u16 = 2;
 pub(in crate::dataplane) const NFTA_CHAIN_TABLE: u16 = 1;
 pub(in crate::dataplane) const NFTA_CHAIN_NAME: u16 = 3;
 pub(in crate::dataplane) const NFTA_CHAIN_HOOK: u16 = 4;
