@@ -1,5 +1,12 @@
 //! Flows of connectionless protocols do not stay on a target that is gone.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,12 @@
 //! What is sent to the kernel, message by message, as text. `UPDATE_GOLDENS=1` rewrites the files.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
 mod support;
 
 use std::{collections::BTreeSet, fs, path::Path};

@@ -1,5 +1,12 @@
 //! What a change costs, counted: the same with 5,000 Services as with 50. Times are printed, not judged.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
 mod support;
 
 use std::time::{Duration, Instant};

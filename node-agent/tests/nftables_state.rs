@@ -1,6 +1,13 @@
 //! What the backend leaves in the kernel: nothing when nothing differs, repairs of what others did, and never a touch
 //! on what is not ours.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
 mod support;
 
 use model::{program::Masquerade, report::FailureReason, service::Protocol};

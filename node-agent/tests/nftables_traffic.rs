@@ -1,5 +1,12 @@
 //! Real connections through what the backend programs: from the node, from workloads and from outside.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
 mod support;
 
 use std::{collections::BTreeMap, io::ErrorKind, time::Duration};

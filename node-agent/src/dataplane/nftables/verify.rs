@@ -24,6 +24,8 @@ const KEYS_PER_REQUEST: usize = 100;
 /// Changed elements up to which they are asked for one by one; reading everything is cheaper beyond.
 const VERIFY_BY_KEY_MAX: usize = 5000;
 
+/// For whose sake something was changed.
+type Service = Option<Arc<ServiceKey>>;
 type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl NftablesBackend {
@@ -70,11 +72,8 @@ impl NftablesBackend {
     }
 
     /// The Services of which a changed element is not as it should be.
-    fn wrong_keys(
-        &mut self,
-        changes: &[(&Option<Arc<ServiceKey>>, &Change)],
-    ) -> io::Result<BTreeSet<Option<Arc<ServiceKey>>>> {
-        let mut added: BTreeMap<SetId, Vec<(Element, &Option<Arc<ServiceKey>>)>> = BTreeMap::new();
+    fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
+        let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
         for (service, change) in changes {
             if let Change::Add(element) = change {
                 added.entry(element.set()).or_default().push((*element, service));
