@@ -115,6 +115,9 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
         fresh.observe().unwrap();
         let observed = start.elapsed();
         assert_eq!(verified(&fresh.apply(&desired, &Scope::Everything)), 0);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+        println!("both backends and the desired state: {peak}");
         println!("5000 x 10: cold load and verification {cold:?}, {counters:?}; restart: read {observed:?}, compared {:?}", start.elapsed() - observed);
     });
 }

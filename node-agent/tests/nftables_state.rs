@@ -265,6 +265,32 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
 }
 
 #[test]
+fn the_mark_bit_can_be_chosen_and_must_be_one_bit() {
+    let namespace = Namespace::new("mark");
+    namespace.run(|| {
+        let mut backend = NftablesBackend::open(NftablesOptions { mark_bit: 0x10 }).unwrap();
+        verified(&backend.apply(&two_services(), &Scope::Everything));
+        let listing = namespace.list_table("tidegate");
+        assert!(
+            listing.contains("meta mark set meta mark | 0x00000010") && !listing.contains("0x00004000"),
+            "{listing}"
+        );
+        let writes = verified(&self::backend().apply(&two_services(), &Scope::Everything));
+        assert!(writes > 0, "another bit is another rule");
+        assert!(namespace.list_table("tidegate").contains("0x00004000"));
+        for mark_bit in [0, 0x3] {
+            assert!(NftablesBackend::open(NftablesOptions { mark_bit }).is_err());
+        }
+    });
+}
+
+#[test]
+fn a_mode_without_backend_is_refused_by_name() {
+    let error = node_agent::dataplane::open(model::node::ProxyMode::Ipvs).err().unwrap();
+    assert_eq!(error.to_string(), "proxy mode ipvs is not built yet; use nftables");
+}
+
+#[test]
 fn a_frontend_moves_between_services_in_one_pass_in_either_order() {
     let namespace = Namespace::new("move");
     namespace.run(|| {

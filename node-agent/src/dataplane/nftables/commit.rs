@@ -61,8 +61,9 @@ impl NftablesBackend {
         let changes: Vec<Change> = groups.iter().flat_map(|(_, changes)| changes.iter().copied()).collect();
         let Err((refused, what)) = self.transact(structure, &changes, pass)? else { return Ok(()) };
         let refusal = || KernelError { action: format!("committing {what}"), source: refused.to_error() };
-        // What is missing is the table, or something in it that we believe to be there: the mirror is wrong.
-        if refused.to_error().kind() == io::ErrorKind::NotFound {
+        // What is missing is the table, or something in it that we believe to be there: the mirror is wrong. And a
+        // refusal of the batch as a whole, as for want of memory or rights, is no Service's fault.
+        if refused.to_error().kind() == io::ErrorKind::NotFound || refused.message.is_none() {
             return Err(refusal());
         }
         match groups {
