@@ -1,0 +1,128 @@
+//! Reading back what was written: the changed keys after a small change, everything after a pass over everything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use model::{report::FailureReason, resource::ServiceKey};
+
+use super::{
+    NftablesBackend,
+    element::Element,
+    mirror::Touched,
+    parse,
+    plan::{Change, Plan},
+    render,
+    schema::SetId,
+};
+use crate::dataplane::{Dataplane, Desired, KernelError, Outcome};
+
+/// Keys in one question, whose answers must fit the receive buffer.
+const KEYS_PER_REQUEST: usize = 100;
+/// Changed elements up to which they are asked for one by one; reading everything is cheaper beyond.
+const VERIFY_BY_KEY_MAX: usize = 5000;
+
+/// For whose sake something was changed.
+type Service = Option<Arc<ServiceKey>>;
+type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+
+impl NftablesBackend {
+    /// Compares what was written with what the kernel shows; a difference is a failure of the Service. When there
+    /// was one the mirror is forgotten.
+    pub(super) fn verify(
+        &mut self,
+        desired: &Desired,
+        touched: &Touched,
+        plan: &Plan,
+        everything: bool,
+        failed: &mut Failed,
+    ) -> Result<(), KernelError> {
+        if plan.writes() == 0 {
+            return Ok(());
+        }
+        let wrong: BTreeSet<_> = if everything || plan.writes() > VERIFY_BY_KEY_MAX {
+            self.observe()?;
+            let again = self.plan(desired, touched, everything);
+            if !again.structure.is_empty() {
+                return Err(differs("the fixed part of our table"));
+            }
+            again.groups.into_keys().collect()
+        } else {
+            let groups = plan.groups.iter().filter(|(service, _)| !is_failed(service.as_ref(), failed));
+            let groups: Vec<_> = groups.collect();
+            let changes = groups
+                .iter()
+                .flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
+            self.wrong_keys(&changes.collect::<Vec<_>>())
+                .map_err(|source| KernelError { action: "reading back what was written".into(), source })?
+        };
+        for service in wrong {
+            if is_failed(service.as_ref(), failed) {
+                continue;
+            }
+            self.mirror = None;
+            let Some(service) = service else { return Err(differs("an element that belongs to no Service")) };
+            let message = "the kernel shows something else than was written".to_owned();
+            let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
+            failed.insert(service, outcome);
+        }
+        Ok(())
+    }
+
+    /// The Services of which a changed element is not as it should be.
+    fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
+        let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
+        for (service, change) in changes {
+            if let Change::Add(element) = change {
+                added.entry(element.set()).or_default().push((*element, service));
+            }
+        }
+        let replaced: BTreeSet<_> =
+            added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
+        let mut wrong = BTreeSet::new();
+        for (set, elements) in &added {
+            for chunk in elements.chunks(KEYS_PER_REQUEST) {
+                let wanted: Vec<_> = chunk.iter().map(|(element, _)| *element).collect();
+                let mut shown = BTreeSet::new();
+                self.netlink.ask(&[render::get_elements(*set, &wanted)], |_, answer| {
+                    parse::for_each_element(*set, answer, |element| shown.extend(element.ok()))
+                })?;
+                // The kernel stops at the first key it does not have, so the ones behind it are asked for alone.
+                for (element, service) in chunk.iter().filter(|(element, _)| !shown.contains(element)) {
+                    let mut found = false;
+                    self.netlink.ask(&[render::get_elements(*set, &[*element])], |_, answer| {
+                        parse::for_each_element(*set, answer, |shown| found |= shown == Ok(*element))
+                    })?;
+                    if !found {
+                        wrong.insert((*service).clone());
+                    }
+                }
+            }
+        }
+        let gone: Vec<_> = changes
+            .iter()
+            .filter_map(|(service, change)| match change {
+                Change::Remove(element) => Some((element, *service)),
+                Change::Add(_) => None,
+            })
+            .filter(|(element, _)| !replaced.contains(&(element.set(), element.key())))
+            .collect();
+        let questions: Vec<_> =
+            gone.iter().map(|(element, _)| render::get_elements(element.set(), &[**element])).collect();
+        let answers = self.netlink.ask(&questions, |_, _| Ok(()))?;
+        let still_there = gone.iter().zip(answers).filter(|(_, errno)| *errno == 0);
+        wrong.extend(still_there.map(|((_, service), _)| (*service).clone()));
+        Ok(wrong)
+    }
+}
+
+fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &Failed) -> bool {
+    service.is_some_and(|service| failed.contains_key(service))
+}
+
+fn differs(what: &str) -> KernelError {
+    let source = io::Error::other(format!("the kernel shows {what} differently than it was written"));
+    KernelError { action: "verifying".into(), source }
+}
