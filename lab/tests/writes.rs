@@ -194,11 +194,11 @@ fn of_writers_racing_for_one_node_port_or_address_exactly_one_wins() {
             ("ip", json!({"clusterIP": format!("10.96.0.{}", 100 + round), "ports": [{"port": 80}]})),
         ] {
             let start = Barrier::new(8);
+            let race = |writer: usize| {
+                start.wait();
+                create(&cluster, &format!("{what}-{round}-{writer}"), spec.clone()).status
+            };
             let statuses: Vec<u16> = thread::scope(|scope| {
-                let race = |writer: usize| {
-                    start.wait();
-                    create(&cluster, &format!("{what}-{round}-{writer}"), spec.clone()).status
-                };
                 let race = &race;
                 let writers: Vec<_> = (0..8).map(|writer| scope.spawn(move || race(writer))).collect();
                 writers.into_iter().map(|writer| writer.join().unwrap()).collect()
