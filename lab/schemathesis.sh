@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=4.4.4
+version=4.32.5
 examples=${EXAMPLES:-15}
 venv=target/schemathesis-$version
 work=$(mktemp -d)
