@@ -111,12 +111,12 @@ impl App {
     }
 
     /// The newest state with what is known of the nodes.
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View<'_> {
         self.view_of(self.hub.load())
     }
 
     /// A state with what is known of the nodes.
-    pub(crate) fn view_of(&self, published: Arc<Published>) -> View {
+    pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
         View::new(published, &self.nodes, self.source.now())
     }
 }

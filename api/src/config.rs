@@ -203,7 +203,8 @@ impl Config {
             list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
         )?;
         let is_loopback = listen.ip().is_loopback();
-        if !is_loopback && !(insecure || file.insecure == Some(true)) {
+        let is_insecure_said = insecure || file.insecure == Some(true);
+        if !(is_loopback || is_insecure_said) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
@@ -249,7 +250,7 @@ mod tests {
 
     fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
         let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
-        Config::merge(flags, toml::from_str(file).unwrap())
+        Config::merge(flags, toml::from_str(file).unwrap_or_else(|error| panic!("{file}: {error}")))
     }
 
     #[test]

@@ -102,20 +102,6 @@ impl Code {
             Self::Internal => "This server made a mistake",
         }
     }
-
-    /// The code for an answer that a library made on its own.
-    pub(crate) fn of_status(status: StatusCode) -> Self {
-        match status {
-            StatusCode::NOT_FOUND => Self::NotFound,
-            StatusCode::METHOD_NOT_ALLOWED => Self::MethodNotAllowed,
-            StatusCode::NOT_ACCEPTABLE => Self::NotAcceptable,
-            StatusCode::PAYLOAD_TOO_LARGE => Self::PayloadTooLarge,
-            StatusCode::UNSUPPORTED_MEDIA_TYPE => Self::UnsupportedMediaType,
-            StatusCode::REQUEST_TIMEOUT => Self::Timeout,
-            status if status.is_client_error() => Self::BadRequest,
-            _ => Self::Internal,
-        }
-    }
 }
 
 /// An error answer (RFC 9457).
@@ -195,6 +181,20 @@ impl Problem {
             would_prune: Vec::new(),
         };
         Self { body: Box::new(body), retry_after_secs: None }
+    }
+
+    /// What to say where a library answered on its own.
+    pub(crate) fn of_status(status: StatusCode, path: &str) -> Self {
+        match status {
+            StatusCode::NOT_FOUND => Self::new(Code::NotFound, format!("there is nothing at {path}"))
+                .hint("GET /openapi.json lists every path"),
+            StatusCode::METHOD_NOT_ALLOWED => {
+                let detail = format!("{path} does not know this method; `Allow` says which it knows");
+                Self::new(Code::MethodNotAllowed, detail)
+            }
+            status if status.is_client_error() => Self::bad_request(Code::BadRequest.title()),
+            _ => Self::new(Code::Internal, Code::Internal.title()),
+        }
     }
 
     /// The request cannot be read.

@@ -101,18 +101,7 @@ fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
     let problem = response.extensions_mut().remove::<Problem>();
     let problem = match problem {
         Some(problem) => problem,
-        None if status.is_client_error() || status.is_server_error() => {
-            let code = Code::of_status(status);
-            let detail = match code {
-                Code::NotFound => format!("there is nothing at {path}"),
-                Code::MethodNotAllowed => {
-                    format!("{path} does not know this method; `Allow` says which it knows")
-                }
-                _ => code.title().to_owned(),
-            };
-            let problem = Problem::new(code, detail);
-            if code == Code::NotFound { problem.hint("GET /openapi.json lists every path") } else { problem }
-        }
+        None if status.is_client_error() || status.is_server_error() => Problem::of_status(status, path),
         None => return response,
     };
     let (mut parts, _) = response.into_parts();

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
     admit::{Action, Outcome, Refusal, Request},
     quantity::Position,
+    resource::Object,
     violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
@@ -56,24 +57,33 @@ pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, 
         .outcomes
         .first()
         .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without saying what it did"))?;
-    let mut response = render(manner.form, &show(app, manner, outcome));
+    let shown = show_all(app, manner, std::slice::from_ref(outcome));
+    let mut response = render(manner.form, &shown.first());
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(header::ETAG, etag::header_value(&outcome.object.metadata));
     if outcome.action == Action::Created {
-        let location = HeaderValue::from_str(&outcome.object.key().path()).expect("names are ASCII");
-        headers.insert(header::LOCATION, location);
+        headers.insert(header::LOCATION, location(&outcome.object));
     }
     Ok(stamp(response, manner, written.position))
 }
 
-/// An object as the answer to a mutation shows it. What is gone or was only tried has no status: nobody observed it.
-pub(crate) fn show(app: &Arc<App>, manner: Manner, outcome: &Outcome) -> Value {
-    let is_live = match outcome.action {
-        Action::Created | Action::Updated | Action::Unchanged => !manner.is_dry_run,
-        Action::Deleted | Action::Pruned => false,
+fn location(object: &Object) -> HeaderValue {
+    HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
+}
+
+/// Objects as the answer to a mutation shows them. What is gone or was only tried has no status: nobody observed it.
+pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
+    let view = app.view();
+    let shower = view.shower();
+    let show = |outcome: &Outcome| {
+        let is_live = match outcome.action {
+            Action::Created | Action::Updated | Action::Unchanged => !manner.is_dry_run,
+            Action::Deleted | Action::Pruned => false,
+        };
+        if is_live { shower.object(&outcome.object) } else { outcome.object.to_json() }
     };
-    if is_live { app.view().shower().object(&outcome.object) } else { outcome.object.to_json() }
+    outcomes.iter().map(show).collect()
 }
 
 /// Adds the headers of every mutation.
@@ -98,7 +108,7 @@ fn problem(error: WriteError) -> Problem {
             Code::Unavailable,
             "the store did not confirm the write; whether it happened is unknown",
         )
-        .hint("read the object before trying again, or repeat with the same `Idempotency-Key`")
+        .hint("read the object before trying again")
         .retry_after(UNAVAILABLE_RETRY_SECS),
     }
 }

@@ -25,7 +25,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for ApiPath
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
-        let Path(value) = path.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
+        let Path(value) = path.map_err(|rejection| {
+            let text = rejection.body_text();
+            let reason = text.strip_prefix("Invalid URL: ").unwrap_or(&text);
+            Problem::bad_request(format!("a name in the path {reason}"))
+        })?;
         Ok(Self(value))
     }
 }

@@ -105,3 +105,57 @@ impl Ring {
         Some((at..self.commits.len()).filter_map(|at| self.commits.get(at)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        change::Change, metadata::Metadata, name::Name, node::NodeSpec, quantity::Timestamp, resource::Spec,
+    };
+
+    use super::*;
+
+    fn commit(revision: u64, kind: ChangeKind, changes: usize) -> Commit {
+        let name = Name::parse("n1").unwrap();
+        let object =
+            Arc::new(Object { metadata: Metadata::named(name, None), spec: Spec::Node(NodeSpec::default()) });
+        let changes = (0..changes).map(|_| Change { kind, object: Arc::clone(&object) }).collect();
+        Commit { revision: Revision(revision), at: Timestamp::from_unix_seconds(0), changes }
+    }
+
+    fn revisions(ring: &Ring, after: u64) -> Option<Vec<u64>> {
+        ring.since(Revision(after)).map(|commits| commits.map(|commit| commit.revision.0).collect())
+    }
+
+    #[test]
+    fn a_ring_reaches_back_to_the_commit_before_its_oldest() {
+        let log = [commit(5, ChangeKind::Added, 1), commit(6, ChangeKind::Modified, 1)];
+        let ring = Ring::of(Revision(6), &log);
+        assert_eq!(revisions(&ring, 6), Some(vec![]));
+        assert_eq!(revisions(&ring, 5), Some(vec![6]));
+        assert_eq!(revisions(&ring, 4), Some(vec![5, 6]));
+        assert_eq!(revisions(&ring, 3), None);
+        assert_eq!(revisions(&Ring::of(Revision(6), &[]), 6), Some(vec![]));
+        assert_eq!(revisions(&Ring::of(Revision(6), &[]), 5), None);
+    }
+
+    #[test]
+    fn a_full_ring_forgets_the_oldest_and_keeps_the_newest_whatever_its_size() {
+        let mut ring = Ring::of(Revision(0), &[]);
+        for revision in 1..=3 {
+            ring.push(&commit(revision, ChangeKind::Added, CHANGES_MAX / 2), |_, _, _| Before::Nothing);
+        }
+        assert_eq!(revisions(&ring, 1), Some(vec![2, 3]));
+        assert_eq!(revisions(&ring, 0), None);
+        ring.push(&commit(4, ChangeKind::Added, 2 * CHANGES_MAX), |_, _, _| Before::Nothing);
+        assert_eq!(revisions(&ring, 3), Some(vec![4]));
+    }
+
+    #[test]
+    fn what_the_log_does_not_know_of_the_state_before_is_said_to_be_unknown() {
+        let log = [commit(5, ChangeKind::Modified, 1), commit(6, ChangeKind::Deleted, 1)];
+        let ring = Ring::of(Revision(6), &log);
+        let before: Vec<_> =
+            ring.since(Revision(4)).unwrap().map(|commit| commit.changes[0].before.clone()).collect();
+        assert!(matches!(before[..], [Before::Unknown, Before::Object(_)]), "{before:?}");
+    }
+}

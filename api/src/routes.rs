@@ -41,7 +41,6 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
 }
 
 /// The whole server as one service.
-#[must_use]
 pub fn service(app: Arc<App>) -> Router {
     let (router, document) = router().split_for_parts();
     let router = docs::serve(router, document);

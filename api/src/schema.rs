@@ -100,11 +100,11 @@ pub(crate) enum Object {
     /// A Service.
     Service(Box<Service>),
     /// An EndpointSet.
-    EndpointSet(EndpointSet),
+    EndpointSet(Box<EndpointSet>),
     /// A Workload.
-    Workload(Workload),
+    Workload(Box<Workload>),
     /// A Node.
-    Node(Node),
+    Node(Box<Node>),
 }
 
 /// A list of objects of any kinds, as `kubectl get -o json` writes it.
@@ -123,7 +123,7 @@ pub(crate) struct ObjectList {
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) enum ApplyBody {
     /// One object.
-    One(Object),
+    One(Box<Object>),
     /// Several.
     Many(Vec<Object>),
     /// A list.

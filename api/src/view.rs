@@ -1,6 +1,9 @@
 //! How an object is shown: intent from the store, status rolled up from what the agents report at this moment.
+//!
+//! What is known of the nodes is gathered when the first object needs it. Endpoints change most and have no status, so
+//! the answers to their writes never walk over the nodes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use model::{
     quantity::Timestamp,
@@ -16,27 +19,28 @@ use crate::{
 };
 
 /// One state with what is known of the nodes, from which any number of objects can be shown.
-pub(crate) struct View {
+pub(crate) struct View<'a> {
     published: Arc<Published>,
-    table: Table,
+    nodes: &'a Nodes,
+    now: Timestamp,
+    table: OnceLock<Table>,
 }
 
 /// A view that is ready to show objects.
 pub(crate) struct Shower<'a> {
-    view: &'a View,
-    nodes: NodeViews<'a>,
+    view: &'a View<'a>,
+    nodes: OnceLock<NodeViews<'a>>,
 }
 
-impl View {
-    /// Takes what is known at this moment.
-    pub(crate) fn new(published: Arc<Published>, nodes: &Nodes, now: Timestamp) -> Self {
-        let table = nodes.table(&published.snapshot, now);
-        Self { published, table }
+impl<'a> View<'a> {
+    /// Looks at a state.
+    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, now: Timestamp) -> Self {
+        Self { published, nodes, now, table: OnceLock::new() }
     }
 
-    /// Prepares the roll-up, once for all objects of an answer.
+    /// Prepares to show objects; the roll-up is prepared once for all of them.
     pub(crate) fn shower(&self) -> Shower<'_> {
-        Shower { view: self, nodes: NodeViews::new(self.table.views()) }
+        Shower { view: self, nodes: OnceLock::new() }
     }
 
     /// The state.
@@ -46,7 +50,7 @@ impl View {
 
     /// What is known of the nodes.
     pub(crate) fn table(&self) -> &Table {
-        &self.table
+        self.table.get_or_init(|| self.nodes.table(&self.published.snapshot, self.now))
     }
 }
 
@@ -54,8 +58,8 @@ impl Shower<'_> {
     /// An object in its published form, with status.
     pub(crate) fn object(&self, object: &Object) -> Value {
         let status = match &object.spec {
-            Spec::Service(_) => self.service(object).map(|status| serde_json::to_value(status)),
-            Spec::Node(_) => self.node(object).map(|status| serde_json::to_value(status)),
+            Spec::Service(_) => self.service(object).map(serde_json::to_value),
+            Spec::Node(_) => self.node(object).map(serde_json::to_value),
             // What is observed of these shows in the status of the Services that they serve.
             Spec::Workload(_) | Spec::EndpointSet(_) => None,
         };
@@ -73,12 +77,13 @@ impl Shower<'_> {
             ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
         let published = self.view.published();
         let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
-        Some(service_status(&key, spec, compiled, published.epoch, &self.nodes))
+        let nodes = self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()));
+        Some(service_status(&key, spec, compiled, published.epoch, nodes))
     }
 
     /// The status of a Node.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
-        let view = self.view.table.view(&object.metadata.name)?;
+        let view = self.view.table().view(&object.metadata.name)?;
         Some(node_status(&view, self.view.published.nodes_head()))
     }
 }

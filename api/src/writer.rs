@@ -6,9 +6,12 @@
 //! ```
 //! Every answer of a group waits for the commit, refusals too: a refusal may rest on a write of the same group, and must
 //! not be told if that write never happened. When the store fails, nobody knows whether the group is there: all are told
-//! so, and the state is read again before the next group.
+//! so, and nothing is written before the state has been read again.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use model::{
     admit::{Admitted, Entropy, Outcome, Refusal, Request, admit},
@@ -31,6 +34,8 @@ const QUEUE_MAX: usize = 4096;
 const GROUP_WRITES_MAX: usize = 256;
 /// Bytes of the bodies in one group; leaves room for the stored form, which spells out defaults.
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Pause before a store that failed is read again.
+const RELOAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// What an accepted write did.
 #[derive(Debug)]
@@ -112,6 +117,9 @@ impl Writer {
 async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: CancellationToken) {
     let mut in_doubt = false;
     loop {
+        if in_doubt {
+            in_doubt = !reload(&context).await;
+        }
         let first = tokio::select! {
             biased;
             first = waiting.recv() => first,
@@ -119,14 +127,15 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: Cance
                 waiting.close();
                 waiting.recv().await
             }
+            () = tokio::time::sleep(RELOAD_PAUSE), if in_doubt => continue,
         };
         let Some(first) = first else { return };
         let group = drain(first, &mut waiting);
-        if in_doubt && !reload(&context).await {
+        if in_doubt {
             answer_all(group, || Err(WriteError::Unavailable));
-            continue;
+        } else {
+            in_doubt = commit_group(&context, group).await;
         }
-        in_doubt = commit_group(&context, group).await;
     }
 }
 

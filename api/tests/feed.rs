@@ -1,5 +1,7 @@
 //! The feed to agents: cost follows the change, not the cluster; what was missed arrives squashed.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod common;
 
 use axum::body::Body;

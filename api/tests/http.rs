@@ -13,6 +13,8 @@
 //! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last answer that had one. The body
 //! `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines of a stream.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod common;
 
 use std::{fs, path::Path};
@@ -138,7 +140,7 @@ async fn answer(server: &Server, state: &mut State, lines: &[String]) -> String 
         }
         None => {
             let bytes = body.collect().await.unwrap().to_bytes();
-            write_body(&String::from_utf8(bytes.to_vec()).unwrap(), state, &mut text);
+            write_body(std::str::from_utf8(&bytes).unwrap(), state, &mut text);
         }
     }
     text
@@ -150,7 +152,8 @@ fn write_headers(headers: &HeaderMap, state: &mut State, text: &mut String) {
         if name == "etag" {
             value.clone_into(&mut state.etag);
         }
-        if !BORING.contains(&name.as_str()) && !(name == "content-type" && value == "application/json") {
+        let is_json = name == "content-type" && value == "application/json";
+        if !is_json && !BORING.contains(&name.as_str()) {
             text.push_str(&format!("< {name}: {value}\n"));
         }
     }
@@ -173,8 +176,34 @@ fn write_body(body: &str, state: &mut State, text: &mut String) {
     };
     remember(&value, state);
     shorten(&mut value, state);
-    let pretty = serde_json::to_string_pretty(&value).unwrap();
+    let mut pretty = String::new();
+    write_value(&value, "", &mut pretty);
     pretty.lines().for_each(|line| text.push_str(&format!("< {line}\n")));
+}
+
+/// JSON on one line where it fits, else one entry per line.
+fn write_value(value: &Value, indent: &str, text: &mut String) {
+    let compact = value.to_string();
+    if compact.len() + indent.len() <= 110 {
+        text.push_str(&compact);
+        return;
+    }
+    let inner = format!("{indent}  ");
+    let (open, close, entries): (_, _, Vec<(String, &Value)>) = match value {
+        Value::Object(fields) => {
+            ("{", "}", fields.iter().map(|(key, value)| (format!("\"{key}\": "), value)).collect())
+        }
+        Value::Array(values) => ("[", "]", values.iter().map(|value| (String::new(), value)).collect()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return text.push_str(&compact),
+    };
+    let last = entries.len().saturating_sub(1);
+    text.push_str(&format!("{open}\n"));
+    for (at, (key, value)) in entries.into_iter().enumerate() {
+        text.push_str(&format!("{inner}{key}"));
+        write_value(value, &inner, text);
+        text.push_str(if at == last { "\n" } else { ",\n" });
+    }
+    text.push_str(&format!("{indent}{close}"));
 }
 
 fn remember(value: &Value, state: &mut State) {

@@ -1,5 +1,7 @@
 //! Two writers, one address or port: exactly one wins, always.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 mod common;
 
 use std::sync::Arc;

@@ -73,11 +73,10 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
         let operations = decode_all(&items)?;
         let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
         let written = mutate::write(&app, admit::Request { operations, apply_set }, manner).await?;
-        let results: Vec<Value> = written
-            .outcomes
-            .iter()
-            .map(|outcome| json!({ "action": outcome.action, "object": mutate::show(&app, manner, outcome) }))
-            .collect();
+        let shown = mutate::show_all(&app, manner, &written.outcomes);
+        let results = written.outcomes.iter().zip(shown);
+        let results: Vec<Value> =
+            results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
         let position = written.position;
         let answer = json!({
             "position": position, "revision": position.revision, "dryRun": query.dry_run, "results": results,

@@ -1,6 +1,6 @@
 //! The computed endpoints: what the agents are told about a Service, as one can read it.
 
-use axum::{extract::State, response::Response};
+use axum::extract::State;
 use http::HeaderMap;
 use model::{
     compiled::CompiledService,
@@ -42,7 +42,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             "listEndpointsEverywhere",
             "Lists the computed endpoints of the Services of all namespaces.",
         ),
-        |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| {
+        |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| async move {
             list(app, None, query, headers)
         },
     );
@@ -52,7 +52,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         |State(app): State<Shared>,
          ApiPath(path): ApiPath<CollectionPath>,
          ApiQuery(query): ApiQuery<PageQuery>,
-         headers: HeaderMap| { list(app, path.namespace, query, headers) },
+         headers: HeaderMap| async move { list(app, path.namespace, query, headers) },
     );
     let one_doc = Doc::new("readEndpoints", "Service", "Reads the computed endpoints of one Service.")
         .in_namespace()
@@ -63,7 +63,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     router.routes(everywhere.done()).routes(namespaced.done()).routes(one.done())
 }
 
-async fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: HeaderMap) -> Answer {
+fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let limit = query.limit()?;
     let now = app.source.now();
@@ -83,7 +83,7 @@ async fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, heade
         items: chosen.into_iter().map(|(_, entry)| json!(entry.service)).collect(),
     };
     let envelope = app.pages.envelope("EndpointsList", &resume.published, page, &identity, now);
-    Ok::<Response, Problem>(render(form, &envelope))
+    Ok(render(form, &envelope))
 }
 
 async fn read(

@@ -54,7 +54,7 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
         .on(
             HttpMethod::Get,
             list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind}s.")),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
                 list(app, kind, path, query, headers)
             },
         )
@@ -69,7 +69,7 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
         .on(
             HttpMethod::Get,
             read_doc::<O>(kind),
-            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
                 read(app, kind, path, query, headers)
             },
         )
@@ -110,7 +110,7 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     let route = Route::at(format!("/v1/{}", kind.plural())).on(
         HttpMethod::Get,
         everywhere,
-        move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| {
+        move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| async move {
             list(app, kind, CollectionPath { namespace: None }, query, headers)
         },
     );
@@ -189,7 +189,7 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
         .problems(&[Code::NotFound, Code::PreconditionFailed])
 }
 
-async fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {
+fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let (limit, selector) = (query.limit()?, query.selector()?);
     let now = app.source.now();
@@ -235,7 +235,7 @@ async fn create(
     idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
 }
 
-async fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMap) -> Answer {
+fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let key = key(kind, path);
     let view = app.view();

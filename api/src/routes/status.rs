@@ -116,7 +116,7 @@ async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, heade
     Ok(render(form, &status))
 }
 
-fn count_nodes(view: &View, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> NodeTotals {
+fn count_nodes(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> NodeTotals {
     let mut totals = NodeTotals { connected: view.table().connected(), ..NodeTotals::default() };
     for object in view.published().snapshot.list(Kind::Node, None, None) {
         let Some(status) = shower.node(object) else { continue };
@@ -128,7 +128,7 @@ fn count_nodes(view: &View, shower: &Shower<'_>, problems: &mut Vec<ClusterProbl
     totals
 }
 
-fn count_services(view: &View, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> ServiceTotals {
+fn count_services(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) -> ServiceTotals {
     let mut totals = ServiceTotals::default();
     for object in view.published().snapshot.list(Kind::Service, None, None) {
         let Some(status) = shower.service(object) else { continue };

@@ -1,0 +1,125 @@
+//! When the store fails: nobody is told that a write happened, and what did happen is found again.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use api::app::App;
+use model::{
+    change::Commit,
+    quantity::{Position, Revision, Timestamp},
+};
+use serde_json::json;
+use store::{ChangesError, CommitError, Loaded, StatusError, Store, StoreError};
+
+const WORKS: u8 = 0;
+/// Commits fail and are not there; nothing can be read.
+const DOWN: u8 = 1;
+/// Commits fail, but are there.
+const LIES: u8 = 2;
+
+/// A store that fails when told to.
+struct Flaky {
+    inner: Arc<dyn Store>,
+    mode: AtomicU8,
+}
+
+impl Flaky {
+    fn failure(&self) -> StoreError {
+        StoreError::Unavailable { action: "write", cause: Arc::new(io::Error::other("no space")) }
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for Flaky {
+    async fn load(&self) -> Result<Loaded, StoreError> {
+        if self.mode.load(Ordering::SeqCst) == DOWN { Err(self.failure()) } else { self.inner.load().await }
+    }
+    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+        match self.mode.load(Ordering::SeqCst) {
+            WORKS => self.inner.commit(at, commits).await,
+            DOWN => Err(self.failure().into()),
+            _ => {
+                self.inner.commit(at, commits).await?;
+                Err(self.failure().into())
+            }
+        }
+    }
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
+        if self.mode.load(Ordering::SeqCst) == DOWN {
+            return Err(self.failure().into());
+        }
+        self.inner.changes(after, limit).await
+    }
+    async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
+        self.inner.put_status(key, body).await
+    }
+    async fn remove_status(&self, key: &str) -> Result<(), StoreError> {
+        self.inner.remove_status(key).await
+    }
+    async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        self.inner.statuses().await
+    }
+    async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
+        self.inner.raise_epoch(now).await
+    }
+}
+
+async fn start() -> (common::Server, Arc<Flaky>) {
+    let plain = common::start().await;
+    let inner = store::open("memory:", Timestamp::from_unix_seconds(common::START)).await.unwrap();
+    let flaky = Arc::new(Flaky { inner, mode: AtomicU8::new(WORKS) });
+    let store: Arc<dyn Store> = flaky.clone();
+    let running = App::start(common::settings(30000..=32767), store, plain.source.clone()).await.unwrap();
+    let router = api::service(Arc::clone(&running.app));
+    (common::Server { router, running, source: plain.source }, flaky)
+}
+
+fn service(name: &str) -> serde_json::Value {
+    json!({ "metadata": { "name": name }, "spec": { "clusterIP": "None" } })
+}
+
+const PATH: &str = "/v1/namespaces/default/services";
+
+#[tokio::test]
+async fn a_write_that_the_store_refuses_is_unavailable_and_changes_nothing() {
+    let (server, flaky) = start().await;
+    assert_eq!(server.call("POST", PATH, Some(service("a"))).await.0, 201);
+    flaky.mode.store(DOWN, Ordering::SeqCst);
+    let (status, problem) = server.call("POST", PATH, Some(service("b"))).await;
+    assert_eq!((status, problem["code"].as_str()), (503, Some("Unavailable")));
+    assert_eq!(server.call("GET", "/readyz", None).await.0, 503);
+    assert_eq!(server.call("GET", "/healthz", None).await.0, 200);
+    assert_eq!(server.call("GET", &format!("{PATH}/a"), None).await.0, 200, "reads go on");
+    assert_eq!(server.call("GET", &format!("{PATH}/b"), None).await.0, 404);
+    flaky.mode.store(WORKS, Ordering::SeqCst);
+    for attempt in 0.. {
+        let (status, body) = server.call("POST", PATH, Some(service("b"))).await;
+        if status == 201 {
+            assert_eq!(body["metadata"]["resourceVersion"], "2", "no revision was lost");
+            return;
+        }
+        assert!(status == 503 && attempt < 50, "{status}");
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_happened_although_the_store_failed_is_found_again() {
+    let (server, flaky) = start().await;
+    flaky.mode.store(LIES, Ordering::SeqCst);
+    assert_eq!(server.call("POST", PATH, Some(service("a"))).await.0, 503);
+    flaky.mode.store(WORKS, Ordering::SeqCst);
+    let (status, problem) = server.call("POST", PATH, Some(service("a"))).await;
+    assert_eq!((status, problem["code"].as_str()), (409, Some("AlreadyExists")));
+    assert_eq!(server.call("POST", PATH, Some(service("b"))).await.0, 201);
+}
