@@ -126,3 +126,59 @@ fn differs(what: &str) -> KernelError {
     let source = io::Error::other(format!("the kernel shows {what} differently than it was written"));
     KernelError { action: "verifying".into(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        program::{Destination, Frontend, Target},
+        quantity::Port,
+        service::Protocol,
+    };
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::dataplane::{
+        Scope,
+        nftables::{NftablesOptions, element::Dispatch},
+    };
+
+    /// A table in a namespace without a name holds one virtual address, a dispatch and a slot; claims about it are read
+    /// back.
+    #[test]
+    fn reading_back_tells_what_is_missing_different_or_still_there() {
+        let address = "10.96.0.1".parse().unwrap();
+        let port = Port::new(80).unwrap();
+        let frontend = Frontend { destination: Destination::Address(address), protocol: Protocol::Tcp, port };
+        let other = Frontend { protocol: Protocol::Udp, ..frontend };
+        let target = |text: &str| Target { address: text.parse().unwrap(), port };
+        let there = [
+            Change::Add(Element::VirtualAddress(address)),
+            Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),
+            Change::Add(Element::Slot(frontend, 0, target("10.1.1.2"))),
+        ];
+        let service = |name: &str| Some(Arc::new(ServiceKey::try_from(format!("default/{name}")).unwrap()));
+        let claims = [
+            ("added", there[2]),
+            ("added-too", there[1]),
+            ("absent", Change::Add(Element::Slot(frontend, 1, target("10.1.1.2")))),
+            ("different", Change::Add(Element::Slot(other, 0, target("10.1.9.9")))),
+            ("still-there", Change::Remove(Element::VirtualAddress(address))),
+            ("gone", Change::Remove(Element::VirtualAddress("10.96.0.2".parse().unwrap()))),
+            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, 0, target("10.1.3.2")))),
+        ];
+        let in_other_slot = Change::Add(Element::Slot(other, 0, target("10.1.2.2")));
+        let thread = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("these tests run as root");
+            let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+            assert!(backend.apply(&Desired::default(), &Scope::Everything).failed.is_none());
+            let changes = [&there[..], &[in_other_slot]].concat();
+            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.mark_bit);
+            backend.send(&commands).unwrap().unwrap();
+            let claims = claims.map(|(name, change)| (service(name), change));
+            let claims: Vec<_> = claims.iter().map(|(service, change)| (service, change)).collect();
+            backend.wrong_keys(&claims).unwrap()
+        });
+        let wrong = thread.join().unwrap().into_iter().flatten().map(|service| service.name.to_string());
+        assert_eq!(wrong.collect::<Vec<_>>(), ["absent", "different", "still-there"]);
+    }
+}
