@@ -12,10 +12,10 @@ use super::{
     NftablesBackend,
     element::Element,
     mirror::Touched,
-    parse,
+    parse::{self, Observation},
     plan::{Change, Plan},
     render,
-    schema::SetId,
+    schema::{Chain, SetId},
 };
 use crate::dataplane::{Dataplane, Desired, KernelError, Outcome};
 
@@ -50,13 +50,16 @@ impl NftablesBackend {
             }
             again.groups.into_keys().collect()
         } else {
+            let reading = |source| KernelError { action: "reading back what was written".into(), source };
+            if !self.chains_are_right().map_err(reading)? {
+                return Err(differs("a chain"));
+            }
             let groups = plan.groups.iter().filter(|(service, _)| !is_failed(service.as_ref(), failed));
             let groups: Vec<_> = groups.collect();
             let changes = groups
                 .iter()
                 .flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
-            self.wrong_keys(&changes.collect::<Vec<_>>())
-                .map_err(|source| KernelError { action: "reading back what was written".into(), source })?
+            self.wrong_keys(&changes.collect::<Vec<_>>()).map_err(reading)?
         };
         for service in wrong {
             if is_failed(service.as_ref(), failed) {
@@ -69,6 +72,24 @@ impl NftablesBackend {
             failed.insert(service, outcome);
         }
         Ok(())
+    }
+
+    /// Whether the pick chains made in this pass have their rules.
+    fn chains_are_right(&mut self) -> io::Result<bool> {
+        let mut observation = Observation::default();
+        for &pick in &self.chains_made {
+            let chain = Chain::Pick(pick);
+            let rules = self.netlink.dump(&render::dump_rules(Some(chain)), Vec::new, |rules, answer| {
+                rules.push(answer.payload.to_vec());
+                Ok(())
+            })?;
+            observation.expect_chain(chain);
+            for rule in &rules {
+                let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
+                observation.rule(&super::received(rule), self.mark_bit).map_err(invalid)?;
+            }
+        }
+        Ok(observation.finish(self.mark_bit).structure.chains.values().all(|is_right| *is_right))
     }
 
     /// The Services of which a changed element is not as it should be.
@@ -139,7 +160,11 @@ mod tests {
     use super::*;
     use crate::dataplane::{
         Scope,
-        nftables::{NftablesOptions, element::Dispatch},
+        nftables::{
+            NftablesOptions,
+            element::Dispatch,
+            schema::{Pick, PickKind},
+        },
     };
 
     /// A table in a namespace without a name holds one virtual address, a dispatch and a slot; claims about it are read
@@ -174,6 +199,9 @@ mod tests {
             let changes = [&there[..], &[in_other_slot]].concat();
             let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.mark_bit);
             backend.send(&commands).unwrap().unwrap();
+            // A chain that is believed to be made is not there.
+            backend.chains_made.insert(Pick { kind: PickKind::Cluster, slots: 7 });
+            assert!(!backend.chains_are_right().unwrap());
             let claims = claims.map(|(name, change)| (service(name), change));
             let claims: Vec<_> = claims.iter().map(|(service, change)| (service, change)).collect();
             backend.wrong_keys(&claims).unwrap()
