@@ -45,7 +45,11 @@ fn carried_out(desired: &Desired) -> (Mirror, Claims) {
             Structural::AddChain(chain) => {
                 mirror.structure.chains.insert(*chain, true);
             }
-            _ => {}
+            Structural::DeleteTable
+            | Structural::AddTable
+            | Structural::FlushChain(_)
+            | Structural::AddRules(_)
+            | Structural::RemoveStray(..) => {}
         }
     }
     (mirror, claims)

@@ -366,10 +366,13 @@ mod random {
 
     use super::*;
 
+    /// Which virtual address, which endpoints with which weights, and whether UDP.
+    type Shape = (u8, Vec<(u8, u16)>, bool);
+
     #[derive(Debug, Clone)]
     struct Step {
         service: u8,
-        program: Option<(u8, Vec<(u8, u16)>, bool)>,
+        program: Option<Shape>,
         also: BTreeSet<u8>,
     }
 
@@ -384,7 +387,7 @@ mod random {
         format!("s{service}")
     }
 
-    fn build((place, list, udp): &(u8, Vec<(u8, u16)>, bool)) -> model::program::Program {
+    fn build((place, list, udp): &Shape) -> model::program::Program {
         let list: Vec<_> =
             list.iter().map(|(number, weight)| (format!("10.1.{number}.2"), 80, *weight)).collect();
         let list: Vec<_> = list.iter().map(|(ip, port, weight)| (ip.as_str(), *port, *weight)).collect();

@@ -44,6 +44,7 @@ use self::{
     mirror::{Claims, Mirror, Touched},
     parse::Observation,
     plan::{Change, Plan},
+    schema::Pick,
 };
 use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, conntrack};
 
@@ -74,6 +75,8 @@ pub struct NftablesBackend {
     /// The generation of the ruleset that the mirror shows.
     generation: u32,
     claims: Claims,
+    /// Pick chains made in this pass.
+    chains_made: BTreeSet<Pick>,
     conntrack_pending: BTreeSet<Frontend>,
     counters: KernelCounters,
 }
@@ -95,6 +98,7 @@ impl NftablesBackend {
             mirror: None,
             generation: 0,
             claims: Claims::default(),
+            chains_made: BTreeSet::new(),
             conntrack_pending: BTreeSet::new(),
             counters: KernelCounters::default(),
         })
@@ -180,6 +184,7 @@ impl NftablesBackend {
         let everything = *scope == Scope::Everything;
         let plan = self.plan(desired, &touched, everything);
         self.note_connectionless(&plan);
+        self.chains_made.clear();
         let mut failed = self.commit_plan(&plan, pass)?;
         self.verify(desired, &touched, &plan, everything, &mut failed)?;
         affected.extend(

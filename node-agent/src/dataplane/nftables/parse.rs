@@ -35,6 +35,11 @@ impl Observation {
         Ok(())
     }
 
+    /// Takes a chain as there, so that its rules can be judged without a look at all chains.
+    pub fn expect_chain(&mut self, chain: Chain) {
+        self.mirror.structure.chains.insert(chain, false);
+    }
+
     /// Takes in one chain of any table of the family.
     ///
     /// # Errors

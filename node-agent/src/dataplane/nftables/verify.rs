@@ -12,10 +12,10 @@ use super::{
     NftablesBackend,
     element::Element,
     mirror::Touched,
-    parse,
+    parse::{self, Observation},
     plan::{Change, Plan},
     render,
-    schema::SetId,
+    schema::{Chain, SetId},
 };
 use crate::dataplane::{Dataplane, Desired, KernelError, Outcome};
 
@@ -50,13 +50,16 @@ impl NftablesBackend {
             }
             again.groups.into_keys().collect()
         } else {
+            let reading = |source| KernelError { action: "reading back what was written".into(), source };
+            if !self.chains_are_right().map_err(reading)? {
+                return Err(differs("a chain"));
+            }
             let groups = plan.groups.iter().filter(|(service, _)| !is_failed(service.as_ref(), failed));
             let groups: Vec<_> = groups.collect();
             let changes = groups
                 .iter()
                 .flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
-            self.wrong_keys(&changes.collect::<Vec<_>>())
-                .map_err(|source| KernelError { action: "reading back what was written".into(), source })?
+            self.wrong_keys(&changes.collect::<Vec<_>>()).map_err(reading)?
         };
         for service in wrong {
             if is_failed(service.as_ref(), failed) {
@@ -69,6 +72,24 @@ impl NftablesBackend {
             failed.insert(service, outcome);
         }
         Ok(())
+    }
+
+    /// Whether the pick chains made in this pass have their rules.
+    fn chains_are_right(&mut self) -> io::Result<bool> {
+        let mut observation = Observation::default();
+        for &pick in &self.chains_made {
+            let chain = Chain::Pick(pick);
+            let rules = self.netlink.dump(&render::dump_rules(Some(chain)), Vec::new, |rules, answer| {
+                rules.push(answer.payload.to_vec());
+                Ok(())
+            })?;
+            observation.expect_chain(chain);
+            for rule in &rules {
+                let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
+                observation.rule(&super::received(rule), self.mark_bit).map_err(invalid)?;
+            }
+        }
+        Ok(observation.finish(self.mark_bit).structure.chains.values().all(|is_right| *is_right))
     }
 
     /// The Services of which a changed element is not as it should be.
@@ -125,4 +146,67 @@ fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &Failed) -> bool {
 fn differs(what: &str) -> KernelError {
     let source = io::Error::other(format!("the kernel shows {what} differently than it was written"));
     KernelError { action: "verifying".into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        program::{Destination, Frontend, Target},
+        quantity::Port,
+        service::Protocol,
+    };
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::dataplane::{
+        Scope,
+        nftables::{
+            NftablesOptions,
+            element::Dispatch,
+            schema::{Pick, PickKind},
+        },
+    };
+
+    /// A table in a namespace without a name holds one virtual address, a dispatch and a slot; claims about it are read
+    /// back.
+    #[test]
+    fn reading_back_tells_what_is_missing_different_or_still_there() {
+        let address = "10.96.0.1".parse().unwrap();
+        let port = Port::new(80).unwrap();
+        let frontend = Frontend { destination: Destination::Address(address), protocol: Protocol::Tcp, port };
+        let other = Frontend { protocol: Protocol::Udp, ..frontend };
+        let target = |text: &str| Target { address: text.parse().unwrap(), port };
+        let there = [
+            Change::Add(Element::VirtualAddress(address)),
+            Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),
+            Change::Add(Element::Slot(frontend, 0, target("10.1.1.2"))),
+        ];
+        let service = |name: &str| Some(Arc::new(ServiceKey::try_from(format!("default/{name}")).unwrap()));
+        let claims = [
+            ("added", there[2]),
+            ("added-too", there[1]),
+            ("absent", Change::Add(Element::Slot(frontend, 1, target("10.1.1.2")))),
+            ("different", Change::Add(Element::Slot(other, 0, target("10.1.9.9")))),
+            ("still-there", Change::Remove(Element::VirtualAddress(address))),
+            ("gone", Change::Remove(Element::VirtualAddress("10.96.0.2".parse().unwrap()))),
+            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, 0, target("10.1.3.2")))),
+        ];
+        let in_other_slot = Change::Add(Element::Slot(other, 0, target("10.1.2.2")));
+        let thread = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("these tests run as root");
+            let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+            assert!(backend.apply(&Desired::default(), &Scope::Everything).failed.is_none());
+            let changes = [&there[..], &[in_other_slot]].concat();
+            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.mark_bit);
+            backend.send(&commands).unwrap().unwrap();
+            // A chain that is believed to be made is not there.
+            backend.chains_made.insert(Pick { kind: PickKind::Cluster, slots: 7 });
+            assert!(!backend.chains_are_right().unwrap());
+            let claims = claims.map(|(name, change)| (service(name), change));
+            let claims: Vec<_> = claims.iter().map(|(service, change)| (service, change)).collect();
+            backend.wrong_keys(&claims).unwrap()
+        });
+        let wrong = thread.join().unwrap().into_iter().flatten().map(|service| service.name.to_string());
+        assert_eq!(wrong.collect::<Vec<_>>(), ["absent", "different", "still-there"]);
+    }
 }
