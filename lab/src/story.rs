@@ -147,7 +147,7 @@ fn requests(out: &mut Teller, cluster: &Cluster, backends: &[&str]) -> Result<()
     let reply = cluster.udp("client-inside", at(vip, 53))?;
     ensure!(backends.contains(&reply.backend.as_str()), "{} answered by UDP", reply.backend);
     out.seen(&format!(
-        "{:<40} {:<28} {}",
+        "{:<34} {:<46} {}",
         format!("UDP {}", at(vip, 53)),
         "through the ClusterIP",
         reply.backend
@@ -172,7 +172,7 @@ fn requests_to(
         Ok(())
     })?;
     let counts: Vec<_> = counts.iter().map(|(backend, count)| format!("{backend} ×{count}")).collect();
-    out.seen(&format!("{:<40} {how:<28} {}", format!("{from} → {to}"), counts.join("  ")))
+    out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
 }
 
 /// Runs the CLI on the host, as a person would, and shows what it prints.

@@ -127,10 +127,10 @@ fn f079_foreign_tables_stay_byte_identical_and_cleanup_leaves_nothing() {
     const FOREIGN: &str = "table inet mine {
         set blocked { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 } }
         map jumps { type inet_service : verdict; elements = { 22 : accept } }
-        chain prerouting { type nat hook prerouting priority -90; tcp dport 4444 redirect to :5555 }
-        chain forward { type filter hook forward priority 0; ip saddr @blocked drop comment \"not yours\" }
+        chain prerouting { type nat hook prerouting priority -90; tcp dport 4444 redirect to :5555; }
+        chain forward { type filter hook forward priority 0; ip saddr @blocked drop comment \"not yours\"; }
     }
-    table ip nat { chain POSTROUTING { type nat hook postrouting priority 100; ip saddr 192.0.2.0/24 masquerade } }
+    table ip nat { chain POSTROUTING { type nat hook postrouting priority 100; ip saddr 192.0.2.0/24 masquerade; }; }
     ";
     let mut cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     let node = cluster.place("node1").unwrap().clone();
