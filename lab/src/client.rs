@@ -122,11 +122,13 @@ pub fn udp(from: &Namespace, to: SocketAddr) -> Result<Reply> {
     UdpClient::open(from, to)?.ask()
 }
 
-/// Whether an error is a refusal (TCP reset, ICMP port unreachable), as opposed to silence.
+/// Whether an error is a refusal (TCP reset, ICMP port unreachable), as opposed to silence. A datagram that is rejected on
+/// the sender's own machine is refused by `EPERM` of the system call.
 #[must_use]
 pub fn is_refusal(error: &anyhow::Error) -> bool {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
+    let refusals = [std::io::ErrorKind::ConnectionRefused, std::io::ErrorKind::PermissionDenied];
+    cause.is_some_and(|cause| refusals.contains(&cause.kind()))
 }
 
 /// Reads `address:port` or `[address]:port`.

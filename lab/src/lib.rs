@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod netns;
 pub mod process;
 pub mod registry;
+pub mod scene;
 pub mod shell;
 pub mod topology;
 pub mod wait;

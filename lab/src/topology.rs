@@ -219,5 +219,9 @@ fn make_router(namespace: &Namespace, index: u8, nodes: u8) -> Result<()> {
             [format!("route add {cidr_v4} via {v4}"), format!("route add {cidr_v6} via {v6}")]
         })
         .collect();
-    namespace.ip(&routes)
+    namespace.ip(&routes)?;
+    // As on any real machine, there is some way out; the kernel looks for one before rules see a virtual address.
+    let [gateway_v4, gateway_v6] = fabric_addresses(10);
+    namespace
+        .ip(&[format!("route add default via {gateway_v4}"), format!("route add default via {gateway_v6}")])
 }

@@ -60,7 +60,8 @@ fn a_lab_leaves_nothing_behind_also_after_a_panic() {
         panic!("as tests do");
     });
     panicked.join().unwrap_err();
-    let left: Vec<_> = kernel::host().unwrap().difference(&before).filter(|line| line.contains("-gone")).cloned().collect();
+    let left: Vec<_> =
+        kernel::host().unwrap().difference(&before).filter(|line| line.contains("-gone")).cloned().collect();
     assert_eq!(left, Vec::<String>::new());
 }
 

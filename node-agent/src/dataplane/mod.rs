@@ -4,13 +4,18 @@
 //! the cost of a pass follows its scope. Every backend recognises its own kernel objects without memory of having made
 //! them, never touches others, and survives being killed between any two kernel calls.
 
+mod conntrack;
+pub mod nftables;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
 use ipnet::IpNet;
-use model::{node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey,
+};
 
 /// What the kernel of this node should hold.
 #[derive(Debug, Clone, Default)]
@@ -116,4 +121,29 @@ pub trait Dataplane: Send {
 
     /// What was done since the backend was opened.
     fn counters(&self) -> KernelCounters;
+}
+
+/// Why a backend could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The mode is known, but there is no backend for it.
+    #[error("proxy mode {} is not built yet; use nftables", .0.as_str())]
+    NotBuilt(ProxyMode),
+    /// The kernel did not play along.
+    #[error("proxy mode nftables cannot be used")]
+    Kernel(#[from] KernelError),
+}
+
+/// Opens the backend of a mode in the network namespace of the calling thread.
+///
+/// # Errors
+/// When there is no such backend, or the kernel gives no access.
+pub fn open(mode: ProxyMode) -> Result<Box<dyn Dataplane>, OpenError> {
+    match mode {
+        ProxyMode::Nftables => {
+            let options = nftables::NftablesOptions::default();
+            Ok(Box::new(nftables::NftablesBackend::open(options)?))
+        }
+        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+    }
 }

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Installs what building, the lab and the tests need on Debian or Ubuntu. Says nothing when all of it is there.
+set -euo pipefail
+
+if ! command -v cargo >/dev/null; then
+  echo "Rust is missing: install it from https://rustup.rs, then run this again." >&2
+  exit 1
+fi
+
+# command:package
+needed=(nft:nftables ip:iproute2 conntrack:conntrack curl:curl gcc:gcc make:make pkg-config:pkg-config)
+missing=()
+for pair in "${needed[@]}"; do
+  PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+done
+[ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+  echo "Missing: ${missing[*]}. This system has no apt-get: install their equivalents." >&2
+  exit 1
+fi
+echo "Installing ${missing[*]}"
+here=$(dirname "$0")
+"$here/as-root.sh" apt-get update -qq
+"$here/as-root.sh" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

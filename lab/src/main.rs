@@ -1,0 +1,100 @@
+//! `make lab`: a cluster on one machine, from the first REST call to real packets, told line by line.
+//!
+//! Every line that claims something shows what was really seen: requests go out of sockets in the namespaces, through the
+//! kernel's rules, to servers in other namespaces.
+
+mod story;
+
+use std::{io::Write, process::ExitCode, sync::mpsc};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use lab::{
+    cluster::{Cluster, Options},
+    forward, kernel, registry, topology,
+};
+
+/// The port on the host at which the control server is reached, if it is free.
+const HOST_PORT: u16 = 7440;
+
+/// Brings up a Tidegate cluster in network namespaces of this machine and shows that it works.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// End after the demonstration, with status 0 only if everything was seen as it should be.
+    #[arg(long, env = "ONCE", num_args = 0..=1, default_missing_value = "1", default_value = "")]
+    once: String,
+    /// Machines with agents.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9))]
+    nodes: u8,
+}
+
+impl Arguments {
+    fn ends_by_itself(&self) -> bool {
+        !matches!(self.once.as_str(), "" | "0" | "false" | "no")
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let before = match kernel::host() {
+        Ok(before) => before,
+        Err(error) => return fail(&error),
+    };
+    let checked_before = before.clone();
+    registry::set_last_word(Box::new(move || report_leftovers(&checked_before)));
+    let shown = show(&arguments);
+    let left = report_leftovers(&before);
+    match shown {
+        Ok(()) if left == 0 => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        Err(error) => fail(&error),
+    }
+}
+
+fn show(arguments: &Arguments) -> Result<()> {
+    let mut out = story::Teller::new();
+    out.chapter("Bring up")?;
+    let options = Options { nodes: arguments.nodes, ..Options::default() };
+    let mut cluster = Cluster::start(&options)?;
+    let address = forward::to_namespace(HOST_PORT, &cluster.topology.control, topology::CONTROL)?;
+    out.seen(&format!(
+        "control server answers at http://{address} (API), http://{address}/docs (its documentation)"
+    ))?;
+    out.seen(&format!("{} nodes registered themselves and have converged", arguments.nodes))?;
+    story::tell(&mut out, &mut cluster, &address.to_string())?;
+    if arguments.ends_by_itself() {
+        return Ok(());
+    }
+    story::where_to_look(&mut out, &cluster, &address.to_string())?;
+    wait_forever()
+}
+
+/// Waits for Ctrl-C: the registry's watcher removes everything and ends the process.
+fn wait_forever() -> Result<()> {
+    let (_never, nothing) = mpsc::channel::<()>();
+    nothing.recv().context("nothing is ever sent")
+}
+
+/// Says what is on the host that was not there before; answers the exit status.
+fn report_leftovers(before: &std::collections::BTreeSet<String>) -> i32 {
+    let mut out = std::io::stdout().lock();
+    let left: Vec<String> = match kernel::host() {
+        Ok(after) => after.difference(before).cloned().collect(),
+        Err(error) => vec![format!("cannot tell: {error:#}")],
+    };
+    if left.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nEverything is removed: namespaces, links and nftables tables of this host are as before."
+        );
+        return 0;
+    }
+    let _ = writeln!(out, "\nLeft behind:\n  {}", left.join("\n  "));
+    1
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "\nThe lab failed: {error:#}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,198 @@
+//! What the lab shows, in order. A step that sees something else than it should ends the story with an error.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    net::{IpAddr, SocketAddr},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::{binaries, client::at, cluster::Cluster, scene::BACKEND_PORT, topology, wait};
+
+/// Requests per row of the table of replies; with two or three backends the chance of missing one is below 1e-3.
+const REQUESTS: usize = 24;
+const EXTERNAL: IpAddr = IpAddr::V4(topology::EXTERNAL_V4);
+const NODE_PORT: u16 = 30080;
+
+const MANIFEST: &str = "\
+apiVersion: tidegate/v1
+kind: Service
+metadata:
+  name: web
+spec:
+  type: NodePort
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: web}
+  externalIPs: [203.0.113.10]
+  ports:
+    - {name: http, port: 80, targetPort: 8080, nodePort: 30080}
+    - {name: dns, protocol: UDP, port: 53, targetPort: 8080}
+";
+
+/// Writes to stdout what happens.
+pub(crate) struct Teller {
+    out: io::Stdout,
+}
+
+impl Teller {
+    pub(crate) fn new() -> Self {
+        Self { out: io::stdout() }
+    }
+
+    /// A heading.
+    pub(crate) fn chapter(&mut self, title: &str) -> Result<()> {
+        writeln!(self.out, "\n== {title}")?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Something that was seen to be so.
+    pub(crate) fn seen(&mut self, text: &str) -> Result<()> {
+        writeln!(self.out, "  ok  {text}")?;
+        Ok(self.out.flush()?)
+    }
+
+    /// Text as a tool printed it.
+    fn quote(&mut self, text: &str) -> Result<()> {
+        for line in text.lines() {
+            writeln!(self.out, "      {line}")?;
+        }
+        Ok(self.out.flush()?)
+    }
+}
+
+/// The whole story on a cluster that has just come up.
+pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Result<()> {
+    out.chapter("Three backends and a Service, written with the CLI")?;
+    for (name, node, number) in [("web-1", "node1", 11), ("web-2", "node1", 12), ("web-3", "node2", 13)] {
+        cluster.topology.add_workload(name, node, number)?;
+        cluster.topology.serve(name, BACKEND_PORT)?;
+    }
+    let last_node = cluster.topology.nodes.keys().next_back().context("a lab has nodes")?.clone();
+    cluster.add_place("client-inside", &last_node, 50)?;
+    let mut manifest = MANIFEST.to_owned();
+    for name in ["web-1", "web-2", "web-3"] {
+        manifest += &format!("---\n{}\n", cluster.workload_record(name, "web")?);
+    }
+    let file = tempfile::Builder::new().prefix("web-").suffix(".yaml").tempfile()?;
+    fs::write(file.path(), &manifest)?;
+    let path = file.path().to_str().context("temporary paths are text")?.to_owned();
+    cli(out, cluster, host, &["apply", "-f", &path])?;
+    cluster.wait_verified("default/web")?;
+    out.seen(&format!("all {} nodes have read the Service back from their kernels", cluster.agents.len()))?;
+    cli(out, cluster, host, &["get", "services,endpoints"])?;
+
+    out.chapter("Real requests, and who answered")?;
+    let all = ["web-1", "web-2", "web-3"];
+    requests(out, cluster, &all)?;
+
+    out.chapter("A backend dies")?;
+    cluster.topology.stop_serving("web-2");
+    out.seen("web-2 is killed; its record is deleted, as whoever runs the workloads would do")?;
+    let deleted = Instant::now();
+    cli(out, cluster, host, &["delete", "workload", "web-2"])?;
+    cluster.wait_verified("default/web")?;
+    out.seen(&format!(
+        "every node has the change, read back, {} ms after the CLI was called",
+        deleted.elapsed().as_millis()
+    ))?;
+    requests(out, cluster, &["web-1", "web-3"])?;
+
+    out.chapter("The control server dies")?;
+    let to = at(cluster.cluster_ip("default/web", 0)?, 80);
+    cluster.server.kill();
+    requests_to(
+        out,
+        cluster,
+        "client-inside",
+        to,
+        "through the ClusterIP, without control server",
+        &["web-1", "web-3"],
+    )?;
+    cluster.start_control_again()?;
+    cluster.wait_converged()?;
+    out.seen("it is back, and every node has resumed")
+}
+
+/// Where a person can go on by hand.
+pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> Result<()> {
+    out.chapter("It stays up until Ctrl-C. Look around:")?;
+    let tidegate = binaries::find("tidegate")?;
+    let client = cluster.place("client")?.name().to_owned();
+    let inside = cluster.place("client-inside")?.name().to_owned();
+    let node = cluster.place("node1")?.name().to_owned();
+    out.quote(&format!(
+        "documentation      http://{host}/docs\n\
+         API                curl http://{host}/v1/status\n\
+         what a node gets   curl -N http://{host}/v1/nodes/node1/state\n\
+         CLI                export TIDEGATE_API=http://{host}; {} get all\n\
+         a client outside   ip netns exec {client} bash -c 'head -1 < /dev/tcp/{EXTERNAL}/80'\n\
+         a client inside    ip netns exec {inside} bash\n\
+         a node's rules     ip netns exec {node} nft list table inet tidegate\n\
+         an agent's state   ip netns exec {node} curl -s http://127.0.0.1:7441/v1/state",
+        tidegate.display()
+    ))
+}
+
+fn requests(out: &mut Teller, cluster: &Cluster, backends: &[&str]) -> Result<()> {
+    let vip = cluster.cluster_ip("default/web", 0)?;
+    let vip6 = cluster.cluster_ip("default/web", 1)?;
+    requests_to(out, cluster, "client-inside", at(vip, 80), "through the ClusterIP", backends)?;
+    requests_to(out, cluster, "client-inside", at(vip6, 80), "through the ClusterIP, IPv6", backends)?;
+    let last = u8::try_from(cluster.topology.nodes.len()).context("a lab has few nodes")?;
+    let [node, _] = topology::node_addresses(last);
+    requests_to(out, cluster, "client", at(node, NODE_PORT), "through a node without endpoints", backends)?;
+    requests_to(out, cluster, "client", at(EXTERNAL, 80), "through the external IP", backends)?;
+    let reply = cluster.udp("client-inside", at(vip, 53))?;
+    ensure!(backends.contains(&reply.backend.as_str()), "{} answered by UDP", reply.backend);
+    out.seen(&format!(
+        "{:<34} {:<46} {}",
+        format!("UDP {}", at(vip, 53)),
+        "through the ClusterIP",
+        reply.backend
+    ))
+}
+
+fn requests_to(
+    out: &mut Teller,
+    cluster: &Cluster,
+    from: &str,
+    to: SocketAddr,
+    how: &str,
+    backends: &[&str],
+) -> Result<()> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    wait::until(&format!("all of {backends:?} to answer at {to}"), || {
+        for (backend, count) in cluster.spread(from, to, REQUESTS)? {
+            *counts.entry(backend).or_default() += count;
+        }
+        let answered: Vec<_> = counts.keys().map(String::as_str).collect();
+        ensure!(answered == backends, "{answered:?} answered");
+        Ok(())
+    })?;
+    let counts: Vec<_> = counts.iter().map(|(backend, count)| format!("{backend} ×{count}")).collect();
+    out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
+}
+
+/// Runs the CLI on the host, as a person would, and shows what it prints.
+fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
+    let program = binaries::find("tidegate")?;
+    let shown: Vec<_> =
+        arguments.iter().map(|word| if word.starts_with('/') { "web.yaml" } else { word }).collect();
+    out.quote(&format!("$ tidegate {}", shown.join(" ")))?;
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .env("TIDEGATE_API", format!("http://{host}"))
+        .output()
+        .context("cannot start the CLI")?;
+    out.quote(&String::from_utf8_lossy(&output.stdout))?;
+    if !output.status.success() {
+        bail!(
+            "the CLI failed: {}; server log:\n{}",
+            String::from_utf8_lossy(&output.stderr),
+            cluster.server.log_tail()
+        );
+    }
+    Ok(())
+}

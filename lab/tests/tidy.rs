@@ -1,0 +1,254 @@
+//! Rules about the source that no compiler checks: who may depend on whom, what stays pure, how long a file may be, and
+//! that every row of the feature table has a test.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+/// Longest source file, in lines.
+const FILE_LINES_MAX: usize = 600;
+
+/// Which members of the workspace each member may use.
+const MAY_USE: [(&str, &[&str]); 6] = [
+    ("model", &[]),
+    ("store", &["model"]),
+    ("api", &["model", "store"]),
+    ("node-agent", &["model"]),
+    ("cli", &["model"]),
+    ("lab", &["model"]),
+];
+
+/// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
+const RUNTIME: [&str; 10] =
+    ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
+const PURE_CRATES: [&str; 1] = ["model"];
+
+/// Files of these names are pure, wherever they are.
+const PURE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs"];
+const IMPURE: [&str; 11] = [
+    "tokio",
+    "nix::",
+    "std::fs",
+    "std::process",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "TcpStream",
+    "UdpSocket",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+];
+
+/// The rows that tests have to prove, with what they say in short.
+const ROWS: [(&str, &str); 27] = [
+    ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
+    ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
+    ("F004", "A Service created once is programmed on every node, and each reports it"),
+    ("F006", "Objects carry their metadata; a stale resourceVersion is refused with 409"),
+    ("F012", "Applying the same file twice makes one revision"),
+    ("F018", "Workloads with addresses, labels, node and phase can be listed by label"),
+    ("F019", "A workload that comes back with another address replaces the old endpoint"),
+    ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
+    ("F021", "Labels, readiness, addresses and selectors are reflected without user action"),
+    ("F022", "Endpoints are shown as address:port and with ready, serving, terminating"),
+    ("F025", "Workload, node and virtual addresses are never mixed"),
+    ("F029", "Every field of a Service is typed; bad combinations are refused with the field's path"),
+    ("F030", "ClusterIP is the default type and reachable from every node and workload"),
+    ("F031", "Overlapping service and workload ranges are refused"),
+    ("F032", "A virtual address answers only its ports and never a service of the host"),
+    ("F033", "A headless Service has no address and no rules"),
+    ("F034", "The address is kept by updates; a free one is honoured, a taken one refused"),
+    ("F035", "A node port answers on every node, also without endpoints there"),
+    ("F036", "Node ports are chosen from the range, unique; an explicit one is honoured"),
+    ("F040", "Allowed external addresses reach the Service through any node"),
+    ("F041", "Clients reach clusterIP:port"),
+    ("F042", "Backends get the connection on targetPort; names resolve per workload"),
+    ("F043", "As F035 for an explicit number"),
+    ("F044", "TCP and UDP work through virtual address and node port"),
+    ("F045", "TCP and UDP on one port of one address are independent"),
+    ("F046", "Successive connections of a client spread over the backends"),
+    ("F059", "Rules carry traffic while the agent is stopped"),
+];
+const MORE_ROWS: [(&str, &str); 3] = [
+    ("F062", "One endpoint change costs the same whatever the number of Services (nftables)"),
+    ("F078", "Flushed rules are repaired and the repair is counted"),
+    ("F079", "Tables of others stay byte-identical"),
+];
+
+#[test]
+fn members_depend_only_in_the_agreed_direction_and_pure_crates_on_no_runtime() {
+    let metadata = metadata();
+    let members: BTreeSet<_> = MAY_USE.iter().map(|(name, _)| *name).collect();
+    let packages = metadata["packages"].as_array().unwrap();
+    let found: BTreeSet<_> = packages.iter().map(|package| package["name"].as_str().unwrap()).collect();
+    assert_eq!(found, members, "a new member needs a line in MAY_USE");
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let (_, allowed) = MAY_USE.iter().find(|(member, _)| *member == name).unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let uses = dependency["name"].as_str().unwrap();
+            // Development dependencies may go upwards only in the harness, which tests everything.
+            assert!(!members.contains(uses) || allowed.contains(&uses), "{name} must not depend on {uses}");
+            let pure = PURE_CRATES.contains(&name) && dependency["kind"].is_null();
+            assert!(!(pure && RUNTIME.contains(&uses)), "{name} is pure and must not depend on {uses}");
+        }
+    }
+}
+
+#[test]
+fn at_most_one_tls_provider_is_locked_and_it_is_not_aws_lc() {
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let locked: BTreeSet<_> =
+        lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).collect();
+    for forbidden in ["aws-lc-rs", "aws-lc-sys", "openssl-sys", "native-tls"] {
+        assert!(!locked.contains(forbidden), "{forbidden} came in");
+    }
+}
+
+#[test]
+fn pure_files_stay_pure_and_no_file_is_too_long_and_nothing_is_ignored() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            faults.push(format!("{} has {lines} lines, more than {FILE_LINES_MAX}", path.display()));
+        }
+        let attribute = ["#[", "ignore"].concat();
+        if text.contains(&attribute) {
+            faults.push(format!("{} ignores a test", path.display()));
+        }
+        if PURE_FILES.contains(&name) {
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in code.filter(|line| IMPURE.iter().any(|word| line.contains(word))) {
+                faults.push(format!("{} must be pure: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn every_row_of_the_feature_table_is_proved_by_a_test_and_the_list_is_current() {
+    let mut proofs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, text) in sources() {
+        let file = path.strip_prefix(root()).unwrap().display().to_string();
+        for (test, rows) in tests_with_rows(&text) {
+            for row in rows {
+                proofs.entry(row).or_default().insert(format!("`{file}` · `{test}`"));
+            }
+        }
+    }
+    let mut page = String::from(
+        "# Features and their proofs\n\nEach row is a sentence that the tests named beside it would refute if it did not hold. Written by\n\
+         `UPDATE_GOLDEN=1 cargo test -p lab --test tidy` from the names and comments of the tests.\n\n| row | works when | proved by |\n|---|---|---|\n",
+    );
+    let mut missing = Vec::new();
+    for (row, sentence) in ROWS.into_iter().chain(MORE_ROWS) {
+        match proofs.get(row) {
+            Some(tests) => {
+                let tests: Vec<_> = tests.iter().cloned().collect();
+                writeln!(page, "| {row} | {sentence} | {} |", tests.join("<br>")).unwrap();
+            }
+            None => missing.push(row),
+        }
+    }
+    assert!(missing.is_empty(), "no test names {missing:?}");
+    let golden = root().join("docs/features.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&golden, &page).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(&golden).unwrap_or_default(),
+        page,
+        "run UPDATE_GOLDEN=1 cargo test -p lab --test tidy"
+    );
+}
+
+#[test]
+fn rows_are_found_in_names_and_in_comments_of_tests_only() {
+    let text =
+        "/// F001, F018–F020: x.\n#[test]\nfn f003_f004_y() {}\n/// F099 is no test.\nfn helper() {}\n";
+    let rows: Vec<_> = ["F001", "F003", "F004", "F018", "F019", "F020"].map(str::to_owned).to_vec();
+    assert_eq!(tests_with_rows(text), [("f003_f004_y".to_owned(), rows.into_iter().collect())]);
+}
+
+/// The test functions of a file with the rows in their names and in the comments above them.
+fn tests_with_rows(text: &str) -> Vec<(String, BTreeSet<String>)> {
+    let mut tests = Vec::new();
+    let (mut comment, mut is_test) = (String::new(), false);
+    for line in text.lines().map(str::trim) {
+        if let Some(words) = line.strip_prefix("//") {
+            comment += words;
+        } else if line.starts_with("#[") {
+            is_test |= line == "#[test]" || line.starts_with("#[tokio::test");
+        } else {
+            let function =
+                line.trim_start_matches("async ").strip_prefix("fn ").and_then(|rest| rest.split('(').next());
+            if let (Some(name), true) = (function, is_test) {
+                let rows = rows_in(&format!("{comment} {}", name.replace('_', " ").to_uppercase()));
+                tests.push((name.to_owned(), rows));
+            }
+            (comment, is_test) = (String::new(), false);
+        }
+    }
+    tests.retain(|(_, rows)| !rows.is_empty());
+    tests
+}
+
+/// `F018`, and ranges such as `F018–F020`.
+fn rows_in(text: &str) -> BTreeSet<String> {
+    let number = |word: &str| -> Option<u32> {
+        let digits = word.strip_prefix('F')?;
+        (digits.len() == 3).then(|| digits.parse().ok()).flatten()
+    };
+    let mut rows = BTreeSet::new();
+    for word in text.split(|c: char| !c.is_alphanumeric() && c != '–') {
+        let (first, last) = word.split_once('–').unwrap_or((word, word));
+        if let (Some(first), Some(last)) = (number(first), number(last)) {
+            rows.extend((first..=last).map(|row| format!("F{row:03}")));
+        }
+    }
+    rows
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every Rust file of the workspace with its text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut open: Vec<_> = MAY_USE.iter().map(|(member, _)| root().join(member)).collect();
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,382 @@
+//! The nftables backend: one table, a fixed set of chains and maps, and Services as elements of the maps.
+//!
+//! ```text
+//! desired ─▶ claims ─▶ plan ─▶ render ─▶ commit ─▶ read back ─▶ outcomes
+//!                        ▲                  │
+//!                        └──── mirror ◀─────┘  ◀── observe (parse)
+//! ```
+//! A packet is translated after the node has found some route for it, so a node needs one (a default route will do) to
+//! reach virtual addresses from itself.
+//!
+//! We speak netlink ourselves; no process is started. The table is recognised by its name, whoever made it.
+//! There is deliberately no chain, set or rule per Service, and no object outside the table.
+
+mod commit;
+pub mod element;
+pub mod expr;
+pub(in crate::dataplane) mod kernel;
+pub mod mirror;
+mod notes;
+pub mod parse;
+pub mod plan;
+pub mod render;
+pub mod schema;
+pub mod slots;
+pub(in crate::dataplane) mod uapi;
+mod verify;
+pub mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use model::{
+    node::ProxyMode,
+    program::{Frontend, Program},
+    report::FailureReason,
+    resource::ServiceKey,
+};
+
+use self::{
+    kernel::Netlink,
+    mirror::{Claims, Mirror, Touched},
+    parse::Observation,
+    plan::{Change, Plan},
+    schema::Pick,
+};
+use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, conntrack};
+
+/// Attempts at an undisturbed look at the whole table.
+const OBSERVE_ATTEMPTS_MAX: u32 = 8;
+/// Frontends whose conntrack entries still have to be looked at after the kernel refused to show them.
+const CONNTRACK_PENDING_MAX: usize = 100_000;
+
+/// How the backend programs.
+#[derive(Debug, Clone, Copy)]
+pub struct NftablesOptions {
+    /// The packet mark bit that asks for masquerading; exactly one bit.
+    pub mark_bit: u32,
+}
+
+impl Default for NftablesOptions {
+    fn default() -> Self {
+        Self { mark_bit: schema::MARK_BIT_DEFAULT }
+    }
+}
+
+/// The nftables backend of one network namespace.
+pub struct NftablesBackend {
+    netlink: Netlink,
+    mark_bit: u32,
+    /// What the kernel has, as far as is known.
+    mirror: Option<Mirror>,
+    /// The generation of the ruleset that the mirror shows.
+    generation: u32,
+    claims: Claims,
+    /// Pick chains made in this pass.
+    chains_made: BTreeSet<Pick>,
+    conntrack_pending: BTreeSet<Frontend>,
+    counters: KernelCounters,
+}
+
+impl NftablesBackend {
+    /// Opens a socket in the network namespace of the calling thread. Reads and writes nothing.
+    ///
+    /// # Errors
+    /// When the mark is not exactly one bit, or the kernel gives no socket (which takes `CAP_NET_ADMIN`).
+    pub fn open(options: NftablesOptions) -> Result<Self, KernelError> {
+        let failed = |source| KernelError { action: "opening a netfilter socket".to_owned(), source };
+        if !options.mark_bit.is_power_of_two() {
+            let message = format!("the mark must be exactly one bit, not {:#x}", options.mark_bit);
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
+        Ok(Self {
+            netlink: Netlink::open().map_err(failed)?,
+            mark_bit: options.mark_bit,
+            mirror: None,
+            generation: 0,
+            claims: Claims::default(),
+            chains_made: BTreeSet::new(),
+            conntrack_pending: BTreeSet::new(),
+            counters: KernelCounters::default(),
+        })
+    }
+
+    /// Reads the table between two equal generations.
+    fn read(&mut self) -> io::Result<(Mirror, u32)> {
+        for _ in 0..OBSERVE_ATTEMPTS_MAX {
+            let before = self.read_generation()?;
+            let mirror = match self.read_once() {
+                Ok(mirror) => mirror,
+                // The table, or a set of it, went while we read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            if self.read_generation()? == before {
+                return Ok((mirror, before));
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "the ruleset changed during every attempt to read it",
+        ))
+    }
+
+    fn read_once(&mut self) -> io::Result<Mirror> {
+        let mut observation = Observation::default();
+        let errnos = self.netlink.ask(&[render::get_table()], |_, answer| observation.table(answer))?;
+        match errnos.first().copied().unwrap_or_default() {
+            0 => {}
+            errno if io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound => {
+                return Ok(Mirror::default());
+            }
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+        let mark_bit = self.mark_bit;
+        // Each dump begins anew on a collection of its own when a writer came between, so the parts are joined here.
+        let chains = self.netlink.dump(&render::dump_chains(), Vec::new, |chains, answer| {
+            chains.push(answer.payload.to_vec());
+            Ok(())
+        })?;
+        let rules = self.netlink.dump(&render::dump_rules(None), Vec::new, |rules, answer| {
+            rules.push(answer.payload.to_vec());
+            Ok(())
+        })?;
+        let sets = self.netlink.dump(&render::dump_sets(), Vec::new, |sets, answer| {
+            sets.push(answer.payload.to_vec());
+            Ok(())
+        })?;
+        let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
+        for payload in &chains {
+            observation.chain(&received(payload)).map_err(invalid)?;
+        }
+        for payload in &rules {
+            observation.rule(&received(payload), mark_bit).map_err(invalid)?;
+        }
+        for payload in &sets {
+            observation.set(&received(payload)).map_err(invalid)?;
+        }
+        for set in observation.sets() {
+            let elements = self.netlink.dump(&render::dump_elements(set), Vec::new, |elements, answer| {
+                parse::for_each_element(set, answer, |element| elements.push(element.map_err(<[u8]>::to_vec)))
+            })?;
+            observation.take_elements(set, elements);
+        }
+        Ok(observation.finish(mark_bit))
+    }
+
+    fn read_generation(&mut self) -> io::Result<u32> {
+        let mut generation = None;
+        self.netlink.ask(&[render::get_generation()], |_, answer| {
+            generation = parse::generation(answer)?;
+            Ok(())
+        })?;
+        generation.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel named no generation"))
+    }
+
+    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+        if self.mirror.is_none() {
+            self.observe()?;
+        }
+        let (touched, mut affected) = self.claim(desired, scope, pass);
+        let everything = *scope == Scope::Everything;
+        let plan = self.plan(desired, &touched, everything);
+        self.note_connectionless(&plan);
+        self.chains_made.clear();
+        let mut failed = self.commit_plan(&plan, pass)?;
+        self.verify(desired, &touched, &plan, everything, &mut failed)?;
+        affected.extend(
+            touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()),
+        );
+        self.reconcile_conntrack();
+        self.conclude(&affected, failed, pass)
+    }
+
+    /// Takes over what the Services in scope ask for. Answers what that touches, and which Services could be.
+    fn claim(
+        &mut self,
+        desired: &Desired,
+        scope: &Scope,
+        pass: &mut Pass,
+    ) -> (Touched, BTreeSet<Arc<ServiceKey>>) {
+        let mut touched = Touched::default();
+        let mut affected = BTreeSet::new();
+        let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
+            let checked = program.map(|program| plan::check(program));
+            let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
+            claims.replace(service, possible.cloned(), &mut touched);
+            match checked {
+                None => {}
+                Some(Ok(())) => {
+                    affected.insert(Arc::new(service.clone()));
+                }
+                Some(Err(message)) => {
+                    let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
+                    pass.outcomes.insert(service.clone(), outcome);
+                }
+            }
+        };
+        match scope {
+            Scope::Everything => {
+                self.claims = Claims::default();
+                for (service, desired) in &desired.programs {
+                    claim(&mut self.claims, service, Some(&desired.program));
+                }
+                if let Some(mirror) = &self.mirror {
+                    touched.add_all_of(mirror);
+                }
+            }
+            Scope::Services(services) => {
+                for service in services {
+                    let program = desired.programs.get(service).map(|desired| &desired.program);
+                    claim(&mut self.claims, service, program);
+                }
+            }
+        }
+        (touched, affected)
+    }
+
+    fn plan(&self, desired: &Desired, touched: &Touched, everything: bool) -> Plan {
+        let nothing = Mirror::default();
+        let mirror = self.mirror.as_ref().unwrap_or(&nothing);
+        plan::plan(mirror, &self.claims, touched, &desired.masquerade_sources, everything)
+    }
+
+    /// Says of each Service that this pass could have changed how it stands.
+    fn conclude(
+        &self,
+        affected: &BTreeSet<Arc<ServiceKey>>,
+        mut failed: BTreeMap<Arc<ServiceKey>, Outcome>,
+        pass: &mut Pass,
+    ) -> Result<(), KernelError> {
+        for service in affected {
+            let outcome = match failed.remove(service) {
+                Some(outcome) => outcome,
+                None => self.conflict(service).unwrap_or(Outcome::Verified),
+            };
+            pass.outcomes.insert(ServiceKey::clone(service), outcome);
+        }
+        match failed.pop_first() {
+            None => Ok(()),
+            Some((service, outcome)) => {
+                let source = io::Error::other(format!("{outcome:?}"));
+                Err(KernelError { action: format!("removing Service {service}"), source })
+            }
+        }
+    }
+
+    /// A frontend that another Service already has.
+    fn conflict(&self, service: &ServiceKey) -> Option<Outcome> {
+        let program = self.claims.program(service)?;
+        program.frontends.keys().find_map(|frontend| {
+            let owner = self.claims.claimants(frontend).first().filter(|owner| ***owner != *service)?;
+            let message =
+                format!("port {} of {} is already taken by Service {owner}", frontend.port, place(frontend));
+            Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
+        })
+    }
+
+    /// Remembers the frontends whose flows could be on a target that goes, or that began before there was one.
+    fn note_connectionless(&mut self, plan: &Plan) {
+        for change in plan.groups.values().flatten() {
+            let (Change::Remove(element) | Change::Add(element)) = change;
+            let frontend = match element {
+                element::Element::Slot(frontend, ..) => {
+                    matches!(change, Change::Remove(_)).then_some(frontend)
+                }
+                element::Element::Dispatch(frontend, _) => Some(frontend),
+                element::Element::VirtualAddress(_)
+                | element::Element::Hairpin(_)
+                | element::Element::Source(_) => None,
+            };
+            let frontend = frontend.filter(|frontend| conntrack::is_reconciled(frontend.protocol));
+            if self.conntrack_pending.len() < CONNTRACK_PENDING_MAX {
+                self.conntrack_pending.extend(frontend);
+            }
+        }
+    }
+
+    /// A failure is logged and tried again in the next pass: the programmed state is right without it.
+    fn reconcile_conntrack(&mut self) {
+        let Some(mirror) = self.mirror.as_ref().filter(|_| !self.conntrack_pending.is_empty()) else {
+            return;
+        };
+        let current =
+            |frontend| mirror.frontends.get(frontend).map(mirror::Held::targets).unwrap_or_default();
+        let targets = self.conntrack_pending.iter().map(|frontend| (*frontend, current(frontend))).collect();
+        match conntrack::reconcile(&mut self.netlink, &targets) {
+            Ok(deleted) => {
+                self.counters.conntrack_deletions += deleted;
+                self.conntrack_pending.clear();
+            }
+            Err(error) => {
+                tracing::warn!(%error, frontends = targets.len(), "conntrack entries of changed frontends not cleaned");
+            }
+        }
+    }
+}
+
+impl Dataplane for NftablesBackend {
+    fn mode(&self) -> ProxyMode {
+        ProxyMode::Nftables
+    }
+
+    fn observe(&mut self) -> Result<(), KernelError> {
+        self.mirror = None;
+        let read = self.read();
+        let (mirror, generation) =
+            read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
+        (self.mirror, self.generation) = (Some(mirror), generation);
+        Ok(())
+    }
+
+    fn is_disturbed(&mut self) -> Result<bool, KernelError> {
+        let generation = self.read_generation();
+        let generation = generation.map_err(|source| KernelError {
+            action: "reading the generation of the ruleset".into(),
+            source,
+        })?;
+        Ok(self.mirror.is_none() || generation != self.generation)
+    }
+
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+        let mut pass = Pass::default();
+        if let Err(error) = self.run(desired, scope, &mut pass) {
+            self.mirror = None;
+            pass.failed = Some(error);
+        }
+        pass
+    }
+
+    fn cleanup(&mut self) -> Result<u64, KernelError> {
+        self.observe()?;
+        let objects = self.mirror.take().map_or(0, |mirror| mirror.objects());
+        self.claims = Claims::default();
+        if objects > 0 {
+            let delete = render::Command::DeleteTable;
+            let outcome = self.send(&[delete]);
+            let outcome = outcome.and_then(|refused| refused.map_err(kernel::Refused::to_error));
+            outcome.map_err(|source| KernelError { action: "deleting our table".into(), source })?;
+        }
+        Ok(objects)
+    }
+
+    fn counters(&self) -> KernelCounters {
+        self.counters
+    }
+}
+
+fn place(frontend: &Frontend) -> String {
+    match frontend.destination {
+        model::program::Destination::Address(address) => address.to_string(),
+        model::program::Destination::AnyLocal(family) => {
+            format!("every {} address of the node", family.as_str())
+        }
+    }
+}
+
+const fn received(payload: &[u8]) -> wire::Received<'_> {
+    wire::Received { kind: 0, flags: 0, sequence: 0, payload }
+}

@@ -1,0 +1,66 @@
+//! Notes for readers: how the fields of a key came about, so that `nft list` can name their types.
+//!
+//! The random slot has no type of its own that could be written in a `type` line; the `nft` command shows and reads it
+//! as `typeof … numgen random mod 2`, whatever the real modulus, from notes in this form. The kernel only keeps them.
+
+use model::net::IpFamily;
+
+use super::schema::{SetId, SetRole};
+
+// Tags and numbers of the notes that the `nft` command writes (libnftnl `udata.h`, nftables `expression.h`).
+const KEY_TYPEOF: u8 = 3;
+const DATA_TYPEOF: u8 = 4;
+const EXPRESSION: u8 = 0;
+const DETAILS: u8 = 1;
+const EXPRESSION_PAYLOAD: u32 = 7;
+const EXPRESSION_META: u32 = 9;
+const EXPRESSION_CONCAT: u32 = 13;
+const EXPRESSION_NUMGEN: u32 = 23;
+const HEADER_TRANSPORT: u32 = 11;
+const HEADER_IPV4: u32 = 12;
+const HEADER_IPV6: u32 = 13;
+
+/// The notes of a map whose key holds a slot; the other sets need none.
+#[must_use]
+pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
+    let address = match set.family {
+        IpFamily::V4 => payload(HEADER_IPV4, 12),
+        IpFamily::V6 => payload(HEADER_IPV6, 9),
+    };
+    let protocol = expression(EXPRESSION_META, &number(0, 16));
+    let port = payload(HEADER_TRANSPORT, 2);
+    let slot = expression(EXPRESSION_NUMGEN, &[number(0, 1), number(1, 2), number(2, 0)].concat());
+    let key = match set.role {
+        SetRole::Endpoints => concat(&[&address, &protocol, &port, &slot]),
+        SetRole::NodePortEndpoints => concat(&[&protocol, &port, &slot]),
+        SetRole::Services
+        | SetRole::NodePorts
+        | SetRole::VirtualAddresses
+        | SetRole::Hairpins
+        | SetRole::MasqueradeSources => return None,
+    };
+    Some([field(KEY_TYPEOF, &key), field(DATA_TYPEOF, &concat(&[&address, &port]))].concat())
+}
+
+/// One field: tag, length, bytes. All of ours are shorter than 256 bytes.
+fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).expect("the notes are fixed and short");
+    [&[tag, length], bytes].concat()
+}
+
+fn number(tag: u8, number: u32) -> Vec<u8> {
+    field(tag, &number.to_ne_bytes())
+}
+
+fn expression(kind: u32, details: &[u8]) -> Vec<u8> {
+    [number(EXPRESSION, kind), field(DETAILS, details)].concat()
+}
+
+fn payload(header: u32, part: u32) -> Vec<u8> {
+    expression(EXPRESSION_PAYLOAD, &[number(0, header), number(1, part)].concat())
+}
+
+fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    let parts = (0..).zip(parts).map(|(tag, part)| field(tag, part));
+    expression(EXPRESSION_CONCAT, &parts.collect::<Vec<_>>().concat())
+}

@@ -1,0 +1,328 @@
+//! Kernel dumps to the mirror. Total: what is malformed is an error, what is not ours is noted or passed over.
+
+use std::collections::BTreeMap;
+
+use super::{
+    element::{Element, RawValue},
+    mirror::Mirror,
+    render::{SetShape, set_shape},
+    schema::{Chain, Hook, SetId, TABLE},
+    uapi,
+    wire::{Attribute, AttributeIter, Malformed, Received},
+};
+
+/// What the dumps of our table have shown so far.
+#[derive(Debug, Default)]
+pub struct Observation {
+    mirror: Mirror,
+    /// How many rules of each chain have come, and whether all were right.
+    rules: BTreeMap<Chain, (usize, bool)>,
+}
+
+impl Observation {
+    /// Takes in our table. One with flags, such as a dormant one, is not as we make it.
+    ///
+    /// # Errors
+    /// When the message is malformed.
+    pub fn table(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+        self.mirror.structure.table = true;
+        for attribute in message.attributes() {
+            let attribute = attribute?;
+            if attribute.kind == uapi::NFTA_TABLE_FLAGS {
+                self.mirror.structure.foreign |= attribute.be32()? != 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a chain as there, so that its rules can be judged without a look at all chains.
+    pub fn expect_chain(&mut self, chain: Chain) {
+        self.mirror.structure.chains.insert(chain, false);
+    }
+
+    /// Takes in one chain of any table of the family.
+    ///
+    /// # Errors
+    /// When the message is malformed.
+    pub fn chain(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+        let (mut table, mut name, mut hook, mut is_nat, mut accepts) = ("", "", None, false, true);
+        for attribute in message.attributes() {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_CHAIN_TABLE => table = attribute.text()?,
+                uapi::NFTA_CHAIN_NAME => name = attribute.text()?,
+                uapi::NFTA_CHAIN_HOOK => hook = Some(parse_hook(attribute.nested())?),
+                uapi::NFTA_CHAIN_POLICY => accepts = attribute.be32()? == uapi::NF_ACCEPT,
+                uapi::NFTA_CHAIN_TYPE => is_nat = attribute.text()? == "nat",
+                _ => {}
+            }
+        }
+        if table != TABLE {
+            return Ok(());
+        }
+        match Chain::parse(name) {
+            Some(chain) if chain.hook() == hook && is_nat == hook.is_some() && accepts => {
+                self.mirror.structure.chains.insert(chain, false);
+            }
+            Some(_) | None => self.mirror.structure.foreign = true,
+        }
+        Ok(())
+    }
+
+    /// Takes in one rule; rules of a chain come in their order.
+    ///
+    /// # Errors
+    /// When the message is malformed.
+    pub fn rule(&mut self, message: &Received<'_>, mark_bit: u32) -> Result<(), Malformed> {
+        let (mut table, mut name, mut exprs) = ("", "", None);
+        for attribute in message.attributes() {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_RULE_TABLE => table = attribute.text()?,
+                uapi::NFTA_RULE_CHAIN => name = attribute.text()?,
+                uapi::NFTA_RULE_EXPRESSIONS => exprs = Some(attribute.nested()),
+                _ => {}
+            }
+        }
+        let Some(chain) = Chain::parse(name).filter(|_| table == TABLE) else { return Ok(()) };
+        let (position, all_right) = self.rules.entry(chain).or_insert((0, true));
+        let is_right = rule_is_right(chain, *position, exprs, mark_bit)?;
+        (*position, *all_right) = (*position + 1, *all_right && is_right);
+        Ok(())
+    }
+
+    /// Takes in one set or map.
+    ///
+    /// # Errors
+    /// When the message is malformed.
+    pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
+        let (mut table, mut name) = ("", "");
+        let mut shape = SetShape { flags: 0, key_type: 0, key_length: 0, data_type: 0, data_length: 0 };
+        for attribute in message.attributes() {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_SET_TABLE => table = attribute.text()?,
+                uapi::NFTA_SET_NAME => name = attribute.text()?,
+                uapi::NFTA_SET_FLAGS => shape.flags = attribute.be32()?,
+                uapi::NFTA_SET_KEY_TYPE => shape.key_type = attribute.be32()?,
+                uapi::NFTA_SET_KEY_LEN => shape.key_length = attribute.be32()?,
+                uapi::NFTA_SET_DATA_TYPE => shape.data_type = attribute.be32()?,
+                uapi::NFTA_SET_DATA_LEN => shape.data_length = attribute.be32()?,
+                _ => {}
+            }
+        }
+        if shape.data_type == uapi::NFT_DATA_VERDICT {
+            // The kernel shows the size of its own structure.
+            shape.data_length = 0;
+        }
+        if table != TABLE {
+            return Ok(());
+        }
+        match SetId::parse(name) {
+            Some(set) if set_shape(set) == shape => {
+                self.mirror.structure.sets.insert(set);
+            }
+            Some(_) | None => self.mirror.structure.foreign = true,
+        }
+        Ok(())
+    }
+
+    /// The sets found so far.
+    #[must_use]
+    pub fn sets(&self) -> Vec<SetId> {
+        self.mirror.structure.sets.iter().copied().collect()
+    }
+
+    /// Takes in elements of a set, and the keys of those that we would not have written.
+    pub fn take_elements(&mut self, set: SetId, elements: Vec<Result<Element, Vec<u8>>>) {
+        for element in elements {
+            match element {
+                Ok(element) => self.mirror.insert(&element),
+                Err(key) => {
+                    self.mirror.strays.insert((set, key));
+                }
+            }
+        }
+    }
+
+    /// The mirror, after everything has been taken in.
+    #[must_use]
+    pub fn finish(mut self, mark_bit: u32) -> Mirror {
+        for (chain, is_right) in &mut self.mirror.structure.chains {
+            let (count, all_right) = self.rules.get(chain).copied().unwrap_or((0, true));
+            *is_right = all_right && count == chain.rules(mark_bit).len();
+        }
+        self.mirror
+    }
+}
+
+/// Hands out the elements of a message; of those that we would not have written, the key.
+///
+/// # Errors
+/// When the message is malformed.
+pub fn for_each_element(
+    set: SetId,
+    message: &Received<'_>,
+    mut each: impl FnMut(Result<Element, &[u8]>),
+) -> Result<(), Malformed> {
+    for attribute in message.attributes() {
+        let attribute = attribute?;
+        if attribute.kind == uapi::NFTA_SET_ELEM_LIST_ELEMENTS {
+            for element in attribute.nested() {
+                let raw = RawElement::parse(element?.nested())?;
+                each(Element::parse(set, raw.key, &raw.value, raw.is_end).ok_or(raw.key));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The generation in the answer to [`super::render::get_generation`].
+///
+/// # Errors
+/// When the message is malformed.
+pub fn generation(message: &Received<'_>) -> Result<Option<u32>, Malformed> {
+    for attribute in message.attributes() {
+        let attribute = attribute?;
+        if attribute.kind == uapi::NFTA_GEN_ID {
+            return attribute.be32().map(Some);
+        }
+    }
+    Ok(None)
+}
+
+struct RawElement<'a> {
+    key: &'a [u8],
+    value: RawValue<'a>,
+    is_end: bool,
+}
+
+impl<'a> RawElement<'a> {
+    fn parse(attributes: AttributeIter<'a>) -> Result<Self, Malformed> {
+        let mut raw = Self { key: &[], value: RawValue::None, is_end: false };
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_SET_ELEM_KEY => raw.key = data_value(&attribute)?.unwrap_or_default(),
+                uapi::NFTA_SET_ELEM_DATA => raw.value = parse_value(&attribute)?,
+                uapi::NFTA_SET_ELEM_FLAGS => {
+                    raw.is_end = attribute.be32()? & uapi::NFT_SET_ELEM_INTERVAL_END != 0;
+                }
+                _ => {}
+            }
+        }
+        Ok(raw)
+    }
+}
+
+fn data_value<'a>(attribute: &Attribute<'a>) -> Result<Option<&'a [u8]>, Malformed> {
+    for inner in attribute.nested() {
+        let inner = inner?;
+        if inner.kind == uapi::NFTA_DATA_VALUE {
+            return Ok(Some(inner.value));
+        }
+    }
+    Ok(None)
+}
+
+fn parse_value<'a>(attribute: &Attribute<'a>) -> Result<RawValue<'a>, Malformed> {
+    for inner in attribute.nested() {
+        let inner = inner?;
+        match inner.kind {
+            uapi::NFTA_DATA_VALUE => return Ok(RawValue::Bytes(inner.value)),
+            uapi::NFTA_DATA_VERDICT => return parse_verdict(inner.nested()),
+            _ => {}
+        }
+    }
+    Ok(RawValue::Other)
+}
+
+fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, Malformed> {
+    let (mut is_goto, mut chain) = (false, None);
+    for attribute in attributes {
+        let attribute = attribute?;
+        match attribute.kind {
+            uapi::NFTA_VERDICT_CODE => is_goto = attribute.value == uapi::NFT_GOTO.to_be_bytes(),
+            uapi::NFTA_VERDICT_CHAIN => chain = Some(attribute.text()?),
+            _ => {}
+        }
+    }
+    Ok(chain.filter(|_| is_goto).map_or(RawValue::Other, RawValue::Goto))
+}
+
+fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
+    let mut hook = Hook { number: u32::MAX, priority: 0 };
+    for attribute in attributes {
+        let attribute = attribute?;
+        match attribute.kind {
+            uapi::NFTA_HOOK_HOOKNUM => hook.number = attribute.be32()?,
+            uapi::NFTA_HOOK_PRIORITY => hook.priority = attribute.be32()?.cast_signed(),
+            _ => {}
+        }
+    }
+    Ok(hook)
+}
+
+fn rule_is_right(
+    chain: Chain,
+    position: usize,
+    exprs: Option<AttributeIter<'_>>,
+    mark_bit: u32,
+) -> Result<bool, Malformed> {
+    let rules = chain.rules(mark_bit);
+    let Some(wanted) = rules.get(position) else { return Ok(false) };
+    let Some(exprs) = exprs else { return Ok(false) };
+    let mut wanted = wanted.iter();
+    for expr in exprs {
+        let (mut name, mut data) = ("", AttributeIter::new(&[]));
+        for attribute in expr?.nested() {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_EXPR_NAME => name = attribute.text()?,
+                uapi::NFTA_EXPR_DATA => data = attribute.nested(),
+                _ => {}
+            }
+        }
+        let matches = match wanted.next() {
+            Some(wanted) => wanted.matches(name, data)?,
+            None => false,
+        };
+        if !matches {
+            return Ok(false);
+        }
+    }
+    Ok(wanted.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_taken_in_without_panic(payload in prop::collection::vec(any::<u8>(), 0..200), nested in any::<bool>()) {
+            let mut payload = payload;
+            if nested {
+                // Gives the random bytes a chance to be reached: a list of elements around them.
+                let inner = payload.clone();
+                let length = u16::try_from(inner.len() + 4).unwrap();
+                payload = vec![1, 0, 0, 0];
+                payload.extend(length.to_ne_bytes());
+                payload.extend(uapi::NFTA_SET_ELEM_LIST_ELEMENTS.to_ne_bytes());
+                payload.extend(inner);
+            }
+            let message = Received { kind: 0, flags: 0, sequence: 0, payload: &payload };
+            let mut observation = Observation::default();
+            let _ = observation.table(&message);
+            let _ = (observation.chain(&message), observation.rule(&message, 1), observation.set(&message), generation(&message));
+            for set in SetId::all() {
+                let mut elements = Vec::new();
+                let _ = for_each_element(set, &message, |element| elements.push(element.map_err(<[u8]>::to_vec)));
+                observation.take_elements(set, elements);
+            }
+            let _ = observation.finish(1);
+        }
+    }
+}

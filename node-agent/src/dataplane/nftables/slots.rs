@@ -1,0 +1,147 @@
+//! Weights to slots: how often each target of a frontend appears, and where.
+//!
+//! A new connection takes one of the slots at random, so a target's share is its number of slots. Slots that can stay
+//! where they are do, so that a change writes as few elements as it can.
+
+use std::collections::BTreeMap;
+
+use model::{program::Target, quantity::Weight};
+
+use super::schema::SLOTS_MAX;
+
+/// How many slots each target gets: in exact proportion to the weights if that takes at most [`SLOTS_MAX`] slots,
+/// otherwise rounded, but at least one for each weight above 0. The sum is at most `SLOTS_MAX` or the number of
+/// targets, whichever is more.
+#[must_use]
+pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
+    let weights = || weights.iter().filter(|(_, weight)| weight.0 > 0);
+    let divisor = weights().map(|(_, weight)| u32::from(weight.0)).fold(0, greatest_common_divisor).max(1);
+    let total: u64 = weights().map(|(_, weight)| u64::from(u32::from(weight.0) / divisor)).sum();
+    let exact = weights().map(|(&target, weight)| (target, u32::from(weight.0) / divisor));
+    if total <= SLOTS_MAX.into() { exact.collect() } else { quantise(&exact.collect(), total) }
+}
+
+const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    let (mut a, mut b) = (a, b);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Gives every target one slot and divides the others by largest remainder.
+fn quantise(shares: &BTreeMap<Target, u32>, total: u64) -> BTreeMap<Target, u32> {
+    let targets = u64::try_from(shares.len()).unwrap_or(u64::MAX);
+    let spare = u64::from(SLOTS_MAX).saturating_sub(targets);
+    let mut counts = BTreeMap::new();
+    let mut remainders = Vec::with_capacity(shares.len());
+    let mut left = spare;
+    for (&target, &share) in shares {
+        let scaled = u64::from(share) * spare;
+        let whole = scaled / total;
+        left -= whole;
+        remainders.push((std::cmp::Reverse(scaled % total), target));
+        counts.insert(target, 1 + u32::try_from(whole).unwrap_or(SLOTS_MAX));
+    }
+    remainders.sort_unstable();
+    let most = usize::try_from(left).unwrap_or(usize::MAX);
+    for (_, target) in remainders.iter().take(most) {
+        counts.entry(*target).and_modify(|count| *count += 1);
+    }
+    counts
+}
+
+/// Puts the targets into slots, each as often as counted. As many of the `held` slots as possible stay.
+#[must_use]
+pub fn layout(held: &[Option<Target>], counts: &BTreeMap<Target, u32>) -> Vec<Target> {
+    let mut left = counts.clone();
+    let total = counts.values().map(|&count| usize::try_from(count).unwrap_or(usize::MAX)).sum();
+    let mut slots: Vec<Option<Target>> = held.iter().copied().take(total).collect();
+    slots.resize(total, None);
+    for slot in &mut slots {
+        let stays = slot.and_then(|target| left.get_mut(&target)).filter(|count| **count > 0);
+        match stays {
+            Some(count) => *count -= 1,
+            None => *slot = None,
+        }
+    }
+    let mut missing = left.into_iter().flat_map(|(target, count)| (0..count).map(move |_| target));
+    slots.into_iter().filter_map(|slot| slot.or_else(|| missing.next())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use model::quantity::Port;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(number: u32) -> Target {
+        Target { address: std::net::IpAddr::V4(number.into()), port: Port::new(80).unwrap() }
+    }
+
+    fn weighted(weights: &[u16]) -> BTreeMap<Target, Weight> {
+        (0..).zip(weights).map(|(number, &weight)| (target(number), Weight(weight))).collect()
+    }
+
+    fn counted(weights: &[u16]) -> Vec<u32> {
+        counts(&weighted(weights)).into_values().collect()
+    }
+
+    #[test]
+    fn shares_are_divided_by_what_they_have_in_common() {
+        assert_eq!(counted(&[300, 100]), [3, 1]);
+        assert_eq!(counted(&[5, 5, 5]), [1, 1, 1]);
+        assert_eq!(counted(&[0, 7]), [1]);
+        assert_eq!(counted(&[]), [0u32; 0]);
+        assert_eq!(counted(&[65535, 1]), [1023, 1]);
+    }
+
+    #[test]
+    fn a_removed_target_moves_only_the_last_slot() {
+        let held: Vec<_> = (0..4).map(|number| Some(target(number))).collect();
+        let counts = counts(&weighted(&[1, 0, 1, 1]));
+        assert_eq!(layout(&held, &counts), [target(0), target(3), target(2)]);
+    }
+
+    proptest! {
+        #[test]
+        fn slots_hold_every_target_as_often_as_counted(
+            before in prop::collection::vec(0u16..9, 0..12),
+            weights in prop::collection::vec(prop_oneof![0u16..9, any::<u16>()], 0..40),
+        ) {
+            let held = layout(&[], &counts(&weighted(&before)));
+            let held: Vec<_> = held.into_iter().map(Some).collect();
+            let wanted = counts(&weighted(&weights));
+            let slots = layout(&held, &wanted);
+            let mut found = BTreeMap::new();
+            for slot in &slots {
+                *found.entry(*slot).or_insert(0u32) += 1;
+            }
+            prop_assert_eq!(&found, &wanted);
+            prop_assert!(slots.len() <= 1024);
+            let same = slots.iter().map(|slot| Some(*slot)).collect::<Vec<_>>();
+            prop_assert_eq!(layout(&same, &wanted), slots.clone(), "what is right stays");
+            // No layout can keep more: each target keeps all it may of what it holds below the new end.
+            let kept = slots.iter().zip(&held).filter(|(new, old)| Some(**new) == **old).count();
+            let best: usize = wanted.iter().map(|(target, &count)| {
+                let holds = held.iter().take(slots.len()).filter(|slot| **slot == Some(*target)).count();
+                holds.min(count as usize)
+            }).sum();
+            prop_assert_eq!(kept, best);
+        }
+
+        #[test]
+        fn shares_are_exact_or_within_a_slot_of_their_weight(weights in prop::collection::vec(1u16.., 1..60)) {
+            let wanted = counts(&weighted(&weights));
+            let slots: u32 = wanted.values().sum();
+            let total: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+            prop_assert!(slots <= SLOTS_MAX);
+            for (count, &weight) in wanted.values().zip(&weights) {
+                let ideal = f64::from(weight) / total * f64::from(slots);
+                let spread = 60.0 / 1024.0 * f64::from(*count) + 2.0;
+                prop_assert!(*count >= 1 && (f64::from(*count) - ideal).abs() <= spread, "{count} for {ideal}");
+            }
+        }
+    }
+}

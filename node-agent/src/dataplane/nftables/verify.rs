@@ -1,0 +1,212 @@
+//! Reading back what was written: the changed keys after a small change, everything after a pass over everything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use model::{report::FailureReason, resource::ServiceKey};
+
+use super::{
+    NftablesBackend,
+    element::Element,
+    mirror::Touched,
+    parse::{self, Observation},
+    plan::{Change, Plan},
+    render,
+    schema::{Chain, SetId},
+};
+use crate::dataplane::{Dataplane, Desired, KernelError, Outcome};
+
+/// Keys in one question, whose answers must fit the receive buffer.
+const KEYS_PER_REQUEST: usize = 100;
+/// Changed elements up to which they are asked for one by one; reading everything is cheaper beyond.
+const VERIFY_BY_KEY_MAX: usize = 5000;
+
+/// For whose sake something was changed.
+type Service = Option<Arc<ServiceKey>>;
+type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+
+impl NftablesBackend {
+    /// Compares what was written with what the kernel shows; a difference is a failure of the Service. When there
+    /// was one the mirror is forgotten.
+    pub(super) fn verify(
+        &mut self,
+        desired: &Desired,
+        touched: &Touched,
+        plan: &Plan,
+        everything: bool,
+        failed: &mut Failed,
+    ) -> Result<(), KernelError> {
+        if plan.writes() == 0 {
+            return Ok(());
+        }
+        let wrong: BTreeSet<_> = if everything || plan.writes() > VERIFY_BY_KEY_MAX {
+            self.observe()?;
+            let again = self.plan(desired, touched, everything);
+            if !again.structure.is_empty() {
+                return Err(differs("the fixed part of our table"));
+            }
+            again.groups.into_keys().collect()
+        } else {
+            let reading = |source| KernelError { action: "reading back what was written".into(), source };
+            if !self.chains_are_right().map_err(reading)? {
+                return Err(differs("a chain"));
+            }
+            let groups = plan.groups.iter().filter(|(service, _)| !is_failed(service.as_ref(), failed));
+            let groups: Vec<_> = groups.collect();
+            let changes = groups
+                .iter()
+                .flat_map(|(service, changes)| changes.iter().map(move |change| (*service, change)));
+            self.wrong_keys(&changes.collect::<Vec<_>>()).map_err(reading)?
+        };
+        for service in wrong {
+            if is_failed(service.as_ref(), failed) {
+                continue;
+            }
+            self.mirror = None;
+            let Some(service) = service else { return Err(differs("an element that belongs to no Service")) };
+            let message = "the kernel shows something else than was written".to_owned();
+            let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
+            failed.insert(service, outcome);
+        }
+        Ok(())
+    }
+
+    /// Whether the pick chains made in this pass have their rules.
+    fn chains_are_right(&mut self) -> io::Result<bool> {
+        let mut observation = Observation::default();
+        for &pick in &self.chains_made {
+            let chain = Chain::Pick(pick);
+            let rules = self.netlink.dump(&render::dump_rules(Some(chain)), Vec::new, |rules, answer| {
+                rules.push(answer.payload.to_vec());
+                Ok(())
+            })?;
+            observation.expect_chain(chain);
+            for rule in &rules {
+                let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
+                observation.rule(&super::received(rule), self.mark_bit).map_err(invalid)?;
+            }
+        }
+        Ok(observation.finish(self.mark_bit).structure.chains.values().all(|is_right| *is_right))
+    }
+
+    /// The Services of which a changed element is not as it should be.
+    fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
+        let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
+        for (service, change) in changes {
+            if let Change::Add(element) = change {
+                added.entry(element.set()).or_default().push((*element, service));
+            }
+        }
+        let replaced: BTreeSet<_> =
+            added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
+        let mut wrong = BTreeSet::new();
+        for (set, elements) in &added {
+            for chunk in elements.chunks(KEYS_PER_REQUEST) {
+                let wanted: Vec<_> = chunk.iter().map(|(element, _)| *element).collect();
+                let mut shown = BTreeSet::new();
+                self.netlink.ask(&[render::get_elements(*set, &wanted)], |_, answer| {
+                    parse::for_each_element(*set, answer, |element| shown.extend(element.ok()))
+                })?;
+                // The kernel stops at the first key it does not have, so the ones behind it are asked for alone.
+                for (element, service) in chunk.iter().filter(|(element, _)| !shown.contains(element)) {
+                    let mut found = false;
+                    self.netlink.ask(&[render::get_elements(*set, &[*element])], |_, answer| {
+                        parse::for_each_element(*set, answer, |shown| found |= shown == Ok(*element))
+                    })?;
+                    if !found {
+                        wrong.insert((*service).clone());
+                    }
+                }
+            }
+        }
+        let gone: Vec<_> = changes
+            .iter()
+            .filter_map(|(service, change)| match change {
+                Change::Remove(element) => Some((element, *service)),
+                Change::Add(_) => None,
+            })
+            .filter(|(element, _)| !replaced.contains(&(element.set(), element.key())))
+            .collect();
+        let questions: Vec<_> =
+            gone.iter().map(|(element, _)| render::get_elements(element.set(), &[**element])).collect();
+        let answers = self.netlink.ask(&questions, |_, _| Ok(()))?;
+        let still_there = gone.iter().zip(answers).filter(|(_, errno)| *errno == 0);
+        wrong.extend(still_there.map(|((_, service), _)| (*service).clone()));
+        Ok(wrong)
+    }
+}
+
+fn is_failed(service: Option<&Arc<ServiceKey>>, failed: &Failed) -> bool {
+    service.is_some_and(|service| failed.contains_key(service))
+}
+
+fn differs(what: &str) -> KernelError {
+    let source = io::Error::other(format!("the kernel shows {what} differently than it was written"));
+    KernelError { action: "verifying".into(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        program::{Destination, Frontend, Target},
+        quantity::Port,
+        service::Protocol,
+    };
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::dataplane::{
+        Scope,
+        nftables::{
+            NftablesOptions,
+            element::Dispatch,
+            schema::{Pick, PickKind},
+        },
+    };
+
+    /// A table in a namespace without a name holds one virtual address, a dispatch and a slot; claims about it are read
+    /// back.
+    #[test]
+    fn reading_back_tells_what_is_missing_different_or_still_there() {
+        let address = "10.96.0.1".parse().unwrap();
+        let port = Port::new(80).unwrap();
+        let frontend = Frontend { destination: Destination::Address(address), protocol: Protocol::Tcp, port };
+        let other = Frontend { protocol: Protocol::Udp, ..frontend };
+        let target = |text: &str| Target { address: text.parse().unwrap(), port };
+        let there = [
+            Change::Add(Element::VirtualAddress(address)),
+            Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),
+            Change::Add(Element::Slot(frontend, 0, target("10.1.1.2"))),
+        ];
+        let service = |name: &str| Some(Arc::new(ServiceKey::try_from(format!("default/{name}")).unwrap()));
+        let claims = [
+            ("added", there[2]),
+            ("added-too", there[1]),
+            ("absent", Change::Add(Element::Slot(frontend, 1, target("10.1.1.2")))),
+            ("different", Change::Add(Element::Slot(other, 0, target("10.1.9.9")))),
+            ("still-there", Change::Remove(Element::VirtualAddress(address))),
+            ("gone", Change::Remove(Element::VirtualAddress("10.96.0.2".parse().unwrap()))),
+            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, 0, target("10.1.3.2")))),
+        ];
+        let in_other_slot = Change::Add(Element::Slot(other, 0, target("10.1.2.2")));
+        let thread = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("these tests run as root");
+            let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+            assert!(backend.apply(&Desired::default(), &Scope::Everything).failed.is_none());
+            let changes = [&there[..], &[in_other_slot]].concat();
+            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.mark_bit);
+            backend.send(&commands).unwrap().unwrap();
+            // A chain that is believed to be made is not there.
+            backend.chains_made.insert(Pick { kind: PickKind::Cluster, slots: 7 });
+            assert!(!backend.chains_are_right().unwrap());
+            let claims = claims.map(|(name, change)| (service(name), change));
+            let claims: Vec<_> = claims.iter().map(|(service, change)| (service, change)).collect();
+            backend.wrong_keys(&claims).unwrap()
+        });
+        let wrong = thread.join().unwrap().into_iter().flatten().map(|service| service.name.to_string());
+        assert_eq!(wrong.collect::<Vec<_>>(), ["absent", "different", "still-there"]);
+    }
+}

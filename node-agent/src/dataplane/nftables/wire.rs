@@ -1,0 +1,286 @@
+//! The netlink message format (RFC 3549 §2.2–2.3) for the netfilter subsystems: headers, attributes, nothing above.
+//!
+//! Decoding is total: whatever the bytes, it ends, stays within them and answers a value or [`Malformed`].
+
+/// Attribute type bit: the payload is a list of attributes.
+const NLA_F_NESTED: u16 = 0x8000;
+/// Attribute type bits that are flags, not type.
+const NLA_TYPE_MASK: u16 = 0x3fff;
+/// `nlmsghdr` and `nfgenmsg` together, in bytes.
+pub const HEADER_BYTES: usize = 20;
+/// `nlmsghdr`, in bytes.
+const NLMSG_HEADER_BYTES: usize = 16;
+
+/// Bytes that are no netlink message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("malformed netlink message: {0}")]
+pub struct Malformed(pub &'static str);
+
+/// One netlink message of a netfilter subsystem, to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Subsystem and message number.
+    pub kind: u16,
+    /// `NLM_F_…`.
+    pub flags: u16,
+    /// The `nfgen_family`.
+    pub family: u8,
+    /// The `res_id`; 0 except for the brackets of a batch.
+    pub resource: u16,
+    /// The attributes.
+    pub attributes: Attributes,
+}
+
+impl Message {
+    /// Appends the encoded message to a buffer.
+    ///
+    /// # Panics
+    /// Never: a message is far below 4 GiB.
+    pub fn encode_into(&self, sequence: u32, buffer: &mut Vec<u8>) {
+        let length = HEADER_BYTES + self.attributes.0.len();
+        let length = u32::try_from(length).expect("a message is far below 4 GiB");
+        buffer.extend(length.to_ne_bytes());
+        buffer.extend(self.kind.to_ne_bytes());
+        buffer.extend(self.flags.to_ne_bytes());
+        buffer.extend(sequence.to_ne_bytes());
+        buffer.extend(0u32.to_ne_bytes());
+        buffer.extend([self.family, 0]);
+        buffer.extend(self.resource.to_be_bytes());
+        buffer.extend(&self.attributes.0);
+    }
+}
+
+/// A list of encoded attributes under construction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes(Vec<u8>);
+
+impl Attributes {
+    /// Adds an attribute with raw bytes.
+    ///
+    /// # Panics
+    /// Never for callers that keep lists below 64 KiB, as `render` does.
+    #[must_use]
+    pub fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+        let length = u16::try_from(value.len() + 4).expect("callers split lists below 64 KiB");
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// Adds a number in network byte order, as nf_tables and ctnetlink want them.
+    #[must_use]
+    pub fn be32(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
+    /// Adds a text with its final NUL.
+    #[must_use]
+    pub fn text(self, kind: u16, value: &str) -> Self {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.bytes(kind, &bytes)
+    }
+
+    /// Adds a list of attributes as one attribute.
+    #[must_use]
+    pub fn nested(self, kind: u16, inner: &Self) -> Self {
+        self.bytes(kind | NLA_F_NESTED, &inner.0)
+    }
+
+    /// The encoded bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no attribute yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One received message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received<'a> {
+    /// Subsystem and message number, or a control type below 16.
+    pub kind: u16,
+    /// `NLM_F_…`.
+    pub flags: u16,
+    /// The sequence number of the request it answers.
+    pub sequence: u32,
+    /// All that follows the `nlmsghdr`.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Received<'a> {
+    /// The attributes behind the `nfgenmsg`.
+    #[must_use]
+    pub fn attributes(&self) -> AttributeIter<'a> {
+        AttributeIter::new(self.payload.get(4..).unwrap_or_default())
+    }
+
+    /// The `errno` of an `NLMSG_ERROR` or `NLMSG_DONE`, positive; 0 is an acknowledgement.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        let number = self.payload.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+        number.saturating_neg()
+    }
+}
+
+/// Walks the messages of one datagram; ends after the first malformed one.
+pub struct Messages<'a>(&'a [u8]);
+
+impl<'a> Messages<'a> {
+    /// Starts at the beginning of a datagram.
+    #[must_use]
+    pub const fn new(datagram: &'a [u8]) -> Self {
+        Self(datagram)
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Received<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let parsed = split_message(self.0);
+        self.0 = parsed.map_or(&[][..], |(_, rest)| rest);
+        Some(parsed.map(|(message, _)| message))
+    }
+}
+
+fn split_message(bytes: &[u8]) -> Result<(Received<'_>, &[u8]), Malformed> {
+    let header: &[u8; NLMSG_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed("cut off in the header"))?;
+    let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+    let length = usize::try_from(length).map_err(|_| Malformed("longer than memory"))?;
+    let payload =
+        bytes.get(NLMSG_HEADER_BYTES..length).ok_or(Malformed("length does not fit the datagram"))?;
+    let message = Received {
+        kind: u16::from_ne_bytes([header[4], header[5]]),
+        flags: u16::from_ne_bytes([header[6], header[7]]),
+        sequence: u32::from_ne_bytes([header[8], header[9], header[10], header[11]]),
+        payload,
+    };
+    Ok((message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+/// Walks a list of attributes; ends after the first malformed one.
+#[derive(Clone)]
+pub struct AttributeIter<'a>(&'a [u8]);
+
+impl<'a> AttributeIter<'a> {
+    /// Starts at the beginning of a list.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl<'a> Iterator for AttributeIter<'a> {
+    type Item = Result<Attribute<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let parsed = split_attribute(self.0);
+        self.0 = parsed.map_or(&[][..], |(_, rest)| rest);
+        Some(parsed.map(|(attribute, _)| attribute))
+    }
+}
+
+fn split_attribute(bytes: &[u8]) -> Result<(Attribute<'_>, &[u8]), Malformed> {
+    let header: &[u8; 4] = bytes.first_chunk().ok_or(Malformed("attribute header cut off"))?;
+    let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+    let value = bytes.get(4..length).ok_or(Malformed("attribute length does not fit"))?;
+    let kind = u16::from_ne_bytes([header[2], header[3]]) & NLA_TYPE_MASK;
+    Ok((Attribute { kind, value }, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+/// One received attribute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attribute<'a> {
+    /// Its type, without flags.
+    pub kind: u16,
+    /// Its payload.
+    pub value: &'a [u8],
+}
+
+impl<'a> Attribute<'a> {
+    /// The payload as a list of attributes.
+    #[must_use]
+    pub const fn nested(&self) -> AttributeIter<'a> {
+        AttributeIter::new(self.value)
+    }
+
+    /// The payload as a number in network byte order.
+    ///
+    /// # Errors
+    /// When it has not four bytes.
+    pub fn be32(&self) -> Result<u32, Malformed> {
+        let bytes = self.value.try_into().map_err(|_| Malformed("a number must have four bytes"))?;
+        Ok(u32::from_be_bytes(bytes))
+    }
+
+    /// The payload as text, without the final NUL.
+    ///
+    /// # Errors
+    /// When it is not UTF-8.
+    pub fn text(&self) -> Result<&'a str, Malformed> {
+        let end = self.value.iter().position(|&byte| byte == 0).unwrap_or(self.value.len());
+        std::str::from_utf8(&self.value[..end]).map_err(|_| Malformed("a name must be UTF-8"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(values in prop::collection::vec((0u16..0x3fff, prop::collection::vec(any::<u8>(), 0..40)), 0..20), sequence: u32) {
+            let mut attributes = Attributes::default();
+            for (kind, value) in &values {
+                attributes = attributes.bytes(*kind, value);
+            }
+            let message = Message { kind: 0x0a0c, flags: 5, family: 1, resource: 10, attributes };
+            let mut buffer = Vec::new();
+            message.encode_into(sequence, &mut buffer);
+            message.encode_into(sequence, &mut buffer);
+            let received: Vec<_> = Messages::new(&buffer).collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(received.len(), 2);
+            for one in received {
+                prop_assert_eq!((one.kind, one.flags, one.sequence), (0x0a0c, 5, sequence));
+                let back: Vec<_> = one.attributes().map(|a| a.map(|a| (a.kind, a.value.to_vec()))).collect::<Result<_, _>>().unwrap();
+                prop_assert_eq!(&back, &values);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_decoded_without_panic_and_within_bounds(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            let mut seen = 0;
+            for message in Messages::new(&bytes).flatten() {
+                seen += message.payload.len();
+                let _ = message.errno();
+                for attribute in message.attributes().flatten() {
+                    let _ = (attribute.be32(), attribute.text(), attribute.nested().count());
+                }
+            }
+            prop_assert!(seen <= bytes.len());
+            prop_assert!(AttributeIter::new(&bytes).count() <= bytes.len());
+        }
+    }
+}

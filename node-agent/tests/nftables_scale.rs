@@ -1,0 +1,123 @@
+//! What a change costs, counted: the same with 5,000 Services as with 50. Times are printed, not judged.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use model::{program::Masquerade, service::Protocol};
+use node_agent::dataplane::{
+    Dataplane, Desired, KernelCounters, Scope,
+    nftables::{NftablesBackend, NftablesOptions},
+};
+use support::{Namespace, programs::*};
+
+/// Services `s0`, `s1`, … at 10.96.x.y with as many endpoints each.
+fn many(services: u32, endpoints: u32) -> Desired {
+    let mut desired = Desired::default();
+    for number in 0..services {
+        set(&mut desired, &format!("s{number}"), numbered(number, endpoints, 0));
+    }
+    desired
+}
+
+fn numbered(service: u32, endpoints: u32, changed: u32) -> model::program::Program {
+    let virtual_address = std::net::Ipv4Addr::from(0x0a60_0000 + service + 1).to_string();
+    let list: Vec<_> = (0..endpoints)
+        .map(|number| {
+            let number = service * endpoints + number + 1 + if number == 0 { changed } else { 0 };
+            (std::net::Ipv4Addr::from(0x0b00_0000 + number).to_string(), 8080, 1)
+        })
+        .collect();
+    let list: Vec<_> = list.iter().map(|(ip, port, weight)| (ip.as_str(), *port, *weight)).collect();
+    // One endpoint in ten is on this node.
+    let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).step_by(10).collect();
+    let verdict = forward(Masquerade::OffCluster, &list);
+    program(&[&virtual_address], &hairpins, &[(at(&virtual_address, Protocol::Tcp, 80), verdict)])
+}
+
+fn loaded(services: u32, endpoints: u32) -> (NftablesBackend, Desired, Duration) {
+    let desired = many(services, endpoints);
+    let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+    let start = Instant::now();
+    verified(&backend.apply(&desired, &Scope::Everything));
+    (backend, desired, start.elapsed())
+}
+
+/// What one change costs: transactions, messages, and the median time of several.
+fn cost(
+    backend: &mut NftablesBackend,
+    desired: &mut Desired,
+    mut change: impl FnMut(&mut Desired, u32),
+) -> (KernelCounters, Duration) {
+    let mut times = Vec::new();
+    let before = backend.counters();
+    for number in 0..TIMES {
+        change(desired, number);
+        let start = Instant::now();
+        verified(&backend.apply(desired, &only(&["s7", "new"])));
+        times.push(start.elapsed());
+    }
+    times.sort();
+    let after = backend.counters();
+    let counters = KernelCounters {
+        transactions: after.transactions - before.transactions,
+        messages: after.messages - before.messages,
+        conntrack_deletions: after.conntrack_deletions,
+    };
+    (counters, times[times.len() / 2])
+}
+
+const TIMES: u32 = 20;
+
+#[test]
+fn f062_one_change_costs_the_same_among_5000_services_as_among_50() {
+    let mut costs = Vec::new();
+    for services in [50, 5000] {
+        let namespace = Namespace::new(&format!("cost{services}"));
+        costs.push(namespace.run(|| {
+            let (mut backend, mut desired, _) = loaded(services, 2);
+            let (endpoint, endpoint_time) = cost(&mut backend, &mut desired, |desired, number| {
+                set(desired, "s7", numbered(7, 2, 100_000 + number));
+            });
+            let (service, service_time) = cost(&mut backend, &mut desired, |desired, number| {
+                if number % 2 == 0 {
+                    set(desired, "new", numbered(60_000, 2, 0));
+                } else {
+                    desired.programs.remove(&key("new"));
+                }
+            });
+            println!("{services} Services: endpoint change {endpoint_time:?}, {endpoint:?}; Service added or removed {service_time:?}, {service:?} (of {TIMES})");
+            let idle = backend.counters();
+            verified(&backend.apply(&desired, &only(&["s7"])));
+            assert_eq!(backend.counters(), idle, "nothing to do is nothing done");
+            (endpoint, service)
+        }));
+    }
+    assert_eq!(costs[0], costs[1]);
+    assert_eq!(costs[0].0.transactions, u64::from(TIMES), "one transaction for one change");
+}
+
+#[test]
+fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes_nothing() {
+    let namespace = Namespace::new("cold");
+    namespace.run(|| {
+        let (backend, desired, cold) = loaded(5000, 10);
+        let counters = backend.counters();
+        let start = Instant::now();
+        let mut fresh = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        fresh.observe().unwrap();
+        let observed = start.elapsed();
+        assert_eq!(verified(&fresh.apply(&desired, &Scope::Everything)), 0);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+        println!("both backends and the desired state: {peak}");
+        println!("5000 x 10: cold load and verification {cold:?}, {counters:?}; restart: read {observed:?}, compared {:?}", start.elapsed() - observed);
+    });
+}

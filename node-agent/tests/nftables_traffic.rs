@@ -1,0 +1,161 @@
+//! Real connections through what the backend programs: from the node, from workloads and from outside.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::{collections::BTreeMap, io::ErrorKind, time::Duration};
+
+use model::{net::IpFamily, program::Masquerade, service::Protocol};
+use node_agent::dataplane::{
+    Dataplane, Desired, Scope,
+    nftables::{NftablesBackend, NftablesOptions},
+};
+use support::{
+    net::Topology,
+    programs::{address, at, desired, forward, node_port, program, verified},
+};
+
+const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
+const BOTH6: [(&str, u16, u16); 2] = [("fd01:1::2", 8080, 1), ("fd01:2::2", 8080, 1)];
+
+/// One Service with every kind of frontend: port 80 forwards, port 81 has no endpoint.
+fn web() -> Desired {
+    let mut frontends = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        frontends.extend([
+            (at("10.96.0.1", protocol, 80), forward(Masquerade::OffCluster, &BOTH4)),
+            (at("fd96::1", protocol, 80), forward(Masquerade::OffCluster, &BOTH6)),
+            (at("203.0.113.7", protocol, 80), forward(Masquerade::Always, &BOTH4)),
+            (at("2001:db8:7::7", protocol, 80), forward(Masquerade::Always, &BOTH6)),
+            (node_port(IpFamily::V4, protocol, 30080), forward(Masquerade::Always, &BOTH4)),
+            (node_port(IpFamily::V6, protocol, 30080), forward(Masquerade::Always, &BOTH6)),
+            (at("10.96.0.1", protocol, 81), model::program::Verdict::Reject),
+            (at("fd96::1", protocol, 81), model::program::Verdict::Reject),
+            (node_port(IpFamily::V4, protocol, 30081), model::program::Verdict::Reject),
+        ]);
+    }
+    let hairpins = ["10.1.1.2", "10.1.2.2", "fd01:1::2", "fd01:2::2"];
+    let mut desired = desired(vec![("web", program(&["10.96.0.1", "fd96::1"], &hairpins, &frontends))]);
+    desired.masquerade_sources =
+        ["192.0.2.0/24", "2001:db8::/64"].iter().map(|text| text.parse().unwrap()).collect();
+    desired
+}
+
+fn topology(test: &str, desired: &Desired) -> Topology {
+    let topology = Topology::new(test);
+    topology.node.run(|| {
+        let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        verified(&backend.apply(desired, &Scope::Everything));
+        // The backend goes; what it programmed stays and works (F059).
+    });
+    topology
+}
+
+#[test]
+fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_families() {
+    let topology = topology("fwd", &web());
+    let ports = [
+        ("10.96.0.1", 80),
+        ("fd96::1", 80),
+        ("203.0.113.7", 80),
+        ("2001:db8:7::7", 80),
+        ("192.0.2.1", 30080),
+        ("2001:db8::1", 30080),
+    ];
+    for namespace in [&topology.client, &topology.a, &topology.node] {
+        for (ip, port) in ports {
+            let tcp = namespace.ask_tcp(ip, port);
+            assert!(tcp.is_ok(), "TCP {ip} {port} from {}: {tcp:?}", namespace.name());
+            let udp = namespace.ask_udp(ip, port);
+            assert!(udp.is_ok(), "UDP {ip} {port} from {}: {udp:?}", namespace.name());
+        }
+    }
+}
+
+/// Off-cluster sources are replaced by the node's address, workloads keep theirs, external addresses and node ports
+/// always masquerade (F088, F090, F092 in shape).
+#[test]
+fn sources_are_masqueraded_when_the_program_says_so_and_only_then() {
+    let topology = topology("masq", &web());
+    let node = |ip: &str| {
+        [("10.1.1.1"), ("10.1.2.1"), ("fd01:1::1"), ("fd01:2::1")].map(address).contains(&address(ip))
+    };
+    for (ip, port) in [("10.96.0.1", 80), ("fd96::1", 80), ("203.0.113.7", 80), ("192.0.2.1", 30080)] {
+        let source = topology.client.ask_tcp(ip, port).unwrap().source;
+        assert!(node(&source.to_string()), "{ip} from outside: the workload saw {source}");
+    }
+    for (ip, own) in [("10.96.0.1", "10.1.1.2"), ("fd96::1", "fd01:1::2")] {
+        for answer in topology.a.ask_tcp_often(ip, 80, 40) {
+            match answer.name.as_str() {
+                "b" => assert_eq!(answer.source, address(own), "workloads keep their source"),
+                _ => assert!(
+                    node(&answer.source.to_string()),
+                    "a workload reaches itself by the node's address"
+                ),
+            }
+        }
+    }
+    let answer = topology.a.ask_tcp_often("203.0.113.7", 80, 20);
+    assert!(answer.iter().all(|answer| node(&answer.source.to_string())));
+    let marked = topology.node.exec(&["conntrack", "-L", "--mark", "0x4000/0x4000"]);
+    assert_eq!(marked.trim(), "", "the mark is for the packet, not for the connection");
+}
+
+#[test]
+fn f046_weights_divide_new_connections() {
+    let weighted = forward(Masquerade::OffCluster, &[("10.1.1.2", 8080, 300), ("10.1.2.2", 8080, 100)]);
+    let program = program(&["10.96.0.1"], &[], &[(at("10.96.0.1", Protocol::Tcp, 80), weighted)]);
+    let topology = topology("weight", &desired(vec![("web", program)]));
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for answer in topology.client.ask_tcp_often("10.96.0.1", 80, 1200) {
+        *counts.entry(answer.name).or_default() += 1;
+    }
+    // 900 ± 15 is one standard deviation; six of them make a chance failure less likely than one in 10^8.
+    assert!((810..=990).contains(&counts["a"]), "{counts:?}");
+    assert_eq!(counts["a"] + counts["b"], 1200);
+}
+
+#[test]
+fn f032_ports_without_endpoints_and_undefined_ports_are_refused_at_once() {
+    let topology = topology("reject", &web());
+    for namespace in [&topology.client, &topology.a, &topology.node] {
+        for (ip, port) in
+            [("10.96.0.1", 81), ("fd96::1", 81), ("10.96.0.1", 8080), ("fd96::1", 22), ("10.96.0.1", 30080)]
+        {
+            let tcp = namespace.ask_tcp(ip, port).unwrap_err();
+            assert_eq!(
+                tcp.kind(),
+                ErrorKind::ConnectionRefused,
+                "TCP {ip} {port} from {}: {tcp}",
+                namespace.name()
+            );
+            let udp = namespace.udp(ip, port).ask(Duration::from_secs(3)).unwrap_err();
+            // On the node itself the packet is refused before it is sent.
+            let kinds = [ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
+            assert!(kinds.contains(&udp.kind()), "UDP {ip} {port} from {}: {udp}", namespace.name());
+        }
+    }
+    let node_port = topology.client.ask_tcp("192.0.2.1", 30081).unwrap_err();
+    assert_eq!(node_port.kind(), ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
+    let topology = topology("nodeport", &web());
+    for ip in ["192.0.2.1", "10.1.1.1", "10.1.2.1", "2001:db8::1", "fd01:2::1"] {
+        assert!(topology.client.ask_tcp(ip, 30080).is_ok(), "{ip}");
+    }
+    for ip in ["127.0.0.1", "::1"] {
+        assert!(topology.node.ask_tcp(ip, 30080).is_err(), "{ip}");
+    }
+    assert!(
+        topology.client.ask_tcp("10.1.1.2", 30080).is_err(),
+        "an address behind the node is none of its own"
+    );
+}

@@ -1,0 +1,195 @@
+//! A node, two workloads behind it and a client outside, and what they say to each other.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{Namespace, enter};
+
+/// How long a test waits for an answer that must come.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// ```text
+/// client 192.0.2.2, 2001:db8::2 ── node 192.0.2.1, 2001:db8::1 ─┬─ a 10.1.1.2, fd01:1::2
+///                                                               └─ b 10.1.2.2, fd01:2::2
+/// ```
+/// The client and the workloads have their default routes through the node, and the node has its own to the client.
+pub struct Topology {
+    pub node: Namespace,
+    pub client: Namespace,
+    pub a: Namespace,
+    pub b: Namespace,
+    servers: Vec<Server>,
+}
+
+impl Topology {
+    /// Makes the namespaces and starts echo servers on TCP and UDP port 8080 of both workloads.
+    pub fn new(test: &str) -> Self {
+        let node = Namespace::new(&format!("{test}-n"));
+        let client = Namespace::new(&format!("{test}-c"));
+        let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
+        node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+        link(
+            &node,
+            &client,
+            "to-client",
+            ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"],
+        );
+        link(&node, &a, "to-a", ["10.1.1.1/24", "10.1.1.2/24", "fd01:1::1/64", "fd01:1::2/64"]);
+        link(&node, &b, "to-b", ["10.1.2.1/24", "10.1.2.2/24", "fd01:2::1/64", "fd01:2::2/64"]);
+        // Packets to virtual addresses need some route before they are translated.
+        node.ip(&["route", "add", "default", "via", "192.0.2.2"]);
+        node.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"]);
+        let mut topology = Self { node, client, a, b, servers: Vec::new() };
+        for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
+            topology.servers.push(Server::start(namespace, name, 8080));
+        }
+        topology
+    }
+}
+
+fn link(node: &Namespace, other: &Namespace, device: &str, [v4, other_v4, v6, other_v6]: [&str; 4]) {
+    node.ip(&["link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", other.name()]);
+    for (namespace, device, v4, v6) in [(node, device, v4, v6), (other, "eth0", other_v4, other_v6)] {
+        namespace.ip(&["addr", "add", v4, "dev", device]);
+        namespace.ip(&["addr", "add", v6, "dev", device, "nodad"]);
+        namespace.ip(&["link", "set", device, "up"]);
+    }
+    let gateway = |address: &str| address.split('/').next().unwrap().to_owned();
+    other.ip(&["route", "add", "default", "via", &gateway(v4)]);
+    other.ip(&["-6", "route", "add", "default", "via", &gateway(v6)]);
+}
+
+/// Answers `name source-address` to whatever comes on a TCP and a UDP port; stops when dropped.
+pub struct Server {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(namespace: &Namespace, name: &str, port: u16) -> Self {
+        let (tcp, udp) = namespace.run(|| {
+            let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+            (TcpListener::bind(any).unwrap(), UdpSocket::bind(any).unwrap())
+        });
+        tcp.set_nonblocking(true).unwrap();
+        udp.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (name, other_name) = (name.to_owned(), name.to_owned());
+        let (stopped, other_stopped) = (Arc::clone(&stop), Arc::clone(&stop));
+        let threads = vec![
+            thread::spawn(move || {
+                while !stopped.load(Ordering::Relaxed) {
+                    match tcp.accept() {
+                        Ok((mut stream, peer)) => {
+                            let _ = stream.write_all(answer(&name, peer).as_bytes());
+                        }
+                        Err(_) => thread::sleep(Duration::from_millis(1)),
+                    }
+                }
+            }),
+            thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while !other_stopped.load(Ordering::Relaxed) {
+                    if let Ok((_, peer)) = udp.recv_from(&mut buffer) {
+                        let _ = udp.send_to(answer(&other_name, peer).as_bytes(), peer);
+                    }
+                }
+            }),
+        ];
+        Self { stop, threads }
+    }
+}
+
+fn answer(name: &str, peer: SocketAddr) -> String {
+    format!("{name} {}", peer.ip().to_canonical())
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What answered: its name, and which source address it saw.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Answer {
+    pub name: String,
+    pub source: IpAddr,
+}
+
+fn parse(text: &str) -> Answer {
+    let (name, source) = text.split_once(' ').unwrap_or_else(|| panic!("{text:?} is an answer"));
+    Answer { name: name.to_owned(), source: source.parse().unwrap() }
+}
+
+impl Namespace {
+    /// Asks over a new TCP connection.
+    pub fn ask_tcp(&self, ip: &str, port: u16) -> io::Result<Answer> {
+        let address = SocketAddr::new(ip.parse().unwrap(), port);
+        self.run(move || ask_tcp(address))
+    }
+
+    /// Asks over TCP many times, from one thread.
+    pub fn ask_tcp_often(&self, ip: &str, port: u16, times: usize) -> Vec<Answer> {
+        let address = SocketAddr::new(ip.parse().unwrap(), port);
+        self.run(move || (0..times).map(|_| ask_tcp(address).unwrap()).collect())
+    }
+
+    /// Asks over UDP from a new port.
+    pub fn ask_udp(&self, ip: &str, port: u16) -> io::Result<Answer> {
+        self.udp(ip, port).ask(PATIENCE)
+    }
+
+    /// A UDP client that keeps its port.
+    pub fn udp(&self, ip: &str, port: u16) -> UdpClient {
+        let address = SocketAddr::new(ip.parse().unwrap(), port);
+        let name = self.name().to_owned();
+        thread::spawn(move || {
+            enter(&name);
+            let any: SocketAddr = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+            let socket = UdpSocket::bind(any).unwrap();
+            socket.connect(address).unwrap();
+            UdpClient(socket)
+        })
+        .join()
+        .unwrap()
+    }
+}
+
+fn ask_tcp(address: SocketAddr) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(parse(&text))
+}
+
+pub struct UdpClient(UdpSocket);
+
+impl UdpClient {
+    /// Sends until an answer or an error comes.
+    pub fn ask(&self, patience: Duration) -> io::Result<Answer> {
+        let end = Instant::now() + patience;
+        self.0.set_read_timeout(Some(Duration::from_millis(200)))?;
+        let mut buffer = [0; 128];
+        loop {
+            self.0.send(b"?")?;
+            match self.0.recv(&mut buffer) {
+                Ok(length) => return Ok(parse(std::str::from_utf8(&buffer[..length]).unwrap())),
+                Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

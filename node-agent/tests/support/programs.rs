@@ -1,0 +1,84 @@
+//! Packet programs, written short.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use model::{
+    net::IpFamily,
+    program::{Destination, Frontend, Masquerade, Program, Target, Verdict},
+    quantity::{Port, Revision, Weight},
+    resource::ServiceKey,
+    service::Protocol,
+};
+use node_agent::dataplane::{Desired, DesiredProgram, Outcome, Pass, Scope};
+
+pub fn address(text: &str) -> IpAddr {
+    text.parse().unwrap_or_else(|_| panic!("{text} is an address"))
+}
+
+pub fn port(number: u16) -> Port {
+    Port::new(number).unwrap()
+}
+
+pub fn key(name: &str) -> ServiceKey {
+    ServiceKey::try_from(format!("default/{name}")).unwrap()
+}
+
+pub fn at(ip: &str, protocol: Protocol, number: u16) -> Frontend {
+    Frontend { destination: Destination::Address(address(ip)), protocol, port: port(number) }
+}
+
+pub fn node_port(family: IpFamily, protocol: Protocol, number: u16) -> Frontend {
+    Frontend { destination: Destination::AnyLocal(family), protocol, port: port(number) }
+}
+
+/// Targets written `address port weight`.
+pub fn targets(list: &[(&str, u16, u16)]) -> BTreeMap<Target, Weight> {
+    let target = |ip: &str, number| Target { address: address(ip), port: port(number) };
+    list.iter().map(|&(ip, number, weight)| (target(ip, number), Weight(weight))).collect()
+}
+
+pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
+    Verdict::Forward { masquerade, targets: targets(list) }
+}
+
+/// A program of frontends at virtual addresses and elsewhere; endpoints named in `hairpins` are on this node.
+pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
+    Program {
+        frontends: frontends.iter().cloned().collect(),
+        virtual_addresses: virtual_addresses.iter().map(|text| address(text)).collect(),
+        hairpins: hairpins.iter().map(|text| address(text)).collect(),
+    }
+}
+
+/// A TCP Service at a virtual address, port 80.
+pub fn simple(virtual_address: &str, list: &[(&str, u16, u16)]) -> Program {
+    let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::OffCluster, list) };
+    let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
+    program(&[virtual_address], &hairpins, &[(at(virtual_address, Protocol::Tcp, 80), verdict)])
+}
+
+pub fn set(desired: &mut Desired, name: &str, program: Program) {
+    let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
+    desired.programs.insert(key(name), program);
+}
+
+pub fn desired(services: Vec<(&str, Program)>) -> Desired {
+    let mut desired = Desired::default();
+    for (name, program) in services {
+        set(&mut desired, name, program);
+    }
+    desired
+}
+
+pub fn only(names: &[&str]) -> Scope {
+    Scope::Services(names.iter().map(|name| key(name)).collect())
+}
+
+/// Fails unless everything in the pass went well; answers its writes.
+pub fn verified(pass: &Pass) -> u64 {
+    assert!(pass.failed.is_none(), "{:?}", pass.failed);
+    for (service, outcome) in &pass.outcomes {
+        assert_eq!(*outcome, Outcome::Verified, "{service}");
+    }
+    pass.writes
+}
