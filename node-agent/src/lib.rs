@@ -1,3 +1,32 @@
 //! The agent of a node: observe → plan → apply → verify → report.
+//!
+//! ```text
+//!  control ──feed──▶ feed task ──batches──▶ loop thread ──▶ kernel
+//!     ▲                                      │   └──▶ journal
+//!     └──report── report task ◀──status──────┤
+//!                 server task ◀──status──────┘    /metrics /healthz /v1/state
+//! ```
+//! What is deliberately absent: any decision that needs control to be reachable, any kernel object that a fresh process
+//! could not recognise as its own, and any kernel write at the end of the process. Traffic never waits for this program.
 
+pub mod agent;
+pub mod backoff;
+pub mod config;
 pub mod dataplane;
+pub mod desired;
+pub mod facts;
+pub mod feed;
+pub mod journal;
+pub mod masquerade;
+pub mod report;
+pub mod run;
+pub mod server;
+pub mod state;
+pub mod status;
+pub mod tally;
+
+/// Random bits for jitter.
+#[must_use]
+pub fn entropy() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0.rotate_left(32) ^ uuid::Uuid::new_v4().as_u64_pair().0
+}

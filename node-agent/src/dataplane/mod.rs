@@ -5,6 +5,7 @@
 //! them, never touches others, and survives being killed between any two kernel calls.
 
 mod conntrack;
+pub mod memory;
 pub mod nftables;
 
 use std::{

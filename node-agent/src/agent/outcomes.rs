@@ -1,0 +1,89 @@
+//! Which Services are not as they should be: what the kernel refused, joined with what cannot be carried out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{
+    report::{FAILURES_MAX, Failure},
+    resource::ServiceKey,
+};
+use tracing::{info, warn};
+
+use crate::{
+    dataplane::{Desired, Outcome, Scope},
+    desired::{Derived, limit_message},
+};
+
+/// The failures that passes left behind.
+#[derive(Debug, Default)]
+pub(super) struct Outcomes {
+    refused: BTreeMap<ServiceKey, Failure>,
+    /// What was shown last, kept while nothing changes so that a status costs nothing.
+    shown: Option<Shown>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    failures: Arc<BTreeMap<ServiceKey, Failure>>,
+    unsupported_version: u64,
+}
+
+impl Outcomes {
+    /// The Services that the kernel does not hold as it should; to be tried again.
+    pub(super) fn refused(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.refused.keys()
+    }
+
+    /// Takes what came of a pass; says whether a Service failed that had not failed before.
+    pub(super) fn take(
+        &mut self,
+        scope: &Scope,
+        outcomes: BTreeMap<ServiceKey, Outcome>,
+        desired: &Desired,
+    ) -> bool {
+        let mut before = match scope {
+            Scope::Everything => std::mem::take(&mut self.refused),
+            Scope::Services(keys) => {
+                keys.iter().filter_map(|key| self.refused.remove_entry(key)).collect::<BTreeMap<_, _>>()
+            }
+        };
+        let mut has_new = false;
+        let had_any = !before.is_empty();
+        for (service, outcome) in outcomes {
+            let previous = before.remove(&service);
+            match outcome {
+                Outcome::Verified if previous.is_some() => info!(%service, "the Service is as it should be again"),
+                Outcome::Verified => {}
+                Outcome::Failed { reason, message } => {
+                    let revision = desired.programs.get(&service).map(|desired| desired.revision).unwrap_or_default();
+                    let failure = Failure { revision, reason, message: limit_message(message) };
+                    if previous.as_ref() != Some(&failure) {
+                        warn!(%service, ?reason, message = failure.message, "the Service cannot be programmed");
+                    }
+                    has_new |= previous.is_none();
+                    self.refused.insert(service, failure);
+                }
+            }
+        }
+        if had_any || !self.refused.is_empty() {
+            self.shown = None;
+        }
+        has_new
+    }
+
+    /// All failures, at most as many as a report may list, and their number.
+    pub(super) fn failures(
+        &mut self,
+        derived: &Derived,
+    ) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
+        let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
+        let total = (self.refused.len() + unsupported.len()) as u64;
+        if let Some(shown) = self.shown.as_ref().filter(|shown| shown.unsupported_version == version) {
+            return (Arc::clone(&shown.failures), total);
+        }
+        // What the kernel refused comes first: it is news, while an unsupported field is in the Service for all to see.
+        let all = self.refused.iter().chain(unsupported).take(FAILURES_MAX);
+        let failures = Arc::new(all.map(|(key, failure)| (key.clone(), failure.clone())).collect());
+        self.shown = Some(Shown { failures: Arc::clone(&failures), unsupported_version: version });
+        (failures, total)
+    }
+}

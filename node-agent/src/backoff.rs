@@ -1,0 +1,53 @@
+//! How long to wait before trying again. Pure: randomness is an argument.
+
+use std::time::Duration;
+
+/// Doublings after which the cap is reached by any sensible floor; keeps the shift from overflowing.
+const DOUBLINGS_MAX: u32 = 20;
+
+/// Exponential backoff with full jitter between a floor and a rising ceiling, so that a thousand agents that lost the
+/// same server do not come back at the same moment.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    floor: Duration,
+    cap: Duration,
+    attempts: u32,
+}
+
+impl Backoff {
+    /// A backoff whose delays lie between `floor` and `cap`.
+    #[must_use]
+    pub const fn new(floor: Duration, cap: Duration) -> Self {
+        Self { floor, cap, attempts: 0 }
+    }
+
+    /// The next delay. `random` is uniform over all of its values.
+    pub fn next_delay(&mut self, random: u64) -> Duration {
+        self.attempts = self.attempts.saturating_add(1).min(DOUBLINGS_MAX);
+        let ceiling = self.floor.saturating_mul(1 << self.attempts).min(self.cap);
+        let span_nanos = ceiling.saturating_sub(self.floor).as_nanos();
+        let nanos = span_nanos.saturating_mul(u128::from(random)) >> 64;
+        self.floor + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Starts again at the floor, after a success.
+    pub const fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_stay_between_floor_and_cap_and_the_ceiling_rises() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
+        let ceilings: Vec<_> = (0..30).map(|_| backoff.next_delay(u64::MAX).as_millis()).collect();
+        assert_eq!(ceilings[..4], [199, 399, 799, 1599]);
+        assert_eq!(ceilings[29], 9999);
+        assert_eq!(backoff.next_delay(0), Duration::from_millis(100));
+        backoff.reset();
+        assert_eq!(backoff.next_delay(u64::MAX).as_millis(), 199);
+    }
+}

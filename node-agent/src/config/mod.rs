@@ -1,0 +1,214 @@
+//! What an operator can say: flags over environment over file over defaults, checked as a whole before anything starts.
+
+pub mod options;
+
+use std::{net::{IpAddr, SocketAddr}, path::PathBuf};
+
+use ipnet::IpNet;
+use model::{
+    name::Name,
+    net::{self, IpFamily},
+    node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, ProxyMode},
+};
+use reqwest::Url;
+
+use self::options::{LogFormat, Options};
+
+/// Where control listens when nothing else is said.
+pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
+/// Where the state is kept when nothing else is said.
+pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
+/// Where the agent shows itself when nothing else is said.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:7441";
+/// What is logged when nothing else is said.
+pub const LOG_DEFAULT: &str = "info";
+
+/// A checked configuration.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The base URL of control.
+    pub api: Url,
+    /// The name of this node.
+    pub node: Name,
+    /// How the kernel is programmed.
+    pub mode: ProxyMode,
+    /// Where the state is kept.
+    pub state_dir: PathBuf,
+    /// Where the agent shows itself.
+    pub listen: SocketAddr,
+    /// The networks of this node's Workloads, said at registration.
+    pub workload_cidrs: Vec<IpNet>,
+    /// The addresses of this node, said at registration; those found on it when empty.
+    pub addresses: Vec<IpAddr>,
+    /// What is logged.
+    pub log: String,
+    /// How it is written.
+    pub log_format: LogFormat,
+}
+
+/// Something that has to be said differently.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag} ({variable}, or `{key}` in the file): {problem}")]
+pub struct ConfigError {
+    flag: &'static str,
+    variable: &'static str,
+    key: &'static str,
+    problem: String,
+}
+
+macro_rules! setting_error {
+    ($key:literal, $variable:literal, $($problem:tt)*) => {
+        ConfigError { flag: concat!("--", $key), variable: $variable, key: $key, problem: format!($($problem)*) }
+    };
+}
+
+impl Config {
+    /// Fills in defaults and checks everything. `host_name` is the default of `--node`.
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
+        let Options { api, node, mode, state_dir, listen, workload_cidr, address, log, log_format } = options;
+        Ok(Self {
+            api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
+            node: check_node(node.as_deref(), host_name)?,
+            mode: check_mode(mode.as_deref())?,
+            state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
+            listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
+            workload_cidrs: check_workload_cidrs(&workload_cidr.unwrap_or_default())?,
+            addresses: check_addresses(&address.unwrap_or_default())?,
+            log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
+            log_format: log_format.unwrap_or_default(),
+        })
+    }
+}
+
+fn check_api(text: &str) -> Result<Url, ConfigError> {
+    let wrong = |problem: &str| setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`");
+    let url = Url::parse(text).map_err(|_| wrong("must be a URL"))?;
+    if url.scheme() != "http" {
+        return Err(wrong("must begin with http:// (this version does not speak TLS)"));
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("must end after host and port"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(setting_error!("api", "TIDEGATE_API", "must not carry a user or password; this version sends none"));
+    }
+    Ok(url)
+}
+
+fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> {
+    let name = text.map_or_else(|| host_name.to_ascii_lowercase(), str::to_owned);
+    let from = if text.is_some() { "" } else { "the host name is no node name; give one here. It " };
+    Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
+}
+
+fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
+    let Some(text) = text else { return Ok(ProxyMode::Nftables) };
+    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    match mode {
+        Some(mode @ ProxyMode::Nftables) => Ok(mode),
+        Some(mode @ (ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace)) => {
+            let name = mode.as_str();
+            Err(setting_error!("mode", "TIDEGATE_MODE", "`{name}` is not built into this version; use `nftables`"))
+        }
+        None => Err(setting_error!("mode", "TIDEGATE_MODE", "must be `nftables`, not `{text}`")),
+    }
+}
+
+fn check_listen(text: &str) -> Result<SocketAddr, ConfigError> {
+    let problem = "must be an IP address and a port, such as 127.0.0.1:7441 or [::1]:7441";
+    text.parse().map_err(|_| setting_error!("listen", "TIDEGATE_LISTEN", "{problem}; not `{text}`"))
+}
+
+fn check_workload_cidrs(texts: &[String]) -> Result<Vec<IpNet>, ConfigError> {
+    let wrong = |problem: String| setting_error!("workload-cidr", "TIDEGATE_WORKLOAD_CIDR", "{problem}");
+    if texts.len() > NODE_WORKLOAD_CIDRS_MAX {
+        return Err(wrong(format!("must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, are {}", texts.len())));
+    }
+    let mut networks: Vec<IpNet> = Vec::new();
+    for text in texts {
+        let network: IpNet = text
+            .parse()
+            .map_err(|_| wrong(format!("must be networks such as 10.244.1.0/24 or fd00:1::/64, not `{text}`")))?;
+        if network.trunc() != network {
+            return Err(wrong(format!("`{text}` has bits beyond its prefix; write {}", network.trunc())));
+        }
+        if let Some(why) = net::forbidden(network.network()).filter(|_| network.prefix_len() > 0) {
+            return Err(wrong(format!("`{text}` must be an ordinary unicast network; it begins with {why} addresses")));
+        }
+        if let Some(other) = networks.iter().find(|other| {
+            IpFamily::of_net(other) == IpFamily::of_net(&network) && net::overlaps(other, &network)
+        }) {
+            return Err(wrong(format!("`{text}` overlaps `{other}`; leave one of them out")));
+        }
+        networks.push(network);
+    }
+    Ok(networks)
+}
+
+fn check_addresses(texts: &[String]) -> Result<Vec<IpAddr>, ConfigError> {
+    let wrong = |problem: String| setting_error!("address", "TIDEGATE_ADDRESS", "{problem}");
+    if texts.len() > NODE_ADDRESSES_MAX {
+        return Err(wrong(format!("must be at most {NODE_ADDRESSES_MAX} addresses, are {}", texts.len())));
+    }
+    let mut addresses = Vec::new();
+    for text in texts {
+        let address: IpAddr =
+            text.parse().map_err(|_| wrong(format!("must be IP addresses such as 192.0.2.10, not `{text}`")))?;
+        if let Some(why) = net::forbidden(address) {
+            return Err(wrong(format!("`{text}` is {why}; give addresses that other nodes can reach")));
+        }
+        if addresses.contains(&address) {
+            return Err(wrong(format!("`{text}` is given twice")));
+        }
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(options: Options) -> String {
+        Config::from_options(options, "host").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_are_enough_to_start() {
+        let config = Config::from_options(Options::default(), "Node-1.Example").unwrap();
+        assert_eq!(config.node.as_str(), "node-1.example");
+        assert_eq!(config.api.as_str(), "http://127.0.0.1:7440/");
+        assert_eq!(config.listen.to_string(), LISTEN_DEFAULT);
+    }
+
+    #[test]
+    fn errors_name_the_flag_and_the_remedy() {
+        let some = |text: &str| Some(text.to_owned());
+        let https = problem(Options { api: some("https://control:7440"), ..Options::default() });
+        assert!(https.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with http://"), "{https}");
+        let path = problem(Options { api: some("http://control:7440/v1"), ..Options::default() });
+        assert!(path.contains("must end after host and port"), "{path}");
+        let mode = problem(Options { mode: some("ipvs"), ..Options::default() });
+        assert!(mode.contains("--mode") && mode.contains("use `nftables`"), "{mode}");
+        let node = problem(Options { node: some("Node_1"), ..Options::default() });
+        assert!(node.contains("--node") && node.contains("lower-case"), "{node}");
+        let cidr = |list: &[&str]| {
+            let list = list.iter().map(ToString::to_string).collect();
+            problem(Options { workload_cidr: Some(list), ..Options::default() })
+        };
+        assert!(cidr(&["10.1.1.1/24"]).contains("write 10.1.1.0/24"));
+        assert!(cidr(&["10.0.0.0/8", "10.1.0.0/16"]).contains("overlaps"));
+        assert!(cidr(&["127.0.0.0/8"]).contains("loopback"));
+        let address = problem(Options { address: Some(vec!["127.0.0.1".to_owned()]), ..Options::default() });
+        assert!(address.contains("--address") && address.contains("loopback"), "{address}");
+    }
+
+    #[test]
+    fn a_host_name_that_is_no_node_name_asks_for_the_flag() {
+        let error = Config::from_options(Options::default(), "my_host").unwrap_err().to_string();
+        assert!(error.contains("--node") && error.contains("host name"), "{error}");
+    }
+}

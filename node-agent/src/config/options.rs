@@ -1,0 +1,171 @@
+//! The words of the command line, the environment and the file, before they are checked.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+
+/// Programs the kernel of one machine as the Tidegate control server says.
+///
+/// The agent follows the control server, keeps the last good state on disk, programs the kernel, reads back what it
+/// programmed, and reports. Traffic never waits for it: stopping it changes no packet's way, and starting it again with
+/// nothing to do writes nothing. To remove everything it ever programmed, run `tidegate-agent cleanup`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidegate-agent",
+    version,
+    after_long_help = "Every flag can also be given as the environment variable shown, or in the file named by --config \
+        (TOML, the flag's name as key: state-dir = \"/srv/tidegate\"). A flag wins over the environment, the environment \
+        over the file.\n\nExamples:\n  tidegate-agent --api http://10.0.0.1:7440 --node node-1 --workload-cidr 10.244.1.0/24\n  \
+        tidegate-agent --config /etc/tidegate/agent.toml\n  tidegate-agent cleanup\n\nIt prints `tidegate-agent NODE ready` \
+        on standard output when it runs; logs go to standard error."
+)]
+pub struct Cli {
+    /// A TOML file with settings
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The settings.
+    #[command(flatten)]
+    pub options: Options,
+    /// What to do; `run` when left out.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Follow the control server and program the kernel (the default)
+    Run,
+    /// Remove everything of Tidegate from this machine's kernel, and the saved state
+    ///
+    /// Connections through virtual addresses break. Foreign rules are not touched. Refuses while an agent runs with the
+    /// same state directory, because that agent would put everything back.
+    Cleanup {
+        /// Clean up although an agent runs
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// The settings, as they were said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Options {
+    /// Where the control server is [default: http://127.0.0.1:7440]
+    #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL")]
+    pub api: Option<String>,
+    /// The name of this node at the control server [default: the host name]
+    #[arg(long, global = true, env = "TIDEGATE_NODE", value_name = "NAME")]
+    pub node: Option<String>,
+    /// How to program the kernel: nftables [default: nftables]
+    #[arg(long, global = true, env = "TIDEGATE_MODE", value_name = "MODE")]
+    pub mode: Option<String>,
+    /// Where the last good state is kept; one agent per directory [default: /var/lib/tidegate-agent]
+    #[arg(long, global = true, env = "TIDEGATE_STATE_DIR", value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Where to serve /metrics, /healthz and /v1/state [default: 127.0.0.1:7441]
+    #[arg(long, global = true, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<String>,
+    /// The networks of this node's workloads, separated by commas; used when the node registers itself
+    ///
+    /// Traffic from any node's workload networks to virtual addresses keeps its source address.
+    #[arg(long, global = true, env = "TIDEGATE_WORKLOAD_CIDR", value_name = "CIDR,…", value_delimiter = ',')]
+    pub workload_cidr: Option<Vec<String>>,
+    /// The addresses of this node, primary first, separated by commas; used when the node registers itself [default:
+    /// those found on it]
+    #[arg(long, global = true, env = "TIDEGATE_ADDRESS", value_name = "IP,…", value_delimiter = ',')]
+    pub address: Option<Vec<String>>,
+    /// What to log, as in `info` or `warn,node_agent=debug`; RUST_LOG counts when this is left out [default: info]
+    #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+    /// How to write the log [default: text]
+    #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+}
+
+/// How to write the log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Why the file of settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("--config {path} cannot be read")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It does not say settings.
+    #[error("--config {path} is not a file of settings; its keys are the names of the flags")]
+    Form {
+        /// The file.
+        path: String,
+        /// Where and what.
+        #[source]
+        source: toml::de::Error,
+    },
+}
+
+impl Options {
+    /// Reads a file of settings.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says something that is no setting.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: shown.clone(), source })?;
+        toml::from_str(&text).map_err(|source| FileError::Form { path: shown, source })
+    }
+
+    /// These settings, and where they say nothing, the others.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let Self { api, node, mode, state_dir, listen, workload_cidr, address, log, log_format } = self;
+        Self {
+            api: api.or(other.api),
+            node: node.or(other.node),
+            mode: mode.or(other.mode),
+            state_dir: state_dir.or(other.state_dir),
+            listen: listen.or(other.listen),
+            workload_cidr: workload_cidr.or(other.workload_cidr),
+            address: address.or(other.address),
+            log: log.or(other.log),
+            log_format: log_format.or(other.log_format),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_unknown_keys_are_refused() {
+        let file: Options = toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();
+        let cli = Cli::parse_from(["tidegate-agent", "run", "--api", "http://flag:1"]);
+        let merged = cli.options.or(file);
+        assert_eq!(merged.api.as_deref(), Some("http://flag:1"));
+        assert_eq!(merged.workload_cidr, Some(vec!["10.0.0.0/8".to_owned()]));
+        let error = toml::from_str::<Options>("apí = 1").unwrap_err().to_string();
+        assert!(error.contains("unknown field"), "{error}");
+    }
+}

@@ -1,0 +1,234 @@
+//! A kernel in memory: the fake of tests, the oracle that says what packets should meet, and the kernel of simulated
+//! agents. Like a real one it outlives the backend, can be changed by strangers, and can refuse.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use ipnet::IpNet;
+use model::{
+    net::IpFamily,
+    node::ProxyMode,
+    program::{Destination, Frontend, Masquerade, Program, Target, Verdict},
+    quantity::{Port, Weight},
+    report::FailureReason,
+    resource::ServiceKey,
+    service::Protocol,
+};
+
+use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope};
+
+/// What a kernel holds of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// The programs by Service.
+    pub programs: BTreeMap<ServiceKey, Arc<Program>>,
+    /// The sources that are masqueraded.
+    pub masquerade_sources: BTreeSet<IpNet>,
+}
+
+/// A kernel in memory; clones are the same kernel.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryKernel(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    contents: Contents,
+    generation: u64,
+    refused: BTreeMap<ServiceKey, String>,
+    calls_to_fail: u32,
+}
+
+/// A new connection, as far as rules look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connection {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes.
+    pub destination: IpAddr,
+    /// Whether that is one of the node's own addresses (not a loopback one).
+    pub is_node_address: bool,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The destination port.
+    pub port: Port,
+}
+
+/// What becomes of a new connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// No rule of ours concerns it.
+    Untouched,
+    /// It is refused.
+    Reject,
+    /// It goes to one of the targets by weight.
+    Forward {
+        /// The targets.
+        targets: BTreeMap<Target, Weight>,
+        /// Whether its source becomes the node, wherever it goes.
+        is_masqueraded: bool,
+    },
+}
+
+impl MemoryKernel {
+    /// A backend for this kernel, as a starting agent opens one.
+    #[must_use]
+    pub fn open(&self) -> MemoryDataplane {
+        MemoryDataplane { kernel: self.clone(), mirror: Contents::default(), seen: None, counters: KernelCounters::default() }
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn contents(&self) -> Contents {
+        self.lock().contents.clone()
+    }
+
+    /// Changes it as a stranger would, behind the agent's back.
+    pub fn disturb(&self, change: impl FnOnce(&mut Contents)) {
+        let mut inner = self.lock();
+        change(&mut inner.contents);
+        inner.generation += 1;
+    }
+
+    /// Refuses every program of a Service from here on; `None` accepts it again.
+    pub fn refuse(&self, service: &ServiceKey, message: Option<&str>) {
+        let mut inner = self.lock();
+        match message {
+            Some(message) => inner.refused.insert(service.clone(), message.to_owned()),
+            None => inner.refused.remove(service),
+        };
+    }
+
+    /// Lets the next calls of `observe` and `apply` fail as a whole.
+    pub fn fail_calls(&self, count: u32) {
+        self.lock().calls_to_fail = count;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("no holder of the lock panics")
+    }
+
+    fn fail_if_told(&self, action: &str) -> Result<(), KernelError> {
+        let mut inner = self.lock();
+        if inner.calls_to_fail == 0 {
+            return Ok(());
+        }
+        inner.calls_to_fail -= 1;
+        Err(KernelError { action: action.to_owned(), source: io::Error::other("told to fail") })
+    }
+}
+
+impl Contents {
+    /// What becomes of a new connection: exact addresses before node ports, programs in the order of their keys.
+    #[must_use]
+    pub fn fate(&self, connection: &Connection) -> Fate {
+        let Connection { source, destination, is_node_address, protocol, port } = *connection;
+        let exact = Frontend { destination: Destination::Address(destination), protocol, port };
+        let any_local = Frontend { destination: Destination::AnyLocal(IpFamily::of(destination)), protocol, port };
+        let find = |frontend: Frontend| self.programs.values().find_map(|program| program.frontends.get(&frontend));
+        let verdict = find(exact).or_else(|| if is_node_address { find(any_local) } else { None });
+        match verdict {
+            Some(Verdict::Forward { masquerade, targets }) => {
+                let is_masqueraded = match masquerade {
+                    Masquerade::Always => true,
+                    Masquerade::OffCluster => self.masquerade_sources.iter().any(|net| net.contains(&source)),
+                };
+                Fate::Forward { targets: targets.clone(), is_masqueraded }
+            }
+            Some(Verdict::Reject) => Fate::Reject,
+            None if self.programs.values().any(|program| program.virtual_addresses.contains(&destination)) => Fate::Reject,
+            None => Fate::Untouched,
+        }
+    }
+}
+
+/// A backend for a kernel in memory.
+#[derive(Debug)]
+pub struct MemoryDataplane {
+    kernel: MemoryKernel,
+    mirror: Contents,
+    seen: Option<u64>,
+    counters: KernelCounters,
+}
+
+impl MemoryDataplane {
+    /// Brings one Service to what is desired and says what came of it; `None` when it is not desired.
+    fn apply_service(&mut self, key: &ServiceKey, desired: &Desired, writes: &mut u64) -> Option<Outcome> {
+        let wanted = desired.programs.get(key).map(|desired| Arc::clone(&desired.program));
+        let mut inner = self.kernel.lock();
+        let refusal = inner.refused.get(key).cloned().filter(|_| wanted.is_some());
+        // A Service that cannot be as it should be is not left half way.
+        let put = if refusal.is_some() { None } else { wanted.clone() };
+        if self.mirror.programs.get(key) != put.as_ref() {
+            *writes += 1;
+            match put {
+                Some(program) => {
+                    inner.contents.programs.insert(key.clone(), Arc::clone(&program));
+                    self.mirror.programs.insert(key.clone(), program);
+                }
+                None => {
+                    inner.contents.programs.remove(key);
+                    self.mirror.programs.remove(key);
+                }
+            }
+        }
+        let failed = |message| Outcome::Failed { reason: FailureReason::KernelRefused, message };
+        wanted.map(|_| refusal.map_or(Outcome::Verified, failed))
+    }
+}
+
+impl Dataplane for MemoryDataplane {
+    fn mode(&self) -> ProxyMode {
+        ProxyMode::Nftables
+    }
+
+    fn observe(&mut self) -> Result<(), KernelError> {
+        self.kernel.fail_if_told("reading the kernel in memory")?;
+        let inner = self.kernel.lock();
+        self.mirror = inner.contents.clone();
+        self.seen = Some(inner.generation);
+        Ok(())
+    }
+
+    fn is_disturbed(&mut self) -> Result<bool, KernelError> {
+        Ok(self.seen != Some(self.kernel.lock().generation))
+    }
+
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+        if let Err(error) = self.kernel.fail_if_told("writing the kernel in memory") {
+            return Pass { failed: Some(error), ..Pass::default() };
+        }
+        let keys: BTreeSet<ServiceKey> = match scope {
+            Scope::Services(keys) => keys.clone(),
+            Scope::Everything => desired.programs.keys().chain(self.mirror.programs.keys()).cloned().collect(),
+        };
+        let mut pass = Pass::default();
+        for key in keys {
+            if let Some(outcome) = self.apply_service(&key, desired, &mut pass.writes) {
+                pass.outcomes.insert(key, outcome);
+            }
+        }
+        if self.mirror.masquerade_sources != desired.masquerade_sources {
+            self.mirror.masquerade_sources.clone_from(&desired.masquerade_sources);
+            self.kernel.lock().contents.masquerade_sources.clone_from(&desired.masquerade_sources);
+            pass.writes += 1;
+        }
+        self.counters.transactions += u64::from(pass.writes > 0);
+        self.counters.messages += pass.writes;
+        pass
+    }
+
+    fn cleanup(&mut self) -> Result<u64, KernelError> {
+        let contents = std::mem::take(&mut self.kernel.lock().contents);
+        self.mirror = Contents::default();
+        let count = contents.programs.len() + contents.masquerade_sources.len();
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    fn counters(&self) -> KernelCounters {
+        self.counters
+    }
+}

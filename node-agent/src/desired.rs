@@ -1,0 +1,132 @@
+//! From the state held to what the kernel should hold: one Service at a time, and only those that were touched. Pure.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{
+    compiled::{CompiledService, UnsupportedField},
+    name::Name,
+    program,
+    report::{Failure, FailureReason},
+    resource::ServiceKey,
+};
+
+use crate::{
+    dataplane::{Desired, DesiredProgram},
+    masquerade::masquerade_sources,
+    state::{State, Touched},
+};
+
+/// Longest message of a failure in a report, in bytes (`model::report::Failure`).
+const MESSAGE_BYTES_MAX: usize = 1024;
+
+/// What the kernel of a node should hold, kept in step with the state.
+#[derive(Debug)]
+pub struct Derived {
+    node: Name,
+    desired: Desired,
+    unsupported: BTreeMap<ServiceKey, Failure>,
+    unsupported_version: u64,
+}
+
+impl Derived {
+    /// Nothing, for a node.
+    #[must_use]
+    pub fn new(node: Name) -> Self {
+        Self { node, desired: Desired::default(), unsupported: BTreeMap::new(), unsupported_version: 0 }
+    }
+
+    /// What the kernel should hold.
+    #[must_use]
+    pub const fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// The Services that ask for what this agent does not carry out; the kernel is to hold nothing of them.
+    #[must_use]
+    pub const fn unsupported(&self) -> &BTreeMap<ServiceKey, Failure> {
+        &self.unsupported
+    }
+
+    /// Rises whenever [`Self::unsupported`] changes, so that nobody has to compare it.
+    #[must_use]
+    pub const fn unsupported_version(&self) -> u64 {
+        self.unsupported_version
+    }
+
+    /// Follows a change of the state. Says whether the masquerade sources changed.
+    pub fn update(&mut self, state: &State, touched: &Touched) -> bool {
+        let Touched { services, network, node } = touched;
+        for key in services {
+            match state.services().get(key) {
+                Some(service) => self.set(key, service),
+                None => self.remove(key),
+            }
+        }
+        if !(*network || *node) {
+            return false;
+        }
+        let sources = masquerade_sources(state.network(), state.node());
+        let differs = sources != self.desired.masquerade_sources;
+        self.desired.masquerade_sources = sources;
+        differs
+    }
+
+    fn set(&mut self, key: &ServiceKey, service: &CompiledService) {
+        match program::program(service, &self.node) {
+            Ok(program) => {
+                self.clear_unsupported(key);
+                let program = DesiredProgram { revision: service.revision, program: Arc::new(program) };
+                self.desired.programs.insert(key.clone(), program);
+            }
+            Err(fields) => {
+                self.desired.programs.remove(key);
+                let failure = Failure {
+                    revision: service.revision,
+                    reason: FailureReason::Unsupported,
+                    message: unsupported_message(&fields),
+                };
+                self.unsupported.insert(key.clone(), failure);
+                self.unsupported_version += 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &ServiceKey) {
+        self.desired.programs.remove(key);
+        self.clear_unsupported(key);
+    }
+
+    fn clear_unsupported(&mut self, key: &ServiceKey) {
+        if self.unsupported.remove(key).is_some() {
+            self.unsupported_version += 1;
+        }
+    }
+}
+
+fn unsupported_message(fields: &[UnsupportedField]) -> String {
+    let texts: Vec<_> = fields.iter().map(|UnsupportedField { field, message }| format!("{field}: {message}")).collect();
+    limit_message(texts.join("; "))
+}
+
+/// Cuts a message to what a report may carry.
+#[must_use]
+pub fn limit_message(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX - '…'.len_utf8()).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_messages_are_cut_at_a_character() {
+        let cut = limit_message("ä".repeat(2000));
+        assert!(cut.len() <= MESSAGE_BYTES_MAX && cut.ends_with("ä…"));
+        assert_eq!(limit_message("short".to_owned()), "short");
+    }
+}

@@ -1,0 +1,44 @@
+//! What the agent finds on its machine, read anew each time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use model::{net, node::ProxyMode, report::Facts};
+use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
+
+/// Addresses in one report (`model::report::Facts`).
+const ADDRESSES_MAX: usize = 1024;
+/// Where Linux tells its release.
+const KERNEL_RELEASE_PATH: &str = "/proc/sys/kernel/osrelease";
+
+/// The addresses, networks and kernel of this machine, without loopback, link-local and multicast addresses. What
+/// cannot be read is left out.
+#[must_use]
+pub fn collect() -> Facts {
+    let mut addresses = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut subnets: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
+    for interface in getifaddrs().into_iter().flatten() {
+        let Some(address) = interface.address.as_ref().and_then(ip_of) else { continue };
+        if net::forbidden(address).is_some() || !seen.insert(address) || addresses.len() == ADDRESSES_MAX {
+            continue;
+        }
+        addresses.push(address);
+        let subnet = interface.netmask.as_ref().and_then(ip_of).and_then(|mask| IpNet::with_netmask(address, mask).ok());
+        if let Some(subnet) = subnet {
+            subnets.entry(interface.interface_name).or_default().push(subnet.trunc());
+        }
+    }
+    // IPv4 first, else in the order of the interfaces: the first address is the one that people know the machine by.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    let kernel = std::fs::read_to_string(KERNEL_RELEASE_PATH).unwrap_or_default().trim().to_owned();
+    Facts { addresses, subnets, kernel, capabilities: vec![ProxyMode::Nftables] }
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+}

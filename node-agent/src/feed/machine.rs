@@ -1,0 +1,277 @@
+//! Turns the frames of a feed into batches that may take effect: pure, the same for the wire and for the journal.
+//!
+//! ```text
+//! AwaitStart ──start──▶ Collecting(first) ──synced──▶ Collecting(next) ─┐
+//!                              ▲   frames are collected, nothing leaves │ synced ─▶ batch
+//!                              └────────────────────────────────────────┘ heartbeat, nothing collected ─▶ batch
+//! ```
+//! What must not happen here: a batch that leads to an older position than the one held.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{
+    compiled::CompiledService,
+    feed::{Frame, NetworkState, NodeState, StartMode},
+    quantity::{Position, Revision},
+    resource::ServiceKey,
+};
+
+/// Services in one batch: a hundred times the largest cluster that is measured; more is a broken server.
+pub const BATCH_SERVICES_MAX: usize = 1_000_000;
+
+/// Changes that take effect together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Whether what is not in the batch does not exist, or stays as it is.
+    pub mode: StartMode,
+    /// Facts about the cluster, if they were sent.
+    pub network: Option<NetworkState>,
+    /// The settings of this node, if they were sent.
+    pub node: Option<NodeState>,
+    /// The last word on each Service that was sent.
+    pub services: BTreeMap<ServiceKey, ServiceChange>,
+    /// What is reached with this batch.
+    pub position: Position,
+}
+
+/// What a batch says of one Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServiceChange {
+    /// It is this.
+    Set(Arc<CompiledService>),
+    /// It is gone since this revision.
+    Removed(Revision),
+}
+
+/// Why a stream cannot be followed further. The state held stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StreamFault {
+    /// The other side is behind: another server, or a store brought back without a new epoch.
+    #[error("position {offered} is older than {held}, which this agent holds")]
+    OlderThanHeld {
+        /// What this agent holds.
+        held: Position,
+        /// What was offered.
+        offered: Position,
+    },
+    /// A difference to a state that this agent does not hold.
+    #[error("changes up to {offered} do not follow from {}", .held.map_or_else(|| "nothing".to_owned(), |p| p.to_string()))]
+    NoCommonGround {
+        /// What this agent holds.
+        held: Option<Position>,
+        /// What was offered.
+        offered: Position,
+    },
+    /// A frame where another was due.
+    #[error("frame `{0}` is out of place")]
+    OutOfPlace(&'static str),
+    /// More than [`BATCH_SERVICES_MAX`].
+    #[error("more than {BATCH_SERVICES_MAX} Services between two `synced` frames")]
+    TooManyServices,
+}
+
+/// Collects frames until they may take effect.
+#[derive(Debug)]
+pub struct Assembler {
+    held: Option<Position>,
+    stage: Stage,
+    collected: Collected,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    AwaitStart,
+    Collecting { mode: StartMode, is_first: bool },
+}
+
+#[derive(Debug, Default)]
+struct Collected {
+    network: Option<NetworkState>,
+    node: Option<NodeState>,
+    services: BTreeMap<ServiceKey, ServiceChange>,
+}
+
+impl Assembler {
+    /// Begins a stream; `held` is the position of the state that the agent has.
+    #[must_use]
+    pub fn new(held: Option<Position>) -> Self {
+        Self { held, stage: Stage::AwaitStart, collected: Collected::default() }
+    }
+
+    /// The position of the last batch, or the one begun with.
+    #[must_use]
+    pub const fn held(&self) -> Option<Position> {
+        self.held
+    }
+
+    /// Takes one frame; answers a batch when one is complete.
+    ///
+    /// # Errors
+    /// When the stream breaks its own rules or goes backwards. It must be left then.
+    pub fn push(&mut self, frame: Frame) -> Result<Option<Batch>, StreamFault> {
+        let Stage::Collecting { mode, is_first } = self.stage else {
+            return self.start(frame).map(|()| None);
+        };
+        match frame {
+            Frame::Start { .. } => Err(StreamFault::OutOfPlace("start")),
+            Frame::Network(network) => {
+                self.collected.network = Some(network);
+                Ok(None)
+            }
+            Frame::Node(node) => {
+                self.collected.node = Some(node);
+                Ok(None)
+            }
+            Frame::Service { service } => {
+                let key = service.service.clone();
+                self.collect(key, ServiceChange::Set(service))
+            }
+            Frame::Removed { service, revision } => self.collect(service, ServiceChange::Removed(revision)),
+            Frame::Synced { position } => self.complete(mode, position).map(Some),
+            Frame::Heartbeat { position } => {
+                let moved = self.held.is_none_or(|held| position != held);
+                if is_first || !moved || !self.collected.is_empty() {
+                    return Ok(None);
+                }
+                self.complete(mode, position).map(Some)
+            }
+        }
+    }
+
+    fn start(&mut self, frame: Frame) -> Result<(), StreamFault> {
+        let (mode, position) = match frame {
+            Frame::Start { mode, position } => (mode, position),
+            Frame::Network(_) => return Err(StreamFault::OutOfPlace("network")),
+            Frame::Node(_) => return Err(StreamFault::OutOfPlace("node")),
+            Frame::Service { .. } => return Err(StreamFault::OutOfPlace("service")),
+            Frame::Removed { .. } => return Err(StreamFault::OutOfPlace("removed")),
+            Frame::Synced { .. } => return Err(StreamFault::OutOfPlace("synced")),
+            Frame::Heartbeat { .. } => return Err(StreamFault::OutOfPlace("heartbeat")),
+        };
+        // Checked before megabytes arrive that could only be thrown away.
+        check(self.held, mode, position)?;
+        self.stage = Stage::Collecting { mode, is_first: true };
+        Ok(())
+    }
+
+    fn collect(&mut self, key: ServiceKey, change: ServiceChange) -> Result<Option<Batch>, StreamFault> {
+        self.collected.services.insert(key, change);
+        if self.collected.services.len() > BATCH_SERVICES_MAX {
+            return Err(StreamFault::TooManyServices);
+        }
+        Ok(None)
+    }
+
+    fn complete(&mut self, mode: StartMode, position: Position) -> Result<Batch, StreamFault> {
+        check(self.held, mode, position)?;
+        self.held = Some(position);
+        self.stage = Stage::Collecting { mode: StartMode::Delta, is_first: false };
+        let Collected { network, node, services } = std::mem::take(&mut self.collected);
+        Ok(Batch { mode, network, node, services, position })
+    }
+}
+
+impl Collected {
+    fn is_empty(&self) -> bool {
+        self.network.is_none() && self.node.is_none() && self.services.is_empty()
+    }
+}
+
+/// Whether the step from the held position to an offered one may be made.
+///
+/// # Errors
+/// When it would go backwards, or when changes are offered to a history that is not held.
+pub fn check(held: Option<Position>, mode: StartMode, offered: Position) -> Result<(), StreamFault> {
+    if let Some(held) = held.filter(|held| offered < *held) {
+        return Err(StreamFault::OlderThanHeld { held, offered });
+    }
+    match mode {
+        StartMode::Full => Ok(()),
+        StartMode::Delta if held.is_some_and(|held| held.epoch == offered.epoch) => Ok(()),
+        StartMode::Delta => Err(StreamFault::NoCommonGround { held, offered }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Position {
+        text.parse().unwrap()
+    }
+
+    fn start(mode: StartMode, position: &str) -> Frame {
+        Frame::Start { mode, position: at(position) }
+    }
+
+    fn removed(name: &str) -> Frame {
+        Frame::Removed { service: format!("default/{name}").try_into().unwrap(), revision: Revision(1) }
+    }
+
+    #[test]
+    fn nothing_leaves_before_synced() {
+        let mut assembler = Assembler::new(None);
+        assert_eq!(assembler.push(start(StartMode::Full, "1-5")), Ok(None));
+        assert_eq!(assembler.push(removed("a")), Ok(None));
+        assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
+        let batch = assembler.push(Frame::Synced { position: at("1-6") }).unwrap().unwrap();
+        assert_eq!((batch.mode, batch.position, batch.services.len()), (StartMode::Full, at("1-6"), 1));
+        assert_eq!(assembler.held(), Some(at("1-6")));
+    }
+
+    #[test]
+    fn batches_after_the_first_are_differences() {
+        let mut assembler = Assembler::new(None);
+        assembler.push(start(StartMode::Full, "1-5")).unwrap();
+        assembler.push(Frame::Synced { position: at("1-5") }).unwrap();
+        let batch = assembler.push(Frame::Synced { position: at("1-6") }).unwrap().unwrap();
+        assert_eq!(batch.mode, StartMode::Delta);
+    }
+
+    #[test]
+    fn an_idle_heartbeat_moves_the_position_and_a_busy_one_does_not() {
+        let mut assembler = Assembler::new(Some(at("1-5")));
+        assembler.push(start(StartMode::Delta, "1-5")).unwrap();
+        assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-7") }), Ok(None), "before the first synced");
+        assembler.push(Frame::Synced { position: at("1-5") }).unwrap();
+        assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
+        let batch = assembler.push(Frame::Heartbeat { position: at("1-8") }).unwrap().unwrap();
+        assert_eq!((batch.position, batch.services.len()), (at("1-8"), 0));
+        assembler.push(removed("a")).unwrap();
+        assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-9") }), Ok(None));
+    }
+
+    #[test]
+    fn older_positions_are_refused_at_start_and_at_synced() {
+        for older in ["2-4", "1-900"] {
+            let fault = StreamFault::OlderThanHeld { held: at("2-5"), offered: at(older) };
+            for mode in [StartMode::Full, StartMode::Delta] {
+                let mut assembler = Assembler::new(Some(at("2-5")));
+                assert_eq!(assembler.push(start(mode, older)), Err(fault.clone()));
+            }
+            let mut assembler = Assembler::new(Some(at("2-5")));
+            assembler.push(start(StartMode::Full, "2-5")).unwrap();
+            assert_eq!(assembler.push(Frame::Synced { position: at(older) }), Err(fault));
+        }
+    }
+
+    #[test]
+    fn a_newer_epoch_is_taken_only_as_full_state() {
+        let mut assembler = Assembler::new(Some(at("2-5")));
+        let fault = StreamFault::NoCommonGround { held: Some(at("2-5")), offered: at("3-1") };
+        assert_eq!(assembler.push(start(StartMode::Delta, "3-1")), Err(fault));
+        let mut assembler = Assembler::new(Some(at("2-5")));
+        assembler.push(start(StartMode::Full, "3-1")).unwrap();
+        assert!(assembler.push(Frame::Synced { position: at("3-1") }).unwrap().is_some());
+        let mut assembler = Assembler::new(None);
+        assert!(assembler.push(start(StartMode::Delta, "1-1")).is_err(), "a difference to nothing");
+    }
+
+    #[test]
+    fn a_stream_starts_once() {
+        assert_eq!(Assembler::new(None).push(removed("a")), Err(StreamFault::OutOfPlace("removed")));
+        let mut assembler = Assembler::new(None);
+        assembler.push(start(StartMode::Full, "1-1")).unwrap();
+        assert_eq!(assembler.push(start(StartMode::Full, "1-1")), Err(StreamFault::OutOfPlace("start")));
+    }
+}

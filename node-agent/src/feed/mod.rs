@@ -1,0 +1,236 @@
+//! Follows control: one long-lived stream of frames, resumed after every cut, handed on as whole batches.
+//!
+//! What must not happen here: waiting for anything but the network and the loop, and a step to an older state.
+
+pub mod machine;
+pub mod register;
+
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::{feed::Frame, name::Name, quantity::Position};
+use reqwest::{Client, StatusCode, Url};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+use tokio_util::{
+    codec::{FramedRead, LinesCodec, LinesCodecError},
+    io::StreamReader,
+    sync::CancellationToken,
+};
+use tracing::{debug, error, info, warn};
+
+use self::{
+    machine::{Assembler, Batch, StreamFault},
+    register::{RegisterError, Registration},
+};
+use crate::{backoff::Backoff, entropy, tally::Tally};
+
+/// Longest line of the feed and of the journal, in bytes: a Service of 100 ports with 2,000 endpoints each.
+pub const LINE_BYTES_MAX: usize = 32 << 20;
+/// The interval of heartbeats that the feed promises at most.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+/// Heartbeats that may be missed before a stream counts as dead.
+const HEARTBEATS_MISSED_MAX: u32 = 3;
+/// Longest body of an error that is looked at, in bytes.
+const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// Where to follow, and how patiently.
+#[derive(Debug, Clone)]
+pub struct FeedOptions {
+    /// The base URL of control.
+    pub api: Url,
+    /// The node to follow as.
+    pub node: Name,
+    /// What to register when control does not know the node.
+    pub registration: Registration,
+    /// How often the other side speaks at least.
+    pub heartbeat_interval: Duration,
+    /// The shortest wait before a reconnect.
+    pub reconnect_floor: Duration,
+    /// The longest wait before a reconnect.
+    pub reconnect_cap: Duration,
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+enum StreamEnd {
+    #[error("control cannot be reached")]
+    Unreachable(#[source] reqwest::Error),
+    #[error("control refused the feed with {status}: {body}")]
+    Refused { status: StatusCode, body: String },
+    #[error("control does not know this node, and it could not be registered")]
+    Unregistered(#[from] RegisterError),
+    #[error("control said nothing for {0:?}")]
+    Silent(Duration),
+    #[error("the stream broke")]
+    Broken(#[from] LinesCodecError),
+    #[error("the stream ended")]
+    Closed,
+    #[error("a line is not a frame of the feed")]
+    NotAFrame(#[from] serde_json::Error),
+    #[error("the stream cannot be followed")]
+    Fault(#[from] StreamFault),
+    #[error("the loop has ended")]
+    LoopGone,
+}
+
+/// Follows control until told to stop. `held` is the position of the state that the agent begins with.
+pub async fn follow(
+    client: Client,
+    options: FeedOptions,
+    held: Option<Position>,
+    batches: mpsc::Sender<Batch>,
+    tally: Tally,
+    stop: CancellationToken,
+) {
+    let mut follower = Follower { client, options, held, batches, tally, last_error: None };
+    let _stopped = stop.run_until_cancelled(follower.run()).await;
+    follower.tally.feed_connected.set(0);
+}
+
+struct Follower {
+    client: Client,
+    options: FeedOptions,
+    held: Option<Position>,
+    batches: mpsc::Sender<Batch>,
+    tally: Tally,
+    last_error: Option<String>,
+}
+
+impl Follower {
+    async fn run(&mut self) {
+        let mut backoff = Backoff::new(self.options.reconnect_floor, self.options.reconnect_cap);
+        loop {
+            let begun = Instant::now();
+            let end = self.follow_one().await;
+            self.tally.feed_connected.set(0);
+            if matches!(end, StreamEnd::LoopGone) {
+                return;
+            }
+            // A stream that lived for a heartbeat was healthy; one that ends sooner is a server that cannot hold it.
+            if begun.elapsed() >= self.options.heartbeat_interval {
+                backoff.reset();
+            }
+            self.note(&end);
+            tokio::time::sleep(backoff.next_delay(entropy())).await;
+        }
+    }
+
+    /// Logs the end of a stream, but the same end only once in a row.
+    fn note(&mut self, end: &StreamEnd) {
+        self.tally.feed_errors.inc();
+        let text = chain(end);
+        if self.last_error.as_ref() == Some(&text) {
+            debug!(error = text, "the feed was left");
+            return;
+        }
+        if let StreamEnd::Fault(StreamFault::OlderThanHeld { .. }) = end {
+            error!(error = text, "control is behind this agent; the last good state stays until it has caught up");
+        } else {
+            warn!(error = text, "the feed was left; reconnecting");
+        }
+        self.last_error = Some(text);
+    }
+
+    async fn follow_one(&mut self) -> StreamEnd {
+        let response = match self.connect().await {
+            Ok(response) => response,
+            Err(end) => return end,
+        };
+        self.tally.feed_connects.inc();
+        self.tally.feed_connected.set(1);
+        let bytes = response.bytes_stream().map_err(std::io::Error::other);
+        let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
+        let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+        let mut assembler = Assembler::new(self.held);
+        let patience = self.patience();
+        loop {
+            let line = match timeout(patience, lines.next()).await {
+                Ok(Some(Ok(line))) => line,
+                Ok(Some(Err(error))) => return error.into(),
+                Ok(None) => return StreamEnd::Closed,
+                Err(_elapsed) => return StreamEnd::Silent(patience),
+            };
+            if let Err(end) = self.take(&mut assembler, &line).await {
+                return end;
+            }
+        }
+    }
+
+    async fn take(&mut self, assembler: &mut Assembler, line: &str) -> Result<(), StreamEnd> {
+        self.tally.feed_bytes.inc_by(line.len() as u64 + 1);
+        let frame: Frame = serde_json::from_str(line)?;
+        match &frame {
+            Frame::Service { .. } | Frame::Removed { .. } => {
+                self.tally.objects_received.inc();
+            }
+            Frame::Start { .. } | Frame::Network(_) | Frame::Node(_) | Frame::Synced { .. } | Frame::Heartbeat { .. } => {}
+        }
+        let batch = assembler.push(frame).inspect_err(|fault| {
+            if let StreamFault::OlderThanHeld { .. } = fault {
+                self.tally.feed_refusals.inc();
+            }
+        })?;
+        let Some(batch) = batch else { return Ok(()) };
+        let position = batch.position;
+        self.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
+        self.held = Some(position);
+        if self.last_error.take().is_some() {
+            info!(%position, "following control again");
+        }
+        Ok(())
+    }
+
+    /// Opens a stream, registering the node first where control does not know it.
+    async fn connect(&self) -> Result<reqwest::Response, StreamEnd> {
+        let response = self.open().await?;
+        if !register::is_unknown_node(response.status()) {
+            return accepted(response).await;
+        }
+        register::register(&self.client, &self.options.api, &self.options.node, &self.options.registration).await?;
+        info!(node = %self.options.node, "registered with control");
+        accepted(self.open().await?).await
+    }
+
+    async fn open(&self) -> Result<reqwest::Response, StreamEnd> {
+        let mut url = self.options.api.clone();
+        url.set_path(&format!("/v1/nodes/{}/state", self.options.node));
+        let request = self.client.get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
+        let patience = self.patience();
+        let response = timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;
+        response.map_err(StreamEnd::Unreachable)
+    }
+
+    fn patience(&self) -> Duration {
+        self.options.heartbeat_interval * HEARTBEATS_MISSED_MAX
+    }
+}
+
+async fn accepted(response: reqwest::Response) -> Result<reqwest::Response, StreamEnd> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    Err(StreamEnd::Refused { status, body: read_error(response).await })
+}
+
+/// The body of an error, for the log: at most its beginning.
+pub(crate) async fn read_error(mut response: reqwest::Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > ERROR_BODY_BYTES_MAX {
+            body.truncate(ERROR_BODY_BYTES_MAX);
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).trim().to_owned()
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,109 @@
+//! Registers this machine with control when control does not know it. An existing Node is never changed: it is intent,
+//! and belongs to whoever wrote it.
+
+use std::{net::IpAddr, time::Duration};
+
+use ipnet::IpNet;
+use model::{
+    metadata::Metadata,
+    name::Name,
+    node::{NODE_ADDRESSES_MAX, NodeSpec},
+    resource::{API_VERSION, Kind},
+};
+use reqwest::{Client, StatusCode, Url};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::read_error;
+use crate::facts;
+
+/// Time that a registration may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the operator said about this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Registration {
+    /// Its addresses; those found on it when empty.
+    pub addresses: Vec<IpAddr>,
+    /// The networks of its Workloads.
+    pub workload_cidrs: Vec<IpNet>,
+}
+
+/// Why a node could not be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// No answer.
+    #[error("control cannot be reached")]
+    Unreachable(#[from] reqwest::Error),
+    /// Refused.
+    #[error("control refused the Node with {status}: {body}")]
+    Refused {
+        /// The HTTP status.
+        status: StatusCode,
+        /// The beginning of what it said.
+        body: String,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeObject {
+    api_version: &'static str,
+    kind: Kind,
+    metadata: Metadata,
+    spec: NodeSpec,
+}
+
+/// Whether an answer says that control does not know the node.
+#[must_use]
+pub fn is_unknown_node(status: StatusCode) -> bool {
+    status == StatusCode::NOT_FOUND
+}
+
+/// Creates the Node. That it exists already is as good.
+///
+/// # Errors
+/// When control cannot be reached or refuses.
+pub async fn register(
+    client: &Client,
+    api: &Url,
+    node: &Name,
+    registration: &Registration,
+) -> Result<(), RegisterError> {
+    let Registration { addresses, workload_cidrs } = registration.clone();
+    let mut addresses = if addresses.is_empty() { facts::collect().addresses } else { addresses };
+    addresses.truncate(NODE_ADDRESSES_MAX);
+    let object = NodeObject {
+        api_version: API_VERSION,
+        kind: Kind::Node,
+        metadata: Metadata::named(node.clone(), None),
+        spec: NodeSpec { addresses, workload_cidrs, ..NodeSpec::default() },
+    };
+    let mut url = api.clone();
+    url.set_path("/v1/nodes");
+    let response = client.post(url).json(&object).timeout(REQUEST_TIMEOUT).send().await?;
+    match response.status() {
+        status if status.is_success() || status == StatusCode::CONFLICT => Ok(()),
+        status => Err(RegisterError::Refused { status, body: read_error(response).await }),
+    }
+}
+
+#[derive(Deserialize)]
+struct ExistingNode {
+    spec: NodeSpec,
+}
+
+/// Warns when control's Node says something else than the flags, which count only at registration.
+pub async fn warn_of_ignored_flags(client: Client, api: Url, node: Name, registration: Registration) {
+    let mut url = api;
+    url.set_path(&format!("/v1/nodes/{node}"));
+    let Ok(response) = client.get(url).timeout(REQUEST_TIMEOUT).send().await else { return };
+    let Ok(ExistingNode { spec }) = response.json().await else { return };
+    let Registration { addresses, workload_cidrs } = registration;
+    if !addresses.is_empty() && addresses != spec.addresses {
+        warn!(flag = ?addresses, node = ?spec.addresses, "--address counts only when the Node is registered; change the Node instead");
+    }
+    if !workload_cidrs.is_empty() && workload_cidrs != spec.workload_cidrs {
+        warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr counts only when the Node is registered; change the Node instead");
+    }
+}

@@ -1,0 +1,299 @@
+//! The last good state on disk, so that rules are right at start before control can be reached.
+//!
+//! Written ahead of the kernel, so that a restarted agent never holds less than the kernel does. When it reaches the
+//! disk: a rewrite is synced before it takes the file's place; appends are synced one second after the last of them, or
+//! every 30 seconds while they go on. Until then a power failure may cost a tail, and with it the kernel's rules are gone
+//! too: the agent programs the state before that tail and the feed delivers the rest. A crash of the process costs nothing.
+//!
+//! What must not happen here: work for a small change that grows with the number of Services. The file is rewritten on
+//! a thread of its own, and only when it has grown by its own size.
+
+pub mod lock;
+pub mod wire;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use model::{name::Name, quantity::Position};
+use tracing::{info, warn};
+
+use self::{lock::StateDirLock, wire::Unreadable};
+use crate::{
+    feed::LINE_BYTES_MAX,
+    state::{State, Touched},
+};
+
+/// The journal's file in the state directory.
+pub const JOURNAL_FILE: &str = "state.ndjson";
+const REWRITE_FILE: &str = "state.ndjson.new";
+const DAMAGED_FILE: &str = "state.ndjson.damaged";
+
+/// Growth that is never worth a rewrite, in bytes.
+const SLACK_BYTES: u64 = 1 << 20;
+/// The file may grow to this many times its size after the last rewrite.
+const GROWTH_FACTOR: u64 = 2;
+/// Bytes kept for a rewrite that is under way; then the loop waits for it.
+const TAIL_BYTES_MAX: usize = 64 << 20;
+/// Quiet time after which appends are synced.
+const SYNC_AFTER_QUIET: Duration = Duration::from_secs(1);
+/// Longest time that an append stays unsynced while others follow.
+const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(30);
+/// Time between attempts to repair a journal that could not be written.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The journal of one agent.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    node: Name,
+    file: File,
+    bytes: u64,
+    base_bytes: u64,
+    rewrite: Option<Rewrite>,
+    unsynced: Option<Unsynced>,
+    broken_since: Option<Instant>,
+    _lock: StateDirLock,
+}
+
+#[derive(Debug)]
+struct Rewrite {
+    thread: JoinHandle<io::Result<(File, u64)>>,
+    tail: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unsynced {
+    first: Instant,
+    last: Instant,
+}
+
+impl Journal {
+    /// Opens the journal of a held directory and replays it through the path that the feed takes.
+    ///
+    /// A torn tail is cut off. A file that is damaged otherwise, or belongs to another node, is moved aside with a
+    /// warning: then the kernel is left as it is until control has been heard.
+    ///
+    /// # Errors
+    /// When the directory cannot be read or written.
+    pub fn open(dir: &Path, node: &Name, lock: StateDirLock) -> io::Result<(Self, State)> {
+        match fs::remove_file(dir.join(REWRITE_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let path = dir.join(JOURNAL_FILE);
+        let loaded = match load(&mut open_file(&path)?, node)? {
+            Ok(loaded) => loaded,
+            Err(unreadable) => {
+                fs::rename(&path, dir.join(DAMAGED_FILE))?;
+                let path = path.display().to_string();
+                warn!(path, moved_to = DAMAGED_FILE, reason = %unreadable, "the saved state cannot be used; starting empty");
+                Loaded::default()
+            }
+        };
+        let Loaded { state, bytes, base_bytes } = loaded;
+        let mut file = open_file(&path)?;
+        file.set_len(bytes)?;
+        file.seek(SeekFrom::Start(bytes))?;
+        let journal = Self {
+            dir: dir.to_owned(),
+            node: node.clone(),
+            file,
+            bytes,
+            base_bytes,
+            rewrite: None,
+            unsynced: None,
+            broken_since: None,
+            _lock: lock,
+        };
+        Ok((journal, state))
+    }
+
+    /// The size of the file, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the file lacks something because it could not be written.
+    #[must_use]
+    pub const fn is_broken(&self) -> bool {
+        self.broken_since.is_some()
+    }
+
+    /// Records what a batch changed in the state, which is the one after the batch. `previous` is the position before.
+    pub fn append(&mut self, previous: Option<Position>, state: &State, touched: &Touched, now: Instant) {
+        let Some(position) = state.position() else { return };
+        if self.broken_since.is_some() || previous == Some(position) && *touched == Touched::default() {
+            return;
+        }
+        // Within a file there is one history: another epoch begins another file.
+        if self.bytes == 0 || previous.is_none_or(|previous| previous.epoch != position.epoch) {
+            let outcome = self.rewrite_here(state, position);
+            return self.note(outcome, now);
+        }
+        let bytes = wire::encode_change(state, touched, position);
+        let outcome = self.file.write_all(&bytes);
+        if outcome.is_ok() {
+            self.bytes += bytes.len() as u64;
+            let first = self.unsynced.map_or(now, |unsynced| unsynced.first);
+            self.unsynced = Some(Unsynced { first, last: now });
+        }
+        self.note(outcome, now);
+        match &mut self.rewrite {
+            Some(rewrite) => rewrite.tail.extend_from_slice(&bytes),
+            None if self.bytes > self.base_bytes * GROWTH_FACTOR + SLACK_BYTES => self.rewrite_aside(state, position),
+            None => {}
+        }
+    }
+
+    /// Does what is due: takes over a finished rewrite, syncs, repairs.
+    pub fn maintain(&mut self, state: &State, now: Instant) {
+        let is_due = |rewrite: &Rewrite| rewrite.thread.is_finished() || rewrite.tail.len() > TAIL_BYTES_MAX;
+        if let Some(rewrite) = self.rewrite.take_if(|rewrite| is_due(rewrite)) {
+            let outcome = self.take_over(rewrite);
+            self.note(outcome, now);
+        }
+        let is_due = |unsynced: &mut Unsynced| {
+            now.duration_since(unsynced.last) >= SYNC_AFTER_QUIET
+                || now.duration_since(unsynced.first) >= SYNC_INTERVAL_MAX
+        };
+        if self.unsynced.take_if(is_due).is_some() {
+            let outcome = self.file.sync_data();
+            self.note(outcome, now);
+        }
+        let is_due = self.broken_since.is_some_and(|since| now.duration_since(since) >= REPAIR_INTERVAL);
+        if let Some(position) = state.position().filter(|_| is_due) {
+            self.broken_since = Some(now);
+            if self.rewrite_here(state, position).is_ok() {
+                self.broken_since = None;
+                info!("the saved state is complete again");
+            }
+        }
+    }
+
+    /// Syncs what has been recorded; the last act of an agent.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn close(mut self) -> io::Result<()> {
+        if let Some(Rewrite { thread, tail: _ }) = self.rewrite.take() {
+            // The file in place is complete; the rewrite was only a smaller one.
+            drop(thread.join());
+            fs::remove_file(self.dir.join(REWRITE_FILE))?;
+        }
+        self.file.sync_all()
+    }
+
+    fn rewrite_here(&mut self, state: &State, position: Position) -> io::Result<()> {
+        if let Some(Rewrite { thread, tail: _ }) = self.rewrite.take() {
+            drop(thread.join());
+        }
+        let (file, bytes) = write_aside(&self.dir, &self.node, state, position)?;
+        self.put_in_place(file, bytes, bytes)
+    }
+
+    fn rewrite_aside(&mut self, state: &State, position: Position) {
+        let (dir, node, state) = (self.dir.clone(), self.node.clone(), state.clone());
+        let thread = std::thread::spawn(move || write_aside(&dir, &node, &state, position));
+        self.rewrite = Some(Rewrite { thread, tail: Vec::new() });
+    }
+
+    fn take_over(&mut self, rewrite: Rewrite) -> io::Result<()> {
+        let Rewrite { thread, tail } = rewrite;
+        let (mut file, base_bytes) =
+            thread.join().map_err(|_| io::Error::other("the rewriting thread panicked"))??;
+        file.write_all(&tail)?;
+        file.sync_data()?;
+        self.put_in_place(file, base_bytes + tail.len() as u64, base_bytes)
+    }
+
+    fn put_in_place(&mut self, file: File, bytes: u64, base_bytes: u64) -> io::Result<()> {
+        fs::rename(self.dir.join(REWRITE_FILE), self.dir.join(JOURNAL_FILE))?;
+        File::open(&self.dir)?.sync_all()?;
+        (self.file, self.bytes, self.base_bytes) = (file, bytes, base_bytes);
+        self.unsynced = None;
+        Ok(())
+    }
+
+    fn note(&mut self, outcome: io::Result<()>, now: Instant) {
+        let Err(error) = outcome else { return };
+        // A batch may be missing or half written; what would follow it could not be read.
+        if let Err(error) = self.file.set_len(self.bytes) {
+            warn!(%error, "the saved state could not be cut back to its last whole batch");
+        }
+        if self.broken_since.is_none() {
+            warn!(%error, dir = %self.dir.display(), "the state cannot be saved; a restart would begin with an older one");
+        }
+        self.broken_since = Some(now);
+    }
+}
+
+/// Removes the saved state of a directory; says whether there was any.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove(dir: &Path) -> io::Result<bool> {
+    let mut found = false;
+    for name in [JOURNAL_FILE, REWRITE_FILE, DAMAGED_FILE] {
+        match fs::remove_file(dir.join(name)) {
+            Ok(()) => found = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn write_aside(dir: &Path, node: &Name, state: &State, position: Position) -> io::Result<(File, u64)> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(dir.join(REWRITE_FILE))?;
+    let mut out = BufWriter::new(file);
+    let bytes = wire::write_state(&mut out, node, state, position)?;
+    let file = out.into_inner()?;
+    file.sync_all()?;
+    Ok((file, bytes))
+}
+
+fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+#[derive(Debug, Default)]
+struct Loaded {
+    state: State,
+    bytes: u64,
+    base_bytes: u64,
+}
+
+/// Replays a file up to its last checked batch.
+fn load(file: &mut File, node: &Name) -> io::Result<Result<Loaded, Unreadable>> {
+    let mut lines = BufReader::new(file);
+    let mut reader = wire::Reader::new(node.clone());
+    let mut loaded = Loaded::default();
+    let mut line = Vec::new();
+    let mut offset = 0;
+    loop {
+        line.clear();
+        (&mut lines).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            let is_foreign = offset == 0 && line.len() > LINE_BYTES_MAX;
+            return Ok(if is_foreign { Err(Unreadable::Header) } else { Ok(loaded) });
+        }
+        offset += line.len() as u64;
+        let batch = match reader.push(&line) {
+            Ok(batch) => batch,
+            Err(unreadable) => return Ok(Err(unreadable)),
+        };
+        if let Some(batch) = batch {
+            loaded.state.apply(batch).expect("the reader's assembler has checked the step");
+            loaded.bytes = offset;
+            if loaded.base_bytes == 0 {
+                loaded.base_bytes = offset;
+            }
+        }
+    }
+}

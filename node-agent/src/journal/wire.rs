@@ -1,0 +1,194 @@
+//! The lines of the journal: a header, then frames of the feed with a check after every batch. Pure.
+//!
+//! ```text
+//! {"journal":1,"node":"n1"}                 whose state this is
+//! {"type":"start","mode":"full",…}          a recording of a feed: first the complete state …
+//! {"type":"service",…}
+//! {"type":"synced","position":"7-42"}
+//! {"check":"9ae0daaf"}                      CRC-32 of all lines since the last check
+//! {"type":"removed",…}                      … then only what changed
+//! {"type":"synced","position":"7-43"}
+//! {"check":"0e5c8f1a"}
+//! ```
+//! What has no check after it does not count, so that a torn tail costs at most the batch that was being written.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
+
+use model::{
+    feed::{Frame, StartMode},
+    name::Name,
+    quantity::Position,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    feed::machine::{Assembler, Batch},
+    state::{State, Touched},
+};
+
+/// The form of the file; another number is moved aside, never guessed at.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    journal: u32,
+    node: Name,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Check {
+    check: String,
+}
+
+/// Writes the whole state as a journal, line by line, and answers its size in bytes.
+///
+/// # Errors
+/// When `out` refuses.
+pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: Position) -> io::Result<u64> {
+    let mut lines = Vec::new();
+    let mut crc = crc32fast::Hasher::new();
+    let mut bytes = 0;
+    let mut flush = |lines: &mut Vec<u8>| {
+        crc.update(lines);
+        bytes += lines.len() as u64;
+        let outcome = out.write_all(lines);
+        lines.clear();
+        outcome
+    };
+    push_line(&mut lines, &Header { journal: FORMAT, node: node.clone() });
+    push_line(&mut lines, &Frame::Start { mode: StartMode::Full, position });
+    push_line(&mut lines, &Frame::Network(state.network().clone()));
+    push_line(&mut lines, &Frame::Node(state.node().clone()));
+    for service in state.services().values() {
+        flush(&mut lines)?;
+        push_line(&mut lines, &Frame::Service { service: Arc::clone(service) });
+    }
+    push_line(&mut lines, &Frame::Synced { position });
+    flush(&mut lines)?;
+    push_line(&mut lines, &Check { check: format!("{:08x}", crc.finalize()) });
+    out.write_all(&lines)?;
+    Ok(bytes + lines.len() as u64)
+}
+
+/// What a batch changed, to be appended; its size follows the change.
+#[must_use]
+pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if touched.network {
+        push_line(&mut bytes, &Frame::Network(state.network().clone()));
+    }
+    if touched.node {
+        push_line(&mut bytes, &Frame::Node(state.node().clone()));
+    }
+    for key in &touched.services {
+        let frame = match state.services().get(key) {
+            Some(service) => Frame::Service { service: Arc::clone(service) },
+            None => Frame::Removed { service: key.clone(), revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    push_line(&mut bytes, &Frame::Synced { position });
+    let check = Check { check: format!("{:08x}", crc32fast::hash(&bytes)) };
+    push_line(&mut bytes, &check);
+    bytes
+}
+
+fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {
+    serde_json::to_writer(&mut *bytes, line).expect("published types serialise to JSON, and memory takes every write");
+    bytes.push(b'\n');
+}
+
+/// Why a journal cannot be used further.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Not the first line of a journal of this format.
+    #[error("its first line is not the header of a journal of format {FORMAT}")]
+    Header,
+    /// The state of another node.
+    #[error("it belongs to node `{0}`")]
+    OtherNode(Name),
+    /// A line inside it is damaged.
+    #[error("line {line} is damaged, and checked lines follow")]
+    Damaged {
+        /// Counted from 1.
+        line: usize,
+    },
+}
+
+/// Reads a journal line by line.
+#[derive(Debug)]
+pub struct Reader {
+    node: Name,
+    assembler: Assembler,
+    ready: Option<Batch>,
+    crc: crc32fast::Hasher,
+    lines: usize,
+    damaged_at: Option<usize>,
+}
+
+impl Reader {
+    /// Begins the journal of a node.
+    #[must_use]
+    pub fn new(node: Name) -> Self {
+        Self {
+            node,
+            assembler: Assembler::new(None),
+            ready: None,
+            crc: crc32fast::Hasher::new(),
+            lines: 0,
+            damaged_at: None,
+        }
+    }
+
+    /// Takes one line with its line feed; answers a batch when the line is its check.
+    ///
+    /// After a damaged line nothing is answered any more; if a check still follows, the damage is not a torn tail.
+    ///
+    /// # Errors
+    /// When the file as a whole must not be used.
+    pub fn push(&mut self, line: &[u8]) -> Result<Option<Batch>, Unreadable> {
+        self.lines += 1;
+        if self.lines == 1 {
+            let header: Header = serde_json::from_slice(line).map_err(|_| Unreadable::Header)?;
+            if header.journal != FORMAT {
+                return Err(Unreadable::Header);
+            }
+            if header.node != self.node {
+                return Err(Unreadable::OtherNode(header.node));
+            }
+            self.crc.update(line);
+            return Ok(None);
+        }
+        if let Some(damaged) = self.damaged_at {
+            let is_check = serde_json::from_slice::<Check>(line).is_ok();
+            return if is_check { Err(Unreadable::Damaged { line: damaged }) } else { Ok(None) };
+        }
+        if line.starts_with(b"{\"check\"") {
+            return Ok(self.check(line));
+        }
+        self.crc.update(line);
+        let frame = serde_json::from_slice::<Frame>(line).ok();
+        match frame.and_then(|frame| self.assembler.push(frame).ok()) {
+            Some(Some(batch)) if self.ready.is_none() => self.ready = Some(batch),
+            Some(None) if self.ready.is_none() => {}
+            // A frame that does not parse, is out of place, or stands where the check of a batch is due.
+            Some(_) | None => self.damaged_at = Some(self.lines),
+        }
+        Ok(None)
+    }
+
+    fn check(&mut self, line: &[u8]) -> Option<Batch> {
+        let found = serde_json::from_slice::<Check>(line).ok().map(|check| check.check);
+        let expected = format!("{:08x}", std::mem::take(&mut self.crc).finalize());
+        let batch = self.ready.take().filter(|_| found == Some(expected));
+        if batch.is_none() {
+            self.damaged_at = Some(self.lines);
+        }
+        batch
+    }
+}

@@ -1,0 +1,137 @@
+//! The `tidegate-agent` command.
+
+use std::{io::Write as _, path::Path, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use node_agent::{
+    config::{
+        Config,
+        options::{Cli, Command, LogFormat, Options},
+    },
+    dataplane,
+    journal::{
+        self,
+        lock::{LockError, StateDirLock},
+    },
+    run,
+};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::oneshot,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+use tracing_subscriber::EnvFilter;
+
+/// Threads for the network; the loop has its own.
+const NETWORK_THREADS: usize = 2;
+
+fn main() -> ExitCode {
+    match execute(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell when standard error is gone.
+            let _gone = writeln!(std::io::stderr(), "tidegate-agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn execute(cli: Cli) -> anyhow::Result<()> {
+    let Cli { config: file, options, command } = cli;
+    let options = match file {
+        Some(path) => options.or(Options::from_file(&path)?),
+        None => options,
+    };
+    let has_log_setting = options.log.is_some();
+    let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
+    let config = Config::from_options(options, &host_name.to_string_lossy())?;
+    start_log(&config, has_log_setting)?;
+    match command.unwrap_or(Command::Run) {
+        Command::Run => run_agent(config),
+        Command::Cleanup { force } => cleanup(&config, force),
+    }
+}
+
+fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
+    let from_environment = || EnvFilter::try_from_default_env().ok().filter(|_| !has_setting);
+    let filter = match from_environment() {
+        Some(filter) => filter,
+        None => EnvFilter::try_new(&config.log)
+            .with_context(|| format!("--log `{}` must be a filter such as `info` or `warn,node_agent=debug`", config.log))?,
+    };
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match config.log_format {
+        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
+
+fn run_agent(config: Config) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build()?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let stopper = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+            info!("stopping; the kernel stays as it is");
+            stopper.cancel();
+        });
+        let mode = config.mode;
+        let dataplane = dataplane::open(mode).with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
+        let node = config.node.clone();
+        let (ready, is_ready) = oneshot::channel();
+        tokio::spawn(async move {
+            if let Ok(run::Ready { listen }) = is_ready.await {
+                info!(%node, mode = mode.as_str(), %listen, "ready");
+                say(&format!("tidegate-agent {node} ready"));
+            }
+        });
+        run::run(config, dataplane, stop, ready).await
+    })
+}
+
+fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
+    let dir = &config.state_dir;
+    let lock = hold_for_cleanup(dir, force)?;
+    let mode = config.mode.as_str();
+    let mut dataplane = dataplane::open(config.mode).with_context(|| format!("--mode {mode} cannot be used"))?;
+    let count = dataplane.cleanup().context("the kernel was not cleaned up")?;
+    say(&match count {
+        0 => format!("nothing of Tidegate was in the kernel ({mode})"),
+        count => format!("removed {count} objects from the kernel ({mode})"),
+    });
+    let shown = dir.display();
+    if lock.is_some() && journal::remove(dir).with_context(|| format!("the saved state in {shown} was not removed"))? {
+        say(&format!("removed the saved state in {shown}"));
+    }
+    Ok(())
+}
+
+/// Keeps agents from starting meanwhile; nothing when there is no directory, or with `--force` when an agent runs.
+fn hold_for_cleanup(dir: &Path, force: bool) -> anyhow::Result<Option<StateDirLock>> {
+    if !dir.exists() {
+        return Ok(None);
+    }
+    match StateDirLock::acquire(dir) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ LockError::Held { .. }) if force => {
+            say(&format!("{error}; it will put everything back within seconds, and its saved state is left alone"));
+            Ok(None)
+        }
+        Err(error @ LockError::Held { .. }) => {
+            Err(error).context("nothing was removed; stop the agent first, or add --force")
+        }
+        Err(error @ LockError::Io(_)) => Err(error).context("nothing was removed"),
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout();
+    // A reader that went away does not stop an agent.
+    let _gone = writeln!(out, "{line}").and_then(|()| out.flush());
+}

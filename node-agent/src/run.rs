@@ -1,0 +1,100 @@
+//! Puts the parts together and takes them apart again.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use reqwest::Client;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{
+        Agent, Beginning,
+        thread::{self, BATCHES_WAITING_MAX},
+    },
+    config::Config,
+    dataplane::Dataplane,
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, register},
+    journal::{Journal, lock::StateDirLock},
+    report::{self, Reporter},
+    server::{self, Shown},
+    tally::Tally,
+};
+
+/// Time to make a connection to control.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+/// Waits between attempts to follow control.
+const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
+const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// An agent that runs.
+#[derive(Debug)]
+pub struct Ready {
+    /// Where it shows itself.
+    pub listen: SocketAddr,
+}
+
+/// Runs an agent until told to stop; then syncs the journal and leaves the kernel exactly as it is. `ready` comes when
+/// what the journal held has been programmed and the server answers.
+///
+/// # Errors
+/// When the state directory or the listener cannot be had, or the loop ends with an error.
+pub async fn run(
+    config: Config,
+    dataplane: Box<dyn Dataplane>,
+    stop: CancellationToken,
+    ready: oneshot::Sender<Ready>,
+) -> anyhow::Result<()> {
+    let Config { api, node, state_dir, listen, workload_cidrs, addresses, mode: _, log: _, log_format: _ } = config;
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
+    let listen = listener.local_addr()?;
+    let shown_dir = state_dir.display().to_string();
+    std::fs::create_dir_all(&state_dir).with_context(|| format!("--state-dir {shown_dir} cannot be made"))?;
+    let lock = StateDirLock::acquire(&state_dir).with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let (journal, state) =
+        Journal::open(&state_dir, &node, lock).with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let held = state.position();
+    let tally = Tally::default();
+    let beginning = Beginning { node: node.clone(), dataplane, journal, state, tally: tally.clone() };
+    let agent = Agent::new(beginning, std::time::Instant::now());
+    let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
+    let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
+
+    // Proxies of the environment are for the web, not for the way to control.
+    let client = Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
+    let boot_id = uuid::Uuid::new_v4().to_string();
+    let registration = register::Registration { addresses, workload_cidrs };
+    let options = FeedOptions {
+        api: api.clone(),
+        node: node.clone(),
+        registration: registration.clone(),
+        heartbeat_interval: HEARTBEAT_INTERVAL,
+        reconnect_floor: RECONNECT_FLOOR,
+        reconnect_cap: RECONNECT_CAP,
+    };
+    let feed = tokio::spawn(feed::follow(client.clone(), options, held, batches, tally.clone(), stop.clone()));
+    let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
+    let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
+    let reporter = Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
+    let report = tokio::spawn(report::run(reporter, running.status.clone(), stop.clone()));
+    let shown = Shown { node, boot_id, status: running.status, tally };
+    let server = tokio::spawn(server::run(listener, shown, stop.clone()));
+
+    if running.first_turn.await.is_ok() {
+        // Whoever wanted to know may have gone.
+        let _gone = ready.send(Ready { listen });
+    }
+    // The loop ends when the feed is gone, which is when it was told to stop; or by itself, on a fault.
+    let ended = tokio::task::spawn_blocking(move || running.thread.join()).await?;
+    stop.cancel();
+    let (feed, report, server, check) = tokio::join!(feed, report, server, check);
+    (feed?, report?, check?);
+    server?.context("the server failed")?;
+    match ended {
+        Ok(outcome) => outcome.context("the saved state could not be synced"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}

@@ -1,0 +1,171 @@
+//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`. It only reads.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use model::{
+    name::Name,
+    node::ProxyMode,
+    quantity::Position,
+    report::{Counters, Failure},
+    resource::ServiceKey,
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+    registry::Registry,
+};
+use serde::Serialize;
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{report, status::Status, tally::Tally};
+
+/// The media type of the Prometheus text form.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What is shown.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The node.
+    pub node: Name,
+    /// Differs with every start of the agent.
+    pub boot_id: String,
+    /// Where the agent is.
+    pub status: watch::Receiver<Status>,
+    /// What it counts.
+    pub tally: Tally,
+}
+
+/// The answer of `/v1/state`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct StateAnswer {
+    node: Name,
+    boot_id: String,
+    version: &'static str,
+    mode: ProxyMode,
+    healthy: bool,
+    connected: bool,
+    received: Option<Position>,
+    applied: Option<Position>,
+    verified: Option<Position>,
+    services: usize,
+    failures_total: u64,
+    failures: std::collections::BTreeMap<ServiceKey, Failure>,
+    problems: Vec<String>,
+    warnings: Vec<String>,
+    counters: Counters,
+    feed_refusals: u64,
+    journal_bytes: u64,
+}
+
+/// The answer of `/healthz`.
+#[derive(Debug, Serialize)]
+struct Health {
+    healthy: bool,
+    problems: Vec<String>,
+}
+
+/// Serves until told to stop.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn run(listener: TcpListener, shown: Shown, stop: CancellationToken) -> std::io::Result<()> {
+    axum::serve(listener, router(shown)).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+/// The routes.
+pub fn router(shown: Shown) -> Router {
+    let mut registry = Registry::with_prefix("tidegate_agent");
+    shown.tally.register(&mut registry);
+    registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
+    let registry = Arc::new(registry);
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/v1/state", get(state))
+        .with_state(shown)
+        .route("/metrics", get(move || std::future::ready(metrics(&registry))))
+}
+
+fn metrics(registry: &Registry) -> Response {
+    let mut body = String::new();
+    match text::encode(&mut body, registry) {
+        Ok(()) => ([(header::CONTENT_TYPE, METRICS_TYPE)], body).into_response(),
+        Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[expect(clippy::unused_async, reason = "the router takes async handlers")]
+async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
+    let status = shown.status.borrow();
+    let code = if status.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, Json(Health { healthy: status.is_healthy(), problems: status.problems.clone() }))
+}
+
+#[expect(clippy::unused_async, reason = "the router takes async handlers")]
+async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
+    let Shown { node, boot_id, status, tally } = shown;
+    let status = status.borrow().clone();
+    let counters = report::counters(&tally, &status);
+    let healthy = status.is_healthy();
+    let Status { mode, received, verified, services, failures, failures_total, problems, warnings, kernel: _, journal_bytes } =
+        status;
+    Json(StateAnswer {
+        node,
+        boot_id,
+        version: env!("CARGO_PKG_VERSION"),
+        mode,
+        healthy,
+        connected: tally.feed_connected.get() == 1,
+        received,
+        applied: verified,
+        verified,
+        services,
+        failures_total,
+        failures: (*failures).clone(),
+        problems,
+        warnings,
+        counters,
+        feed_refusals: tally.feed_refusals.get(),
+        journal_bytes,
+    })
+}
+
+/// Turns the status of the moment into metrics.
+#[derive(Debug)]
+struct StatusCollector(watch::Receiver<Status>);
+
+impl Collector for StatusCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let status = self.0.borrow().clone();
+        let revision = |position: Option<Position>| position.map_or(0, |position| position.revision.0);
+        let counters = [
+            ("kernel_transactions", "Transactions committed to the kernel", status.kernel.transactions),
+            ("kernel_messages", "Netlink messages in those transactions", status.kernel.messages),
+            ("conntrack_deletions", "Conntrack entries deleted", status.kernel.conntrack_deletions),
+        ];
+        for (name, help, value) in counters {
+            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        let gauges = [
+            ("healthy", "1 when state is loaded and the last pass succeeded", u64::from(status.is_healthy())),
+            ("received_revision", "Revision up to which everything has arrived", revision(status.received)),
+            ("verified_revision", "Revision up to which the kernel was read back", revision(status.verified)),
+            ("services", "Services held", status.services as u64),
+            ("failures", "Services that are not as they should be", status.failures_total),
+            ("journal_bytes", "Size of the saved state in bytes", status.journal_bytes),
+        ];
+        for (name, help, value) in gauges {
+            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The state this agent holds: what control said last, complete and consistent. Pure.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use imbl::OrdMap;
+use model::{
+    compiled::CompiledService,
+    feed::{NetworkState, NodeState, StartMode},
+    quantity::Position,
+    resource::ServiceKey,
+};
+
+use crate::feed::machine::{self, Batch, ServiceChange, StreamFault};
+
+/// Compiled Services by key; a clone shares everything.
+pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
+
+/// What control said last. A clone is cheap: the journal writes one out while the agent goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct State {
+    position: Option<Position>,
+    network: NetworkState,
+    node: NodeState,
+    services: Services,
+}
+
+/// What a batch changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Services that differ from before, or are gone.
+    pub services: BTreeSet<ServiceKey>,
+    /// Whether the facts about the cluster differ.
+    pub network: bool,
+    /// Whether the settings of this node differ.
+    pub node: bool,
+}
+
+impl State {
+    /// The position reached; `None` before the first complete state.
+    #[must_use]
+    pub const fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// Facts about the cluster.
+    #[must_use]
+    pub const fn network(&self) -> &NetworkState {
+        &self.network
+    }
+
+    /// The settings of this node.
+    #[must_use]
+    pub const fn node(&self) -> &NodeState {
+        &self.node
+    }
+
+    /// The Services.
+    #[must_use]
+    pub const fn services(&self) -> &Services {
+        &self.services
+    }
+
+    /// Takes a batch, whole. A full state is a difference like any other: what is not in it is gone.
+    ///
+    /// # Errors
+    /// When the batch would lead backwards or does not follow from what is held; nothing has changed then.
+    pub fn apply(&mut self, batch: Batch) -> Result<Touched, StreamFault> {
+        let Batch { mode, network, node, services, position } = batch;
+        machine::check(self.position, mode, position)?;
+        let mut touched = Touched::default();
+        let (network, node) = match mode {
+            StartMode::Full => {
+                let gone = self.services.keys().filter(|key| !services.contains_key(*key));
+                touched.services.extend(gone.cloned());
+                (Some(network.unwrap_or_default()), Some(node.unwrap_or_default()))
+            }
+            StartMode::Delta => (network, node),
+        };
+        for key in &touched.services {
+            self.services.remove(key);
+        }
+        for (key, change) in services {
+            if self.change(&key, change) {
+                touched.services.insert(key);
+            }
+        }
+        touched.network = network.is_some_and(|network| replace(&mut self.network, network));
+        touched.node = node.is_some_and(|node| replace(&mut self.node, node));
+        self.position = Some(position);
+        Ok(touched)
+    }
+
+    fn change(&mut self, key: &ServiceKey, change: ServiceChange) -> bool {
+        match change {
+            ServiceChange::Set(service) if self.services.get(key) == Some(&service) => false,
+            ServiceChange::Set(service) => {
+                self.services.insert(key.clone(), service);
+                true
+            }
+            ServiceChange::Removed(_) => self.services.remove(key).is_some(),
+        }
+    }
+}
+
+/// Puts a value in place and says whether that made a difference.
+fn replace<T: PartialEq>(place: &mut T, value: T) -> bool {
+    let differs = *place != value;
+    *place = value;
+    differs
+}

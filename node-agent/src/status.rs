@@ -1,0 +1,40 @@
+//! What the agent says of itself at one moment: published by the loop, read by the report and the server.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use model::{node::ProxyMode, quantity::Position, report::Failure, resource::ServiceKey};
+
+use crate::dataplane::KernelCounters;
+
+/// Where the agent is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// How the kernel is programmed.
+    pub mode: ProxyMode,
+    /// Everything up to here has arrived; `None` before the first complete state.
+    pub received: Option<Position>,
+    /// Everything up to here, but for the failures, has been programmed and read back.
+    pub verified: Option<Position>,
+    /// Services held.
+    pub services: usize,
+    /// The first failures, at most `model::report::FAILURES_MAX`.
+    pub failures: Arc<BTreeMap<ServiceKey, Failure>>,
+    /// How many there are.
+    pub failures_total: u64,
+    /// Why the agent is not healthy; empty when it is.
+    pub problems: Vec<String>,
+    /// What is odd without making the agent unhealthy.
+    pub warnings: Vec<String>,
+    /// What was done to the kernel.
+    pub kernel: KernelCounters,
+    /// The size of the journal, in bytes.
+    pub journal_bytes: u64,
+}
+
+impl Status {
+    /// Whether state is loaded and the last pass succeeded.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
