@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+root=$PWD
 version=4.32.5
 examples=${EXAMPLES:-15}
 venv=target/schemathesis-$version
@@ -37,7 +38,7 @@ if [ -z "$url" ]; then
 fi
 
 # Streams never end by design (watch, feed): each is held to its document by tests of its own.
-if ! "$venv/bin/schemathesis" run "$url/openapi.json" \
+if ! env -C "$work" "$root/$venv/bin/schemathesis" run "$url/openapi.json" \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance \
     --exclude-path /v1/watch --exclude-path '/v1/nodes/{node}/state' \
     --max-examples "$examples" --seed 1 --request-timeout 30 --generation-database none --no-color </dev/null; then

@@ -104,7 +104,8 @@ impl Derived {
 }
 
 fn unsupported_message(fields: &[UnsupportedField]) -> String {
-    let texts: Vec<_> = fields.iter().map(|UnsupportedField { field, message }| format!("{field}: {message}")).collect();
+    let texts: Vec<_> =
+        fields.iter().map(|UnsupportedField { field, message }| format!("{field}: {message}")).collect();
     limit_message(texts.join("; "))
 }
 
@@ -112,7 +113,10 @@ fn unsupported_message(fields: &[UnsupportedField]) -> String {
 #[must_use]
 pub fn limit_message(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
-        let end = (0..=MESSAGE_BYTES_MAX - '…'.len_utf8()).rev().find(|&at| message.is_char_boundary(at)).unwrap_or(0);
+        let end = (0..=MESSAGE_BYTES_MAX - '…'.len_utf8())
+            .rev()
+            .find(|&at| message.is_char_boundary(at))
+            .unwrap_or(0);
         message.truncate(end);
         message.push('…');
     }

@@ -27,7 +27,11 @@ pub fn collect() -> Facts {
             continue;
         }
         addresses.push(address);
-        let subnet = interface.netmask.as_ref().and_then(ip_of).and_then(|mask| IpNet::with_netmask(address, mask).ok());
+        let subnet = interface
+            .netmask
+            .as_ref()
+            .and_then(ip_of)
+            .and_then(|mask| IpNet::with_netmask(address, mask).ok());
         if let Some(subnet) = subnet {
             subnets.entry(interface.interface_name).or_default().push(subnet.trunc());
         }

@@ -58,10 +58,12 @@ fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
     let from_environment = || EnvFilter::try_from_default_env().ok().filter(|_| !has_setting);
     let filter = match from_environment() {
         Some(filter) => filter,
-        None => EnvFilter::try_new(&config.log)
-            .with_context(|| format!("--log `{}` must be a filter such as `info` or `warn,node_agent=debug`", config.log))?,
+        None => EnvFilter::try_new(&config.log).with_context(|| {
+            format!("--log `{}` must be a filter such as `info` or `warn,node_agent=debug`", config.log)
+        })?,
     };
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match config.log_format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().init(),
@@ -70,7 +72,8 @@ fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
 }
 
 fn run_agent(config: Config) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build()?;
     runtime.block_on(async {
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -82,7 +85,8 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
             stopper.cancel();
         });
         let mode = config.mode;
-        let dataplane = dataplane::open(mode).with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
+        let dataplane =
+            dataplane::open(mode).with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
         let node = config.node.clone();
         let (ready, is_ready) = oneshot::channel();
         tokio::spawn(async move {
@@ -99,14 +103,17 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     let dir = &config.state_dir;
     let lock = hold_for_cleanup(dir, force)?;
     let mode = config.mode.as_str();
-    let mut dataplane = dataplane::open(config.mode).with_context(|| format!("--mode {mode} cannot be used"))?;
+    let mut dataplane =
+        dataplane::open(config.mode).with_context(|| format!("--mode {mode} cannot be used"))?;
     let count = dataplane.cleanup().context("the kernel was not cleaned up")?;
     say(&match count {
         0 => format!("nothing of Tidegate was in the kernel ({mode})"),
         count => format!("removed {count} objects from the kernel ({mode})"),
     });
     let shown = dir.display();
-    if lock.is_some() && journal::remove(dir).with_context(|| format!("the saved state in {shown} was not removed"))? {
+    if lock.is_some()
+        && journal::remove(dir).with_context(|| format!("the saved state in {shown} was not removed"))?
+    {
         say(&format!("removed the saved state in {shown}"));
     }
     Ok(())
@@ -120,7 +127,9 @@ fn hold_for_cleanup(dir: &Path, force: bool) -> anyhow::Result<Option<StateDirLo
     match StateDirLock::acquire(dir) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ LockError::Held { .. }) if force => {
-            say(&format!("{error}; it will put everything back within seconds, and its saved state is left alone"));
+            say(&format!(
+                "{error}; it will put everything back within seconds, and its saved state is left alone"
+            ));
             Ok(None)
         }
         Err(error @ LockError::Held { .. }) => {

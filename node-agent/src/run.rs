@@ -48,14 +48,17 @@ pub async fn run(
     stop: CancellationToken,
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
-    let Config { api, node, state_dir, listen, workload_cidrs, addresses, mode: _, log: _, log_format: _ } = config;
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
+    let Config { api, node, state_dir, listen, workload_cidrs, addresses, mode: _, log: _, log_format: _ } =
+        config;
+    let listener =
+        TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
     let shown_dir = state_dir.display().to_string();
     std::fs::create_dir_all(&state_dir).with_context(|| format!("--state-dir {shown_dir} cannot be made"))?;
-    let lock = StateDirLock::acquire(&state_dir).with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
-    let (journal, state) =
-        Journal::open(&state_dir, &node, lock).with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let lock = StateDirLock::acquire(&state_dir)
+        .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let (journal, state) = Journal::open(&state_dir, &node, lock)
+        .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let held = state.position();
     let tally = Tally::default();
     let beginning = Beginning { node: node.clone(), dataplane, journal, state, tally: tally.clone() };
@@ -64,7 +67,8 @@ pub async fn run(
     let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
 
     // Proxies of the environment are for the web, not for the way to control.
-    let client = Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
+    let client =
+        Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs };
     let options = FeedOptions {
@@ -75,10 +79,12 @@ pub async fn run(
         reconnect_floor: RECONNECT_FLOOR,
         reconnect_cap: RECONNECT_CAP,
     };
-    let feed = tokio::spawn(feed::follow(client.clone(), options, held, batches, tally.clone(), stop.clone()));
+    let feed =
+        tokio::spawn(feed::follow(client.clone(), options, held, batches, tally.clone(), stop.clone()));
     let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
-    let reporter = Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
+    let reporter =
+        Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
     let report = tokio::spawn(report::run(reporter, running.status.clone(), stop.clone()));
     let shown = Shown { node, boot_id, status: running.status, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
@@ -91,7 +97,9 @@ pub async fn run(
     let ended = tokio::task::spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     let (feed, report, server, check) = tokio::join!(feed, report, server, check);
-    (feed?, report?, check?);
+    feed?;
+    report?;
+    check?;
     server?.context("the server failed")?;
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),

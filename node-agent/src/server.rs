@@ -103,21 +103,29 @@ fn metrics(registry: &Registry) -> Response {
     }
 }
 
-#[expect(clippy::unused_async, reason = "the router takes async handlers")]
 async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
     let status = shown.status.borrow();
     let code = if status.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(Health { healthy: status.is_healthy(), problems: status.problems.clone() }))
 }
 
-#[expect(clippy::unused_async, reason = "the router takes async handlers")]
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
     let Shown { node, boot_id, status, tally } = shown;
     let status = status.borrow().clone();
     let counters = report::counters(&tally, &status);
     let healthy = status.is_healthy();
-    let Status { mode, received, verified, services, failures, failures_total, problems, warnings, kernel: _, journal_bytes } =
-        status;
+    let Status {
+        mode,
+        received,
+        verified,
+        services,
+        failures,
+        failures_total,
+        problems,
+        warnings,
+        kernel: _,
+        journal_bytes,
+    } = status;
     Json(StateAnswer {
         node,
         boot_id,
@@ -153,7 +161,12 @@ impl Collector for StatusCollector {
             ("conntrack_deletions", "Conntrack entries deleted", status.kernel.conntrack_deletions),
         ];
         for (name, help, value) in counters {
-            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+            ConstCounter::new(value).encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Counter,
+            )?)?;
         }
         let gauges = [
             ("healthy", "1 when state is loaded and the last pass succeeded", u64::from(status.is_healthy())),
@@ -164,7 +177,12 @@ impl Collector for StatusCollector {
             ("journal_bytes", "Size of the saved state in bytes", status.journal_bytes),
         ];
         for (name, help, value) in gauges {
-            ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+            ConstGauge::new(value).encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                MetricType::Gauge,
+            )?)?;
         }
         Ok(())
     }

@@ -77,16 +77,25 @@ impl Tally {
             reports,
             report_errors,
         } = self;
-        let mut counter = |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
+        let mut counter =
+            |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
         counter("feed_objects", "Services and removals received by the feed", objects_received);
         counter("feed_bytes", "Bytes received by the feed after decompression", feed_bytes);
         counter("feed_connects", "Feed streams opened", feed_connects);
         counter("feed_errors", "Feed streams that ended with an error", feed_errors);
-        counter("feed_refusals", "Feed streams left because they would have led to an older state", feed_refusals);
+        counter(
+            "feed_refusals",
+            "Feed streams left because they would have led to an older state",
+            feed_refusals,
+        );
         counter("passes", "Passes that had something to look at", passes);
         counter("pass_failures", "Passes that failed as a whole", pass_failures);
         counter("kernel_writes", "Kernel objects changed", kernel_writes);
-        counter("drift_repairs", "Times the kernel was found changed by somebody else and was repaired", drift_repairs);
+        counter(
+            "drift_repairs",
+            "Times the kernel was found changed by somebody else and was repaired",
+            drift_repairs,
+        );
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);
         registry.register("feed_connected", "1 while a feed stream is open", feed_connected.clone());

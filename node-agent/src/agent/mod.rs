@@ -18,11 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{
-    name::Name,
-    quantity::Position,
-    resource::ServiceKey,
-};
+use model::{name::Name, quantity::Position, resource::ServiceKey};
 use tracing::{debug, error, warn};
 
 use self::outcomes::Outcomes;
@@ -105,7 +101,8 @@ impl Agent {
         let Beginning { node, dataplane, journal, state, tally } = beginning;
         let mut derived = Derived::new(node);
         let services = state.services().keys().cloned().collect();
-        let _first_look_covers_the_sources = derived.update(&state, &Touched { services, network: true, node: true });
+        let _first_look_covers_the_sources =
+            derived.update(&state, &Touched { services, network: true, node: true });
         let mut agent = Self {
             dataplane,
             journal,
@@ -198,7 +195,8 @@ impl Agent {
         let (failures, failures_total) = self.outcomes.failures(&self.derived);
         let mut problems = Vec::new();
         if self.state.position().is_none() {
-            problems.push("no state has been loaded: control has not been heard and nothing is saved".to_owned());
+            problems
+                .push("no state has been loaded: control has not been heard and nothing is saved".to_owned());
         }
         problems.extend(self.last_failure.clone());
         let mut warnings = Vec::new();
@@ -207,7 +205,9 @@ impl Agent {
         }
         if let Some(mode) = self.state.node().mode.filter(|_| self.has_other_mode) {
             let (wanted, running) = (mode.as_str(), self.dataplane.mode().as_str());
-            warnings.push(format!("the Node asks for mode {wanted}, which needs a start with --mode {wanted}; {running} runs"));
+            warnings.push(format!(
+                "the Node asks for mode {wanted}, which needs a start with --mode {wanted}; {running} runs"
+            ));
         }
         Status {
             mode: self.dataplane.mode(),
@@ -234,7 +234,11 @@ impl Agent {
         let differs = self.state.node().mode.is_some_and(|wanted| wanted != running);
         if differs && !self.has_other_mode {
             let wanted = self.state.node().mode.map_or("", model::node::ProxyMode::as_str);
-            warn!(wanted, running = running.as_str(), "the Node asks for another mode; start the agent with it");
+            warn!(
+                wanted,
+                running = running.as_str(),
+                "the Node asks for another mode; start the agent with it"
+            );
         }
         self.has_other_mode = differs;
     }

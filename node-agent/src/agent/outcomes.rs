@@ -51,10 +51,13 @@ impl Outcomes {
         for (service, outcome) in outcomes {
             let previous = before.remove(&service);
             match outcome {
-                Outcome::Verified if previous.is_some() => info!(%service, "the Service is as it should be again"),
+                Outcome::Verified if previous.is_some() => {
+                    info!(%service, "the Service is as it should be again")
+                }
                 Outcome::Verified => {}
                 Outcome::Failed { reason, message } => {
-                    let revision = desired.programs.get(&service).map(|desired| desired.revision).unwrap_or_default();
+                    let revision =
+                        desired.programs.get(&service).map(|desired| desired.revision).unwrap_or_default();
                     let failure = Failure { revision, reason, message: limit_message(message) };
                     if previous.as_ref() != Some(&failure) {
                         warn!(%service, ?reason, message = failure.message, "the Service cannot be programmed");
@@ -71,10 +74,7 @@ impl Outcomes {
     }
 
     /// All failures, at most as many as a report may list, and their number.
-    pub(super) fn failures(
-        &mut self,
-        derived: &Derived,
-    ) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
+    pub(super) fn failures(&mut self, derived: &Derived) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
         let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
         let total = (self.refused.len() + unsupported.len()) as u64;
         if let Some(shown) = self.shown.as_ref().filter(|shown| shown.unsupported_version == version) {

@@ -2,7 +2,10 @@
 
 pub mod options;
 
-use std::{net::{IpAddr, SocketAddr}, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use ipnet::IpNet;
 use model::{
@@ -84,7 +87,9 @@ impl Config {
 }
 
 fn check_api(text: &str) -> Result<Url, ConfigError> {
-    let wrong = |problem: &str| setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`");
+    let wrong = |problem: &str| {
+        setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`")
+    };
     let url = Url::parse(text).map_err(|_| wrong("must be a URL"))?;
     if url.scheme() != "http" {
         return Err(wrong("must begin with http:// (this version does not speak TLS)"));
@@ -93,7 +98,11 @@ fn check_api(text: &str) -> Result<Url, ConfigError> {
         return Err(wrong("must end after host and port"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(setting_error!("api", "TIDEGATE_API", "must not carry a user or password; this version sends none"));
+        return Err(setting_error!(
+            "api",
+            "TIDEGATE_API",
+            "must not carry a user or password; this version sends none"
+        ));
     }
     Ok(url)
 }
@@ -111,7 +120,11 @@ fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
         Some(mode @ ProxyMode::Nftables) => Ok(mode),
         Some(mode @ (ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace)) => {
             let name = mode.as_str();
-            Err(setting_error!("mode", "TIDEGATE_MODE", "`{name}` is not built into this version; use `nftables`"))
+            Err(setting_error!(
+                "mode",
+                "TIDEGATE_MODE",
+                "`{name}` is not built into this version; use `nftables`"
+            ))
         }
         None => Err(setting_error!("mode", "TIDEGATE_MODE", "must be `nftables`, not `{text}`")),
     }
@@ -125,18 +138,23 @@ fn check_listen(text: &str) -> Result<SocketAddr, ConfigError> {
 fn check_workload_cidrs(texts: &[String]) -> Result<Vec<IpNet>, ConfigError> {
     let wrong = |problem: String| setting_error!("workload-cidr", "TIDEGATE_WORKLOAD_CIDR", "{problem}");
     if texts.len() > NODE_WORKLOAD_CIDRS_MAX {
-        return Err(wrong(format!("must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, are {}", texts.len())));
+        return Err(wrong(format!(
+            "must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, are {}",
+            texts.len()
+        )));
     }
     let mut networks: Vec<IpNet> = Vec::new();
     for text in texts {
-        let network: IpNet = text
-            .parse()
-            .map_err(|_| wrong(format!("must be networks such as 10.244.1.0/24 or fd00:1::/64, not `{text}`")))?;
+        let network: IpNet = text.parse().map_err(|_| {
+            wrong(format!("must be networks such as 10.244.1.0/24 or fd00:1::/64, not `{text}`"))
+        })?;
         if network.trunc() != network {
             return Err(wrong(format!("`{text}` has bits beyond its prefix; write {}", network.trunc())));
         }
         if let Some(why) = net::forbidden(network.network()).filter(|_| network.prefix_len() > 0) {
-            return Err(wrong(format!("`{text}` must be an ordinary unicast network; it begins with {why} addresses")));
+            return Err(wrong(format!(
+                "`{text}` must be an ordinary unicast network; it begins with {why} addresses"
+            )));
         }
         if let Some(other) = networks.iter().find(|other| {
             IpFamily::of_net(other) == IpFamily::of_net(&network) && net::overlaps(other, &network)
@@ -155,8 +173,9 @@ fn check_addresses(texts: &[String]) -> Result<Vec<IpAddr>, ConfigError> {
     }
     let mut addresses = Vec::new();
     for text in texts {
-        let address: IpAddr =
-            text.parse().map_err(|_| wrong(format!("must be IP addresses such as 192.0.2.10, not `{text}`")))?;
+        let address: IpAddr = text
+            .parse()
+            .map_err(|_| wrong(format!("must be IP addresses such as 192.0.2.10, not `{text}`")))?;
         if let Some(why) = net::forbidden(address) {
             return Err(wrong(format!("`{text}` is {why}; give addresses that other nodes can reach")));
         }
@@ -188,7 +207,10 @@ mod tests {
     fn errors_name_the_flag_and_the_remedy() {
         let some = |text: &str| Some(text.to_owned());
         let https = problem(Options { api: some("https://control:7440"), ..Options::default() });
-        assert!(https.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with http://"), "{https}");
+        assert!(
+            https.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with http://"),
+            "{https}"
+        );
         let path = problem(Options { api: some("http://control:7440/v1"), ..Options::default() });
         assert!(path.contains("must end after host and port"), "{path}");
         let mode = problem(Options { mode: some("ipvs"), ..Options::default() });

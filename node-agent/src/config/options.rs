@@ -125,7 +125,8 @@ impl Options {
     /// When it cannot be read, or says something that is no setting.
     pub fn from_file(path: &Path) -> Result<Self, FileError> {
         let shown = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| FileError::Read { path: shown.clone(), source })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| FileError::Read { path: shown.clone(), source })?;
         toml::from_str(&text).map_err(|source| FileError::Form { path: shown, source })
     }
 
@@ -160,12 +161,13 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_unknown_keys_are_refused() {
-        let file: Options = toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();
+        let file: Options =
+            toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();
         let cli = Cli::parse_from(["tidegate-agent", "run", "--api", "http://flag:1"]);
         let merged = cli.options.or(file);
         assert_eq!(merged.api.as_deref(), Some("http://flag:1"));
         assert_eq!(merged.workload_cidr, Some(vec!["10.0.0.0/8".to_owned()]));
-        let error = toml::from_str::<Options>("apí = 1").unwrap_err().to_string();
+        let error = toml::from_str::<Options>("apis = 1").unwrap_err().to_string();
         assert!(error.contains("unknown field"), "{error}");
     }
 }

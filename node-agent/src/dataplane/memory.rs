@@ -77,7 +77,12 @@ impl MemoryKernel {
     /// A backend for this kernel, as a starting agent opens one.
     #[must_use]
     pub fn open(&self) -> MemoryDataplane {
-        MemoryDataplane { kernel: self.clone(), mirror: Contents::default(), seen: None, counters: KernelCounters::default() }
+        MemoryDataplane {
+            kernel: self.clone(),
+            mirror: Contents::default(),
+            seen: None,
+            counters: KernelCounters::default(),
+        }
     }
 
     /// What it holds.
@@ -127,8 +132,10 @@ impl Contents {
     pub fn fate(&self, connection: &Connection) -> Fate {
         let Connection { source, destination, is_node_address, protocol, port } = *connection;
         let exact = Frontend { destination: Destination::Address(destination), protocol, port };
-        let any_local = Frontend { destination: Destination::AnyLocal(IpFamily::of(destination)), protocol, port };
-        let find = |frontend: Frontend| self.programs.values().find_map(|program| program.frontends.get(&frontend));
+        let any_local =
+            Frontend { destination: Destination::AnyLocal(IpFamily::of(destination)), protocol, port };
+        let find =
+            |frontend: Frontend| self.programs.values().find_map(|program| program.frontends.get(&frontend));
         let verdict = find(exact).or_else(|| if is_node_address { find(any_local) } else { None });
         match verdict {
             Some(Verdict::Forward { masquerade, targets }) => {
@@ -139,7 +146,13 @@ impl Contents {
                 Fate::Forward { targets: targets.clone(), is_masqueraded }
             }
             Some(Verdict::Reject) => Fate::Reject,
-            None if self.programs.values().any(|program| program.virtual_addresses.contains(&destination)) => Fate::Reject,
+            None if self
+                .programs
+                .values()
+                .any(|program| program.virtual_addresses.contains(&destination)) =>
+            {
+                Fate::Reject
+            }
             None => Fate::Untouched,
         }
     }
@@ -203,7 +216,9 @@ impl Dataplane for MemoryDataplane {
         }
         let keys: BTreeSet<ServiceKey> = match scope {
             Scope::Services(keys) => keys.clone(),
-            Scope::Everything => desired.programs.keys().chain(self.mirror.programs.keys()).cloned().collect(),
+            Scope::Everything => {
+                desired.programs.keys().chain(self.mirror.programs.keys()).cloned().collect()
+            }
         };
         let mut pass = Pass::default();
         for key in keys {

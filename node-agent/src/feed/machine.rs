@@ -232,7 +232,11 @@ mod tests {
     fn an_idle_heartbeat_moves_the_position_and_a_busy_one_does_not() {
         let mut assembler = Assembler::new(Some(at("1-5")));
         assembler.push(start(StartMode::Delta, "1-5")).unwrap();
-        assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-7") }), Ok(None), "before the first synced");
+        assert_eq!(
+            assembler.push(Frame::Heartbeat { position: at("1-7") }),
+            Ok(None),
+            "before the first synced"
+        );
         assembler.push(Frame::Synced { position: at("1-5") }).unwrap();
         assert_eq!(assembler.push(Frame::Heartbeat { position: at("1-5") }), Ok(None));
         let batch = assembler.push(Frame::Heartbeat { position: at("1-8") }).unwrap().unwrap();

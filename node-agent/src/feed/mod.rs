@@ -127,7 +127,10 @@ impl Follower {
             return;
         }
         if let StreamEnd::Fault(StreamFault::OlderThanHeld { .. }) = end {
-            error!(error = text, "control is behind this agent; the last good state stays until it has caught up");
+            error!(
+                error = text,
+                "control is behind this agent; the last good state stays until it has caught up"
+            );
         } else {
             warn!(error = text, "the feed was left; reconnecting");
         }
@@ -166,7 +169,11 @@ impl Follower {
             Frame::Service { .. } | Frame::Removed { .. } => {
                 self.tally.objects_received.inc();
             }
-            Frame::Start { .. } | Frame::Network(_) | Frame::Node(_) | Frame::Synced { .. } | Frame::Heartbeat { .. } => {}
+            Frame::Start { .. }
+            | Frame::Network(_)
+            | Frame::Node(_)
+            | Frame::Synced { .. }
+            | Frame::Heartbeat { .. } => {}
         }
         let batch = assembler.push(frame).inspect_err(|fault| {
             if let StreamFault::OlderThanHeld { .. } = fault {
@@ -189,7 +196,8 @@ impl Follower {
         if !register::is_unknown_node(response.status()) {
             return accepted(response).await;
         }
-        register::register(&self.client, &self.options.api, &self.options.node, &self.options.registration).await?;
+        register::register(&self.client, &self.options.api, &self.options.node, &self.options.registration)
+            .await?;
         info!(node = %self.options.node, "registered with control");
         accepted(self.open().await?).await
     }
@@ -199,7 +207,8 @@ impl Follower {
         url.set_path(&format!("/v1/nodes/{}/state", self.options.node));
         let request = self.client.get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
         let patience = self.patience();
-        let response = timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;
+        let response =
+            timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;
         response.map_err(StreamEnd::Unreachable)
     }
 

@@ -15,7 +15,10 @@ const LOCK_FILE: &str = "lock";
 
 /// Holds a state directory.
 #[derive(Debug)]
-pub struct StateDirLock(Flock<File>);
+pub struct StateDirLock {
+    /// Only held: the kernel frees the lock when the file is closed.
+    _file: Flock<File>,
+}
 
 /// Why a state directory cannot be held.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,6 @@ impl StateDirLock {
         lock.set_len(0)?;
         lock.rewind()?;
         writeln!(*lock, "{}", std::process::id())?;
-        Ok(Self(lock))
+        Ok(Self { _file: lock })
     }
 }

@@ -146,7 +146,9 @@ impl Journal {
         self.note(outcome, now);
         match &mut self.rewrite {
             Some(rewrite) => rewrite.tail.extend_from_slice(&bytes),
-            None if self.bytes > self.base_bytes * GROWTH_FACTOR + SLACK_BYTES => self.rewrite_aside(state, position),
+            None if self.bytes > self.base_bytes * GROWTH_FACTOR + SLACK_BYTES => {
+                self.rewrite_aside(state, position)
+            }
             None => {}
         }
     }
@@ -289,7 +291,9 @@ fn load(file: &mut File, node: &Name) -> io::Result<Result<Loaded, Unreadable>> 
             Err(unreadable) => return Ok(Err(unreadable)),
         };
         if let Some(batch) = batch {
-            loaded.state.apply(batch).expect("the reader's assembler has checked the step");
+            if loaded.state.apply(batch).is_err() {
+                return Ok(Err(Unreadable::OutOfOrder));
+            }
             loaded.bytes = offset;
             if loaded.base_bytes == 0 {
                 loaded.base_bytes = offset;

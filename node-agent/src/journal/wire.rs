@@ -99,7 +99,8 @@ pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Ve
 }
 
 fn push_line(bytes: &mut Vec<u8>, line: &impl Serialize) {
-    serde_json::to_writer(&mut *bytes, line).expect("published types serialise to JSON, and memory takes every write");
+    serde_json::to_writer(&mut *bytes, line)
+        .expect("published types serialise to JSON, and memory takes every write");
     bytes.push(b'\n');
 }
 
@@ -112,6 +113,9 @@ pub enum Unreadable {
     /// The state of another node.
     #[error("it belongs to node `{0}`")]
     OtherNode(Name),
+    /// Its batches do not follow each other.
+    #[error("its batches do not follow each other")]
+    OutOfOrder,
     /// A line inside it is damaged.
     #[error("line {line} is damaged, and checked lines follow")]
     Damaged {
