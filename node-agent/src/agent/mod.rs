@@ -197,6 +197,8 @@ impl Agent {
         if self.state.position().is_none() {
             problems
                 .push("no state has been loaded: control has not been heard and nothing is saved".to_owned());
+        } else if self.verified.is_none() && self.last_failure.is_none() {
+            problems.push("the kernel has not been read and programmed since the start".to_owned());
         }
         problems.extend(self.last_failure.clone());
         let mut warnings = Vec::new();
