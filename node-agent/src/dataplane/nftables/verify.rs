@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
+    time::Duration,
 };
 
 use model::{report::FailureReason, resource::ServiceKey};
@@ -24,6 +25,10 @@ const KEYS_PER_REQUEST: usize = 100;
 /// Changed elements up to which they are asked for one by one; reading everything is cheaper beyond.
 const VERIFY_BY_KEY_MAX: usize = 5000;
 
+/// Looks at everything before a difference counts, and the first pause between them; it doubles, to 0.6 s altogether.
+const LOOKS_MAX: u32 = 6;
+const RESIZE_PAUSE: Duration = Duration::from_millis(20);
+
 /// For whose sake something was changed.
 type Service = Option<Arc<ServiceKey>>;
 type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
@@ -43,12 +48,7 @@ impl NftablesBackend {
             return Ok(());
         }
         let wrong: BTreeSet<_> = if everything || plan.writes() > VERIFY_BY_KEY_MAX {
-            self.observe()?;
-            let again = self.plan(desired, touched, everything);
-            if !again.structure.is_empty() {
-                return Err(differs("the fixed part of our table"));
-            }
-            again.groups.into_keys().collect()
+            self.look_again(desired, touched, everything)?
         } else {
             let reading = |source| KernelError { action: "reading back what was written".into(), source };
             if !self.chains_are_right().map_err(reading)? {
@@ -72,6 +72,38 @@ impl NftablesBackend {
             failed.insert(service, outcome);
         }
         Ok(())
+    }
+
+    /// Reads everything and answers for whom something still differs.
+    ///
+    /// A hash table of the kernel that has just grown is resized in the background, and a dump that runs meanwhile
+    /// leaves out elements and shows others twice. So a difference counts only when it stays.
+    fn look_again(
+        &mut self,
+        desired: &Desired,
+        touched: &Touched,
+        everything: bool,
+    ) -> Result<BTreeSet<Service>, KernelError> {
+        let mut pause = RESIZE_PAUSE;
+        for _ in 1..LOOKS_MAX {
+            let again = self.look(desired, touched, everything)?;
+            if again.structure.is_empty() && again.groups.is_empty() {
+                return Ok(BTreeSet::new());
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
+        let again = self.look(desired, touched, everything)?;
+        if again.structure.is_empty() {
+            Ok(again.groups.into_keys().collect())
+        } else {
+            Err(differs("the fixed part of our table"))
+        }
+    }
+
+    fn look(&mut self, desired: &Desired, touched: &Touched, everything: bool) -> Result<Plan, KernelError> {
+        self.observe()?;
+        Ok(self.plan(desired, touched, everything))
     }
 
     /// Whether the pick chains made in this pass have their rules.
