@@ -15,6 +15,6 @@ lab: build
 test:
 	@lab/test.sh
 
-# The end-to-end tests again and again, until one fails or ROUNDS are over.
+# Long variants: more random cases and crashes, a long API contract run, ROUNDS of the end-to-end tests.
 soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)

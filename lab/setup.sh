@@ -3,7 +3,7 @@
 set -euo pipefail
 
 if ! command -v cargo >/dev/null; then
-  echo "Rust is missing: install it from https://rustup.rs, then run this again." >&2
+  echo "Rust is missing: install it with rustup, then run this again." >&2
   exit 1
 fi
 

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Runs the end-to-end tests ROUNDS times; the first failure ends it.
+# The long variants of what `make test` bounds: many more random cases, crashes and rounds. The first failure ends it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-for round in $(seq "${1:?how many rounds}"); do
-  echo "== round $round"
+rounds=${1:?how many rounds}
+echo "== random cases and crashes"
+TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p node-agent </dev/null
+echo "== API contract"
+EXAMPLES="${EXAMPLES:-200}" lab/schemathesis.sh
+for round in $(seq "$rounds"); do
+  echo "== end-to-end, round $round of $rounds"
   cargo test --locked --quiet -p lab </dev/null
 done
