@@ -1,4 +1,4 @@
-//! What is sent to the kernel, message by message, as text. `UPDATE_GOLDENS=1` rewrites the files.
+//! What is sent to the kernel, message by message, as text. `UPDATE_GOLDEN=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -66,12 +66,12 @@ fn rendered(plan: &plan::Plan, mirror: &Mirror) -> String {
 
 fn check(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/golden").join(name);
-    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, actual).unwrap();
     }
     let wanted = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(actual, wanted, "{name} differs; UPDATE_GOLDENS=1 accepts it");
+    assert_eq!(actual, wanted, "{name} differs; UPDATE_GOLDEN=1 accepts it");
 }
 
 fn web(list: &[(&str, u16, u16)]) -> model::program::Program {
