@@ -1,5 +1,7 @@
 //! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
@@ -15,6 +17,8 @@ use crate::{
     },
     unsupported,
 };
+
+pub use self::sources::{endpoint_set_status, workload_status};
 
 /// Nodes listed by name in a Service's status; the counts cover all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
