@@ -95,6 +95,10 @@ async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
 }
 
 fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let detail = format!("`Content-Encoding: {}` is not read here", coding.to_str().unwrap_or("?"));
+        return Err(Problem::new(Code::UnsupportedMediaType, detail).hint("send the body uncompressed"));
+    }
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     if json.contains(&essence.as_str()) {
@@ -110,6 +114,11 @@ fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
 }
 
 fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(
+            Problem::bad_request("the body is empty").hint("send an object; /openapi.json has its fields")
+        );
+    }
     match form {
         Form::Json => json::parse(bytes).map(|value| vec![value]),
         Form::Yaml => yaml::parse(bytes),
