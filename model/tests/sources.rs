@@ -5,12 +5,14 @@
 mod support;
 
 use model::{
+    compile::compile,
+    quantity::Epoch,
     resource::Spec,
-    rollup::{endpoint_set_status, workload_status},
+    rollup::{NodeViews, endpoint_set_status, service_status, workload_status},
     status::{Condition, ConditionStatus, ConditionType},
 };
 use serde_json::{Value, json};
-use support::{Cluster, of_kind, service};
+use support::{Cluster, key, of_kind, service};
 
 fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
     let object = cluster.get(store_key);
@@ -91,4 +93,28 @@ fn a_workload_says_who_selects_it_and_that_its_lease_is_not_carried_out() {
     let done = json!({ "addresses": ["10.1.0.1"], "ports": named, "phase": "Succeeded" });
     assert!(apply(done).starts_with("NotRunning: "));
     assert_eq!(apply(json!({ "addresses": ["10.1.0.1"], "ports": named })), "Selected: selected by web");
+}
+
+#[test]
+fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready() {
+    let mut cluster = Cluster::new();
+    let both = json!({ "ports": [{ "port": 80 }], "ipFamilyPolicy": "RequireDualStack" });
+    cluster.apply(&service("web", both)).unwrap();
+    let mut available = |endpoints: Value| {
+        cluster.apply(&set_of(json!({ "service": "web", "endpoints": endpoints }))).unwrap();
+        let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
+        let spec = cluster.service("web");
+        let status =
+            service_status(&key("web"), spec, Some(&compiled), Epoch(1), &NodeViews::new(Vec::new()));
+        let mut found = status.conditions.into_iter();
+        let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();
+        (found.reason, found.message, status.endpoints.ready)
+    };
+    let (reason, message, ready) = available(json!([{ "address": "10.1.0.1", "weight": 0 }]));
+    assert_eq!((&*reason, &*message, ready), ("NoWeight", "none of 1 endpoints has a weight", 0));
+    let (reason, message, _) = available(json!([{ "address": "10.1.0.1" }]));
+    assert_eq!(reason, "EndpointsReady");
+    assert!(message.starts_with("connections to fd00:96::"), "{message}");
+    let (_, message, ready) = available(json!([{ "address": "10.1.0.1" }, { "address": "fd00:1::1" }]));
+    assert_eq!((&*message, ready), ("", 2));
 }
