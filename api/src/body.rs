@@ -10,6 +10,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use model::resource::Kind;
 use serde_json::Value;
 
 use crate::error::{Code, Problem};
@@ -69,17 +70,22 @@ pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes,
 fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
     match value {
         Value::Array(values) => items.extend(values),
-        Value::Object(mut fields) if fields.get("kind").and_then(Value::as_str) == Some("List") => {
-            match fields.remove("items") {
-                Some(Value::Array(values)) => items.extend(values),
-                Some(_) | None => return Err(Problem::bad_request("`items` of a List must be an array")),
-            }
-        }
+        Value::Object(mut fields) if is_list(&fields) => match fields.remove("items") {
+            Some(Value::Array(values)) => items.extend(values),
+            Some(_) | None => return Err(Problem::bad_request("`items` of a List must be an array")),
+        },
         // Empty YAML documents appear between two separators.
         Value::Null => {}
         Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => items.push(value),
     }
     Ok(())
+}
+
+/// A `List`, or an answer of a collection, such as a `ServiceList`, that is sent back.
+fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
+    let kind = fields.get("kind").and_then(Value::as_str);
+    let of = kind.and_then(|kind| kind.strip_suffix("List"));
+    of.is_some_and(|of| of.is_empty() || Kind::parse(of).is_some())
 }
 
 async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
@@ -95,6 +101,10 @@ async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
 }
 
 fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let detail = format!("`Content-Encoding: {}` is not read here", coding.to_str().unwrap_or("?"));
+        return Err(Problem::new(Code::UnsupportedMediaType, detail).hint("send the body uncompressed"));
+    }
     let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
     if json.contains(&essence.as_str()) {
@@ -110,6 +120,11 @@ fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
 }
 
 fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(
+            Problem::bad_request("the body is empty").hint("send an object; /openapi.json has its fields")
+        );
+    }
     match form {
         Form::Json => json::parse(bytes).map(|value| vec![value]),
         Form::Yaml => yaml::parse(bytes),
@@ -118,4 +133,21 @@ fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
 
 fn too_deep() -> Problem {
     Problem::new(Code::TooDeep, format!("the body must be nested at most {DEPTH_MAX} deep"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_collection_can_be_applied_again() {
+        for (kind, is_list) in [("List", true), ("ServiceList", true), ("PodList", false), ("Service", false)]
+        {
+            let mut items = Vec::new();
+            flatten(json!({ "kind": kind, "items": [{}, {}, {}] }), &mut items).unwrap();
+            assert_eq!(items.len() == 3, is_list, "{kind}");
+        }
+    }
 }

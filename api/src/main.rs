@@ -42,7 +42,9 @@ fn run() -> anyhow::Result<()> {
 fn start_log(config: &Config) -> anyhow::Result<()> {
     let filter =
         EnvFilter::try_new(&config.log).with_context(|| format!("--log {} is not a filter", config.log))?;
+    // When the reader of the log is gone, complaining about it on the same pipe would end the task that logs.
     let builder = tracing_subscriber::fmt()
+        .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());

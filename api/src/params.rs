@@ -42,9 +42,34 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for ApiQuery<T> {
             let text = rejection.body_text();
             let reason =
                 text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text).to_owned();
-            Problem::bad_request(format!("query parameter: {reason}"))
+            Problem::bad_request(format!("query parameter: {}", plain(&reason)))
         })?;
         Ok(Self(value))
+    }
+}
+
+/// What is wrong with a query, in words: serde says it as `name: reason`, and names the field again in some reasons.
+fn plain(reason: &str) -> String {
+    let (name, said) = reason.split_once(": ").unwrap_or(("", reason));
+    let quoted = |prefix: &str| said.strip_prefix(prefix).and_then(|rest| rest.split_once('`'));
+    if let Some((field, rest)) = quoted("unknown field `") {
+        return match rest.split_once("expected ") {
+            Some((_, known)) => {
+                format!("`{field}` is not known here; known: {}", known.trim_start_matches("one of "))
+            }
+            None => format!("`{field}` is not known here; this path takes no parameters"),
+        };
+    }
+    if let Some((field, _)) = quoted("duplicate field `") {
+        return format!("`{field}` is given twice");
+    }
+    match said {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            format!("`{name}` must be a whole number that is not negative")
+        }
+        "number too large to fit in target type" => format!("`{name}` is too large a number"),
+        "provided string was not `true` or `false`" => format!("`{name}` must be true or false"),
+        _ => reason.to_owned(),
     }
 }
 

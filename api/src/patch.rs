@@ -67,13 +67,71 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
             metadata.remove(field);
         }
     }
+    if let Some(wanted) = changes.pointer("/spec/type").and_then(Value::as_str) {
+        drop_allocated(&mut json, wanted);
+    }
     json_patch::merge(&mut json, changes);
     let expect =
         Expect { kind: Some(key.kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     decode(&json, &expect).map_err(Problem::invalid)
 }
 
+/// Takes out what was allocated for the type that a Service had and the wanted type has not: nobody asked for it by value
+/// with this patch, and who changes the type alone must not have to know about it.
+fn drop_allocated(json: &mut Value, wanted: &str) {
+    let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
+    let (keeps_addresses, keeps_node_ports) = match wanted {
+        "ExternalName" => (false, false),
+        "ClusterIP" => (true, false),
+        _ => return,
+    };
+    if !keeps_addresses {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(field);
+        }
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter(|_| !keeps_node_ports) {
+        if let Some(port) = port.as_object_mut() {
+            port.remove("nodePort");
+        }
+    }
+}
+
 /// There is no such object.
 pub(crate) fn not_found(key: &ObjectKey) -> Problem {
     Problem::new(Code::NotFound, format!("there is no {key}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_of_the_type_alone_leaves_behind_what_the_type_has_not() {
+        let service = json!({
+            "kind": "Service", "metadata": { "name": "web" },
+            "spec": { "type": "NodePort", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+                      "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                      "ports": [{ "port": 80, "nodePort": 30080 }] },
+        });
+        let object = decode(&service, &Expect::default()).unwrap();
+        let patched = |changes: Value| {
+            let object = patched(&object, &object.key(), &changes).unwrap();
+            object.to_json()["spec"].clone()
+        };
+        let inside = patched(json!({ "spec": { "type": "ClusterIP" } }));
+        assert_eq!(
+            (&inside["clusterIP"], &inside["ports"][0]["nodePort"]),
+            (&json!("10.96.0.9"), &Value::Null)
+        );
+        let alias = patched(json!({ "spec": { "type": "ExternalName", "externalName": "example.com" } }));
+        assert_eq!((&alias["clusterIP"], &alias["clusterIPs"]), (&Value::Null, &Value::Null));
+        let same = patched(json!({ "spec": { "type": "LoadBalancer" } }));
+        assert_eq!(same["ports"][0]["nodePort"], 30080);
+        let asked = json!({ "spec": { "type": "ClusterIP", "ports": [{ "port": 80, "nodePort": 30081 }] } });
+        assert!(super::patched(&object, &object.key(), &asked).is_err());
+    }
 }

@@ -8,7 +8,7 @@ use model::{
     node::NodeSpec,
     quantity::{Position, Revision},
     service::ServiceSpec,
-    status::{NodeStatus, ServiceStatus},
+    status::{EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus},
     workload::WorkloadSpec,
 };
 use serde::Serialize;
@@ -29,10 +29,6 @@ pub(crate) struct ListMetadata {
     /// How many objects follow, if that is known.
     remaining_item_count: Option<u64>,
 }
-
-/// Nothing is observed of this kind; what it does shows in the status of the Services it serves.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct NoStatus {}
 
 macro_rules! envelopes {
     ($($object:ident, $kind:literal, $list:ident, $spec:ty, $status:ty, $doc:literal;)*) => {$(
@@ -73,8 +69,8 @@ macro_rules! envelopes {
 
 envelopes! {
     Service, "^Service$", ServiceList, ServiceSpec, ServiceStatus, "A stable address in front of endpoints.";
-    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, NoStatus, "Endpoints of one Service, given by hand.";
-    Workload, "^Workload$", WorkloadList, WorkloadSpec, NoStatus, "Anything with an address.";
+    EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one Service, given by hand.";
+    Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
     Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
 }
 

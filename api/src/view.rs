@@ -1,14 +1,14 @@
 //! How an object is shown: intent from the store, status rolled up from what the agents report at this moment.
 //!
-//! What is known of the nodes is gathered when the first object needs it. Endpoints change most and have no status, so
-//! the answers to their writes never walk over the nodes.
+//! What is known of the nodes is gathered when the first object needs it. Endpoints change most and their status does not
+//! depend on nodes, so the answers to their writes never walk over the nodes.
 
 use std::sync::{Arc, OnceLock};
 
 use model::{
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
-    rollup::{NodeViews, node_status, service_status},
+    rollup::{NodeViews, endpoint_set_status, node_status, service_status, workload_status},
     status::{NodeStatus, ServiceStatus},
 };
 use serde_json::Value;
@@ -60,8 +60,14 @@ impl Shower<'_> {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
-            // What is observed of these shows in the status of the Services that they serve.
-            Spec::Workload(_) | Spec::EndpointSet(_) => None,
+            Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
+                let snapshot = &self.view.published().snapshot;
+                serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))
+            }),
+            Spec::EndpointSet(spec) => object.metadata.namespace.as_ref().map(|namespace| {
+                let snapshot = &self.view.published().snapshot;
+                serde_json::to_value(endpoint_set_status(snapshot, namespace, spec))
+            }),
         };
         let mut json = object.to_json();
         if let Some(status) = status {

@@ -145,3 +145,27 @@ fn sigterm_ends_streams_and_the_process_in_order() {
     assert!(rest.ends_with("0\r\n\r\n"), "the chunked stream is closed properly: {rest:?}");
     assert!(server.child.wait().unwrap().success());
 }
+
+/// The reader of the log goes away, as when a log collector is restarted: requests are answered, and SIGTERM ends it.
+#[test]
+fn a_server_whose_log_nobody_reads_goes_on_and_ends_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", dir.path().join("s.sqlite").display());
+    let mut child =
+        command().args(["--store", &store]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    drop(child.stderr.take());
+    let address = line.trim().strip_prefix("tidegate-api listening on http://").unwrap().to_owned();
+    let mut server = Server { child, address };
+    for _ in 0..3 {
+        assert!(server.call("GET", "/v1/services", "").starts_with("HTTP/1.1 200"));
+    }
+    let kill = Command::new("kill").args(["-TERM", &server.child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let ended = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        server.child.try_wait().unwrap()
+    });
+    assert!(ended.unwrap().success());
+}

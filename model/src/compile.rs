@@ -143,7 +143,7 @@ fn compile_port(
 }
 
 /// Where the endpoints of a set listen for one Service port, if they do.
-fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
+pub(crate) fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
     if set.ports.is_empty() {
         return match &port.target_port {
             None => Some(port.port),
@@ -157,7 +157,7 @@ fn port_of_set(set: &EndpointSetSpec, port: &ServicePort) -> Option<Port> {
 }
 
 /// Where a Workload listens for one Service port, if it does.
-fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> Option<Port> {
+pub(crate) fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> Option<Port> {
     match &port.target_port {
         None => Some(port.port),
         Some(TargetPort::Number(number)) => Some(*number),

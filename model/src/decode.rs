@@ -3,12 +3,17 @@
 //! serde stops at the first problem. Here the offending value is taken out and reading goes on, so that one answer names
 //! all of them; pointers refer to the input as it was sent.
 
+mod nearest;
+mod problem;
+mod reader;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 
+use self::{nearest::nearest, reader::Reader};
 use crate::{
     metadata::{Metadata, pointer},
     name::{Name, Namespace},
@@ -22,6 +27,9 @@ pub const VIOLATIONS_MAX: usize = 50;
 
 /// The namespace of objects that name none.
 pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// The fields of every object.
+const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
 /// What the place that an object was sent to says about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,10 +76,14 @@ fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
 
 fn check_envelope(fields: &Map<String, Value>, violations: &mut Vec<Violation>) {
     for key in fields.keys() {
-        if !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "spec" | "status") {
-            let message =
-                "is not a field of an object; the fields are apiVersion, kind, metadata, spec and status";
-            violations.push(Violation::new(pointer("", key), ViolationCode::UnknownField, message));
+        if !ENVELOPE.contains(&key.as_str()) {
+            let hint = match nearest(key, ENVELOPE.into_iter()) {
+                Some(word) => format!("did you mean `{word}`?"),
+                None => format!("known: {}; what the object should be is in `spec`", ENVELOPE.join(", ")),
+            };
+            let unknown =
+                Violation::new(pointer("", key), ViolationCode::UnknownField, "is not a field here");
+            violations.push(unknown.hint(hint));
         }
     }
     match fields.get("apiVersion") {
@@ -91,23 +103,30 @@ fn decode_kind(
     violations: &mut Vec<Violation>,
 ) -> Option<Kind> {
     let known = Kind::ALL.map(Kind::as_str).join(", ");
-    let mut fail = |code, message: String| {
+    let fail = |violations: &mut Vec<Violation>, code, message: String| {
         violations.push(Violation::new("/kind", code, message));
         None
     };
     match (fields.get("kind"), expect.kind) {
         (None, Some(kind)) => Some(kind),
-        (None, None) => fail(ViolationCode::Required, format!("must be one of {known}")),
+        (None, None) => fail(violations, ViolationCode::Required, format!("must be one of {known}")),
         (Some(value), expected) => match (value.as_str().and_then(Kind::parse), expected) {
             (Some(kind), None) => Some(kind),
             (Some(kind), Some(expected)) if kind == expected => Some(kind),
             (_, Some(expected)) => {
-                fail(ViolationCode::Invalid, format!("must be `{expected}` here, not {value}"))
+                fail(violations, ViolationCode::Invalid, format!("must be `{expected}` here, not {value}"))
             }
-            (None, None) => fail(
-                ViolationCode::Invalid,
-                format!("must be one of {known}, not {value}; Tidegate does not schedule or run workloads"),
-            ),
+            (None, None) => {
+                let near =
+                    value.as_str().and_then(|word| nearest(word, Kind::ALL.into_iter().map(Kind::as_str)));
+                let hint = near.map_or_else(
+                    || "Tidegate does not schedule or run workloads".to_owned(),
+                    |word| format!("did you mean `{word}`?"),
+                );
+                let message = format!("must be one of {known}, not {value}");
+                violations.push(Violation::new("/kind", ViolationCode::Invalid, message).hint(hint));
+                None
+            }
         },
     }
 }
@@ -182,12 +201,12 @@ pub fn decode_part<T: DeserializeOwned>(
     let mut removed = RemovedElements::default();
     loop {
         // The value itself is kept for the next attempt; inputs are bounded and almost always right the first time.
-        let error = match serde_path_to_error::deserialize::<_, T>(&value) {
+        let error = match serde_path_to_error::deserialize::<_, T>(Reader(&value)) {
             Ok(part) => return Some(part),
             Err(error) => error,
         };
         let path: Vec<Step> = error.path().iter().filter_map(Step::of).collect();
-        let problem = Problem::of(&error.inner().to_string());
+        let problem = error.into_inner();
         let steps = problem.locate(&path);
         let violation = problem.violation(&removed.original_pointer(at, &steps));
         // A needed field that was taken out as wrong is reported as wrong only.
@@ -214,63 +233,6 @@ impl Step {
             Segment::Map { key } => Some(Self::Field(key.clone())),
             Segment::Seq { index } => Some(Self::Index(*index)),
             Segment::Enum { .. } | Segment::Unknown => None,
-        }
-    }
-}
-
-/// What serde said, sorted.
-enum Problem {
-    Missing(String),
-    Unknown { field: String, expected: String },
-    Wrong(String),
-}
-
-impl Problem {
-    fn of(text: &str) -> Self {
-        let quoted = |prefix: &str| {
-            let rest = text.strip_prefix(prefix)?;
-            rest.split_once('`').map(|(name, rest)| (name.to_owned(), rest.to_owned()))
-        };
-        if let Some((field, _)) = quoted("missing field `") {
-            Self::Missing(field)
-        } else if let Some((field, rest)) = quoted("unknown field `") {
-            Self::Unknown { field, expected: rest.trim_start_matches([',', ' ']).replace("expected ", "") }
-        } else {
-            Self::Wrong(text.to_owned())
-        }
-    }
-
-    /// The place concerned, given where serde stood when it stopped.
-    fn locate(&self, path: &[Step]) -> Vec<Step> {
-        let mut steps = path.to_vec();
-        match self {
-            Self::Missing(field) => steps.push(Step::Field(field.clone())),
-            Self::Unknown { field, .. } => {
-                if steps.last() != Some(&Step::Field(field.clone())) {
-                    steps.push(Step::Field(field.clone()));
-                }
-            }
-            Self::Wrong(_) => {}
-        }
-        steps
-    }
-
-    /// Whether the place is absent, so that only what should hold it can be taken out.
-    const fn is_missing(&self) -> bool {
-        match self {
-            Self::Missing(_) => true,
-            Self::Unknown { .. } | Self::Wrong(_) => false,
-        }
-    }
-
-    fn violation(&self, pointer: &str) -> Violation {
-        match self {
-            Self::Missing(_) => Violation::new(pointer, ViolationCode::Required, "must be present"),
-            Self::Unknown { expected, .. } => {
-                Violation::new(pointer, ViolationCode::UnknownField, "is not a field here")
-                    .hint(format!("known: {expected}"))
-            }
-            Self::Wrong(message) => Violation::new(pointer, ViolationCode::Invalid, message.clone()),
         }
     }
 }
@@ -368,6 +330,57 @@ mod tests {
         for (pointer, code) in expected {
             assert!(found.contains(&(pointer.to_owned(), code)), "{pointer} is missing in {found:#?}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_words_and_a_slip_is_recognised() {
+        let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
+        let value = json!({
+            "metadata": { "name": 7, "lables": {} },
+            "spec": {
+                "type": "clusterip",
+                "selecter": {},
+                "disabled": "yes",
+                "externalIPs": ["bogus", 4],
+                "loadBalancerSourceRanges": ["10/8"],
+                "sessionAffinity": 5,
+                "ports": [{ "port": "80" }, { "port": -1 }, { "port": 1.5 }, { "port": 70000 }, ["http", "TCP", 80], { "port": 1, "targetPort": [] }],
+                "healthCheck": { "type": "Tcp", "rise": 300, "http": "/" },
+                "selector": [],
+                "ipFamilies": null,
+            },
+        });
+        let mut said: Vec<String> = decode(&value, &expect)
+            .unwrap_err()
+            .into_iter()
+            .map(|violation| {
+                let hint = violation.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+                format!("{} {}{hint}", violation.pointer, violation.message)
+            })
+            .collect();
+        said.sort();
+        let expected = [
+            "/metadata/lables is not a field here (did you mean `labels`?)",
+            "/metadata/name must be a text, not 7 (put it in quotes)",
+            "/spec/disabled must be true or false, not the text `yes` (write true or false without quotes)",
+            "/spec/externalIPs/0 must be an IP address, such as 192.0.2.1 or 2001:db8::1, not `bogus`",
+            "/spec/externalIPs/1 must be an IP address, not 4",
+            "/spec/healthCheck/http must be an object, not the text `/`",
+            "/spec/healthCheck/rise must be a whole number between 0 and 255, not 300",
+            "/spec/ipFamilies must be a list, not null (leave the field out, or give it a value)",
+            "/spec/loadBalancerSourceRanges/0 must be a network, such as 192.0.2.0/24 or 2001:db8::/64, not `10/8`",
+            "/spec/ports/0/port must be a whole number, not the text `80` (write the number without quotes)",
+            "/spec/ports/1/port must be a whole number that is not negative, not -1",
+            "/spec/ports/2/port must be a whole number, not 1.5",
+            "/spec/ports/3/port must be a port between 1 and 65535, not 70000",
+            "/spec/ports/4 must be an object, not a list",
+            "/spec/ports/5/targetPort must be a port number between 1 and 65535 or the name of a port",
+            "/spec/selecter is not a field here (did you mean `selector`?)",
+            "/spec/selector must be an object, not a list",
+            "/spec/sessionAffinity must be one of None, ClientIP, not 5",
+            "/spec/type must be one of ClusterIP, NodePort, LoadBalancer, ExternalName, not `clusterip` (did you mean `ClusterIP`?)",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

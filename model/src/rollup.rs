@@ -1,10 +1,13 @@
 //! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    compiled::CompiledService,
+    compiled::{CompiledEndpoint, CompiledService},
     name::Name,
+    net::IpFamily,
     quantity::{Epoch, Position, Timestamp},
     report::{Failure, Report},
     resource::ServiceKey,
@@ -15,6 +18,8 @@ use crate::{
     },
     unsupported,
 };
+
+pub use self::sources::{endpoint_set_status, workload_status};
 
 /// Nodes listed by name in a Service's status; the counts cover all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
@@ -121,7 +126,7 @@ pub fn service_status(
     let mut conditions = vec![
         accepted(spec),
         address_assigned(spec),
-        endpoints_available(spec, endpoints),
+        endpoints_available(spec, endpoints, compiled),
         programmed(spec, counts.as_ref()),
         announced(spec),
     ];
@@ -190,8 +195,25 @@ pub fn node_status(view: &NodeView<'_>, head: Position) -> NodeStatus {
 fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
     let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
     let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
-    let ready: BTreeSet<_> = all.filter(|endpoint| endpoint.ready).map(|endpoint| endpoint.address).collect();
+    let takes_connections = |endpoint: &&CompiledEndpoint| endpoint.ready && endpoint.weight.0 > 0;
+    let ready: BTreeSet<_> = all.filter(takes_connections).map(|endpoint| endpoint.address).collect();
     EndpointCounts { total: saturating(total.len()), ready: saturating(ready.len()) }
+}
+
+fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoint> {
+    compiled.ports.iter().flat_map(|port| &port.endpoints)
+}
+
+/// Says which virtual addresses refuse connections because no endpoint is of their family; nothing when all have one.
+fn families_without(compiled: Option<&CompiledService>) -> String {
+    let Some(compiled) = compiled else { return String::new() };
+    let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
+    let refusing = compiled.cluster_ips.iter().filter(|address| !has_endpoint(IpFamily::of(**address)));
+    let refusing: Vec<_> = refusing.map(ToString::to_string).collect();
+    if refusing.is_empty() {
+        return String::new();
+    }
+    format!("connections to {} are refused: no endpoint is of that IP family", refusing.join(", "))
 }
 
 fn accepted(spec: &ServiceSpec) -> Condition {
@@ -218,13 +240,22 @@ fn address_assigned(spec: &ServiceSpec) -> Condition {
     }
 }
 
-fn endpoints_available(spec: &ServiceSpec, endpoints: EndpointCounts) -> Condition {
+fn endpoints_available(
+    spec: &ServiceSpec,
+    endpoints: EndpointCounts,
+    compiled: Option<&CompiledService>,
+) -> Condition {
     let at = ConditionType::EndpointsAvailable;
     if spec.is_external_name() {
         return yes(at, "ExternalName");
     }
     match (endpoints.ready, endpoints.total) {
-        (1.., _) => yes(at, "EndpointsReady"),
+        (1.., _) => Condition { message: families_without(compiled), ..yes(at, "EndpointsReady") },
+        (0, 1..) if compiled.is_some_and(|compiled| all_endpoints(compiled).any(|one| one.ready)) => {
+            let message = format!("none of {} endpoints has a weight", endpoints.total);
+            no(at, "NoWeight", message)
+                .hint("connections are refused; give an endpoint a weight above 0, or end its drain")
+        }
         (0, 1..) => no(at, "NoReadyEndpoints", format!("none of {} endpoints is ready", endpoints.total))
             .hint("connections are refused unless a terminating endpoint still serves"),
         (0, 0) if spec.selector.is_empty() => {

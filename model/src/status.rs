@@ -50,6 +50,8 @@ pub enum ConditionType {
     Connected,
     /// The node has everything, read back.
     Converged,
+    /// The EndpointSet or Workload is an endpoint of a Service.
+    Used,
 }
 
 /// Whether a condition holds.

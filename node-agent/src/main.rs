@@ -62,8 +62,12 @@ fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
             format!("--log `{}` must be a filter such as `info` or `warn,node_agent=debug`", config.log)
         })?,
     };
-    let log =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // When the reader of the log is gone, complaining about it on the same pipe would end the task that logs.
+    let log = tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
     match config.log_format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().init(),
@@ -81,8 +85,8 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
         let stopper = stop.clone();
         tokio::spawn(async move {
             tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-            info!("stopping; the kernel stays as it is");
             stopper.cancel();
+            info!("stopping; the kernel stays as it is");
         });
         let mode = config.mode;
         let dataplane =

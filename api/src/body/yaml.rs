@@ -8,6 +8,8 @@ use crate::error::Problem;
 
 /// Aliases in one body; manifests written by hand use a handful.
 const ALIASES_MAX: usize = 100;
+/// Events of the parser that all aliases of a body together may repeat: a few bytes must not cost a second.
+const REPLAYED_EVENTS_MAX: usize = 50_000;
 /// Values in one body, also those that aliases repeat: an apply of the largest accepted size stays below.
 const NODES_MAX: usize = 2_000_000;
 
@@ -33,6 +35,7 @@ fn options() -> Options {
     };
     serde_saphyr::options! {
         budget: budget,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAYED_EVENTS_MAX },
         duplicate_keys: DuplicateKeyPolicy::Error,
         // The words yes, no, on and off are texts, as in YAML 1.2.
         strict_booleans: true,
@@ -45,6 +48,10 @@ fn refuse(error: &Error) -> Problem {
     let message = error.to_string();
     if message.contains("depth") {
         return too_deep();
+    }
+    if message.contains("alias") || message.contains("anchor") {
+        let detail = "the aliases of the body repeat more than this API reads";
+        return Problem::bad_request(detail).hint("write the repeated parts out, or send several bodies");
     }
     Problem::bad_request(format!("the body is not YAML that this API reads: {message}"))
 }
