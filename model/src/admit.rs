@@ -73,7 +73,7 @@ pub struct ApplySet {
 pub struct Entropy {
     /// When the write is admitted.
     pub now: Timestamp,
-    /// Unpredictable to clients; fixes uids and where allocation starts to look.
+    /// Unpredictable to clients; fixes the uids.
     pub seed: u64,
 }
 
@@ -161,7 +161,7 @@ pub fn admit(
     for key in candidates.iter().map(|candidate| &candidate.key).chain(&pruned) {
         working.take(key);
     }
-    settle(&mut working, config, &mut candidates, entropy, &mut violations);
+    settle(&mut working, config, &mut candidates, &mut violations);
     if !violations.is_empty() {
         return Err(Refusal::Invalid(violations));
     }
@@ -188,7 +188,6 @@ fn settle(
     working: &mut Snapshot,
     config: &ClusterConfig,
     candidates: &mut [Candidate],
-    entropy: &Entropy,
     violations: &mut Vec<Violation>,
 ) {
     for candidate in candidates.iter_mut() {
@@ -209,8 +208,9 @@ fn settle(
     if !violations.is_empty() {
         return;
     }
-    let mut random = entropy::Random::new(entropy.seed);
     for candidate in candidates.iter_mut() {
+        // Where the search starts depends on the name alone, so that a dry run names what the write then gets.
+        let mut random = entropy::Random::of_name(&candidate.key.to_store_key());
         let found = candidate.check(|_, object, found| {
             if let Spec::Service(spec) = &mut object.spec {
                 service::allocate(working, config, spec, &mut random, found);
@@ -232,7 +232,7 @@ fn conclude(
     entropy: &Entropy,
 ) -> Admitted {
     let revision = before.revision().next();
-    let mut random = entropy::Random::new(entropy.seed.rotate_left(32));
+    let mut random = entropy::Random::new(entropy.seed);
     let mut changes = Vec::new();
     let mut outcomes = Vec::new();
     let mut conclude_one = |action: Action, object: Arc<Object>| {

@@ -20,6 +20,9 @@ pub enum ConfigError {
     /// One range per family, and at least one.
     #[error("--service-cidr takes one or two ranges, the second of the other IP family")]
     ServiceCidrFamilies,
+    /// An address where a network is meant.
+    #[error("--service-cidr {0} must be a network: it has bits set behind its prefix; write {1}")]
+    ServiceCidrHostBits(IpNet, IpNet),
     /// A range that holds addresses which may never be used.
     #[error("--service-cidr {0} must be an ordinary unicast range: its first address is {1}")]
     ServiceCidrForbidden(IpNet, &'static str),
@@ -41,7 +44,9 @@ impl ClusterConfig {
         node_port_range: RangeInclusive<u16>,
         external_ip_cidrs: Vec<IpNet>,
     ) -> Result<Self, ConfigError> {
-        let service_cidrs: Vec<_> = service_cidrs.iter().map(IpNet::trunc).collect();
+        if let Some(cidr) = service_cidrs.iter().find(|cidr| cidr.trunc() != **cidr) {
+            return Err(ConfigError::ServiceCidrHostBits(*cidr, cidr.trunc()));
+        }
         match &service_cidrs[..] {
             [_] => {}
             [first, second] if IpFamily::of_net(first) != IpFamily::of_net(second) => {}

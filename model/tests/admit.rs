@@ -281,3 +281,16 @@ fn f033_headless_and_external_name_services_get_no_address() {
     cluster.apply(&service("e", json!({ "ports": [{ "port": 80 }] }))).unwrap();
     assert_eq!(cluster.service("e").cluster_ips.len(), 1, "a name may become an address");
 }
+
+#[test]
+fn a_dry_run_names_what_the_write_then_gets() {
+    let mut cluster = Cluster::new();
+    let spec = json!({ "type": "NodePort", "ipFamilyPolicy": "PreferDualStack", "ports": [{ "port": 80 }] });
+    let request =
+        Request { operations: vec![Operation::Apply(object(&service("web", spec)))], apply_set: None };
+    let before = cluster.snapshot.clone();
+    let tried = cluster.write(&request).unwrap().outcomes[0].object.spec.clone();
+    cluster.snapshot = before;
+    let written = cluster.write(&request).unwrap().outcomes[0].object.spec.clone();
+    assert_eq!(tried, written);
+}

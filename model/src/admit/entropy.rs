@@ -1,4 +1,4 @@
-//! Randomness from a seed: the same seed gives the same uids and allocations.
+//! Randomness from a seed or a name: the same seed gives the same uids, the same name the same start of a search.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, well distributed, and not secret; the seed is what clients cannot know.
 pub(super) struct Random(u64);
@@ -6,6 +6,12 @@ pub(super) struct Random(u64);
 impl Random {
     pub(super) const fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Randomness that a name fixes (FNV-1a, then mixed).
+    pub(super) fn of_name(name: &str) -> Self {
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        Self(name.bytes().fold(0xCBF2_9CE4_8422_2325, hash))
     }
 
     pub(super) const fn next(&mut self) -> u64 {
