@@ -40,6 +40,24 @@ struct Entry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
+    /// The start of the agent before the one that reports now.
+    previous_boot_id: Option<String>,
+    /// When a start of the agent reported again that another had already followed.
+    contested_at: Option<Timestamp>,
+}
+
+impl Entry {
+    /// Notices two agents with one name: after a restart the old start never reports again, of two agents each does.
+    fn note_boot(&mut self, boot_id: &str, now: Timestamp) {
+        let Some(current) = self.report.as_ref().map(|report| &report.boot_id) else { return };
+        if current == boot_id {
+            return;
+        }
+        if self.previous_boot_id.as_deref() == Some(boot_id) {
+            self.contested_at = Some(now);
+        }
+        self.previous_boot_id = Some(current.clone());
+    }
 }
 
 /// What is known of all nodes.
@@ -53,6 +71,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Row {
     /// Whether its agent reported within the lease.
     pub(crate) is_connected: bool,
+    is_contested: bool,
     last_report: Option<Timestamp>,
     report: Option<Arc<Report>>,
 }
@@ -80,8 +99,14 @@ impl Table {
 
 impl Row {
     fn view<'a>(&'a self, name: &'a Name) -> NodeView<'a> {
-        let Self { is_connected, last_report, report } = self;
-        NodeView { name, is_connected: *is_connected, last_report: *last_report, report: report.as_deref() }
+        let Self { is_connected, is_contested, last_report, report } = self;
+        NodeView {
+            name,
+            is_connected: *is_connected,
+            is_contested: *is_contested,
+            last_report: *last_report,
+            report: report.as_deref(),
+        }
     }
 }
 
@@ -108,6 +133,7 @@ impl Nodes {
         let is_due = {
             let mut entries = self.lock();
             let entry = entries.entry(name.clone()).or_default();
+            entry.note_boot(&report.boot_id, now);
             entry.report = Some(Arc::new(report));
             entry.last_report = Some(now);
             let age = entry.stored_at.map(|at| now.unix_seconds() - at.unix_seconds());
@@ -129,9 +155,10 @@ impl Nodes {
             let entry = entries.get(name);
             let last_report = entry.and_then(|entry| entry.last_report);
             let report = entry.and_then(|entry| entry.report.clone());
-            let age = last_report.map(|at| now.unix_seconds() - at.unix_seconds());
-            let is_connected = report.is_some() && age.is_some_and(|age| age <= LEASE_SECS);
-            Row { is_connected, last_report, report }
+            let is_recent = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= LEASE_SECS;
+            let is_connected = report.is_some() && last_report.is_some_and(is_recent);
+            let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
+            Row { is_connected, is_contested, last_report, report }
         };
         let names = snapshot.list(Kind::Node, None, None).map(|object| &object.metadata.name);
         Table(names.map(|name| (name.clone(), row(name))).collect())
@@ -173,5 +200,30 @@ async fn store_last_seen(store: &dyn Store, name: &Name, last_report: Timestamp)
     if let Err(error) = store.put_status(&format!("{STATUS_PREFIX}{name}"), &body).await {
         // Only the time shown after a restart is lost.
         tracing::warn!(node = %name, error = %Chain(&error), "last seen was not stored");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(boot_id: &str) -> Arc<Report> {
+        let json = serde_json::json!({
+            "bootId": boot_id, "agentVersion": "0", "mode": "nftables", "received": "1-1", "applied": "1-1", "verified": "1-1",
+        });
+        Arc::new(serde_json::from_value(json).unwrap())
+    }
+
+    #[test]
+    fn a_restart_is_no_contest_and_two_agents_are() {
+        let now = Timestamp::from_unix_seconds(1_771_000_000);
+        let mut entry = Entry::default();
+        let mut see = |boot_id: &str| {
+            entry.note_boot(boot_id, now);
+            entry.report = Some(report(boot_id));
+            entry.contested_at
+        };
+        assert_eq!([see("a"), see("a"), see("b"), see("b"), see("c")], [None; 5], "restarts");
+        assert_eq!(see("b"), Some(now), "a start that had been followed speaks again");
     }
 }

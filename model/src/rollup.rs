@@ -31,6 +31,8 @@ pub struct NodeView<'a> {
     pub name: &'a Name,
     /// Whether its agent reported within the lease.
     pub is_connected: bool,
+    /// Whether two agents report under its name.
+    pub is_contested: bool,
     /// When its agent last reported, also before a restart of control.
     pub last_report: Option<Timestamp>,
     /// What it last reported.
@@ -147,6 +149,12 @@ pub fn service_status(
 pub fn node_status(view: &NodeView<'_>, head: Position) -> NodeStatus {
     let last_report = view.last_report;
     let connected = match (view.is_connected, last_report) {
+        (true, _) if view.is_contested => no(
+            ConditionType::Connected,
+            "TwoAgents",
+            "two agents report under this name, and each undoes what is known of the other".to_owned(),
+        )
+        .hint("give every machine's tidegate-agent a --node of its own"),
         (true, _) => yes(ConditionType::Connected, "Reporting"),
         (false, Some(at)) => no(
             ConditionType::Connected,
