@@ -36,7 +36,7 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    async fn start(control: Control, held: Option<&str>) -> Self {
+    fn start(control: Control, held: Option<&str>) -> Self {
         let (batches, received) = mpsc::channel(64);
         let (is_known, known) = watch::channel(false);
         let (tally, stop) = (Tally::default(), CancellationToken::new());
@@ -63,7 +63,7 @@ impl Follower {
 
     /// A follower that holds 7-10, on its first stream.
     async fn settled() -> (Self, Stream) {
-        let mut follower = Self::start(Control::start().await, None).await;
+        let mut follower = Self::start(Control::start().await, None);
         let stream = follower.control.accept().await;
         assert_eq!(stream.resume, None);
         stream.send(&full_frames("7-10", vec![service(1, 1, 9)]));
@@ -101,7 +101,7 @@ async fn a_cut_inside_a_frame_changes_nothing() {
 
 #[tokio::test]
 async fn an_unknown_token_is_answered_with_a_full_state_which_replaces_all() {
-    let mut follower = Follower::start(Control::start().await, Some("6-900")).await;
+    let mut follower = Follower::start(Control::start().await, Some("6-900"));
     let stream = follower.control.accept().await;
     assert_eq!(stream.resume.as_deref(), Some("6-900"));
     stream.send(&full_frames("7-10", vec![service(1, 1, 9)]));
@@ -114,7 +114,7 @@ async fn an_unknown_token_is_answered_with_a_full_state_which_replaces_all() {
 async fn an_unknown_node_registers_itself_and_connects() {
     let control = Control::start().await;
     control.said().knows_node = false;
-    let mut follower = Follower::start(control, None).await;
+    let mut follower = Follower::start(control, None);
     let _stream = follower.control.accept().await;
     follower.is_known.wait_for(|is_known| *is_known).await.unwrap();
     let said = follower.control.said();
@@ -133,7 +133,7 @@ async fn a_refused_registration_is_tried_again_and_the_node_is_not_known_before(
         let mut said = control.said();
         (said.knows_node, said.refuses_nodes) = (false, true);
     }
-    let mut follower = Follower::start(control, None).await;
+    let mut follower = Follower::start(control, None);
     follower.control.until("three attempts", |said| said.registrations.len() >= 3).await;
     assert!(!*follower.is_known.borrow());
     follower.control.said().refuses_nodes = false;
