@@ -56,12 +56,24 @@ enum ReportError {
     Refused { status: StatusCode, body: String },
 }
 
-/// Reports until told to stop.
-pub async fn run(reporter: Reporter, status: watch::Receiver<Status>, stop: CancellationToken) {
-    let _stopped = stop.run_until_cancelled(run_forever(reporter, status)).await;
+/// Reports until told to stop, from the moment on at which control knows the node.
+pub async fn run(
+    reporter: Reporter,
+    status: watch::Receiver<Status>,
+    is_known: watch::Receiver<bool>,
+    stop: CancellationToken,
+) {
+    let _stopped = stop.run_until_cancelled(run_forever(reporter, status, is_known)).await;
 }
 
-async fn run_forever(reporter: Reporter, mut status: watch::Receiver<Status>) {
+async fn run_forever(
+    reporter: Reporter,
+    mut status: watch::Receiver<Status>,
+    mut is_known: watch::Receiver<bool>,
+) {
+    if is_known.wait_for(|is_known| *is_known).await.is_err() {
+        return;
+    }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut facts = facts::collect();
     let mut facts_at = Instant::now();

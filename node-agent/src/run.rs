@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use reqwest::Client;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ use crate::{
     },
     config::Config,
     dataplane::Dataplane,
-    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, register},
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     journal::{Journal, lock::StateDirLock},
     report::{self, Reporter},
     server::{self, Shown},
@@ -79,13 +79,14 @@ pub async fn run(
         reconnect_floor: RECONNECT_FLOOR,
         reconnect_cap: RECONNECT_CAP,
     };
-    let feed =
-        tokio::spawn(feed::follow(client.clone(), options, held, batches, tally.clone(), stop.clone()));
+    let (is_known, known) = watch::channel(false);
+    let outlets = Outlets { batches, is_known, tally: tally.clone() };
+    let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
     let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let reporter =
         Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
-    let report = tokio::spawn(report::run(reporter, running.status.clone(), stop.clone()));
+    let report = tokio::spawn(report::run(reporter, running.status.clone(), known, stop.clone()));
     let shown = Shown { node, boot_id, status: running.status, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 

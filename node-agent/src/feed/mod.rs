@@ -11,7 +11,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use model::{feed::Frame, name::Name, quantity::Position};
 use reqwest::{Client, StatusCode, Url};
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, timeout},
 };
 use tokio_util::{
@@ -53,6 +53,17 @@ pub struct FeedOptions {
     pub reconnect_cap: Duration,
 }
 
+/// Where the feed brings what it learns.
+#[derive(Debug, Clone)]
+pub struct Outlets {
+    /// Batches, to the loop.
+    pub batches: mpsc::Sender<Batch>,
+    /// Whether control has been heard and knows this node; before that it would refuse every report.
+    pub is_known: watch::Sender<bool>,
+    /// What is counted.
+    pub tally: Tally,
+}
+
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
@@ -81,21 +92,19 @@ pub async fn follow(
     client: Client,
     options: FeedOptions,
     held: Option<Position>,
-    batches: mpsc::Sender<Batch>,
-    tally: Tally,
+    outlets: Outlets,
     stop: CancellationToken,
 ) {
-    let mut follower = Follower { client, options, held, batches, tally, last_error: None };
+    let mut follower = Follower { client, options, held, outlets, last_error: None };
     let _stopped = stop.run_until_cancelled(follower.run()).await;
-    follower.tally.feed_connected.set(0);
+    follower.outlets.tally.feed_connected.set(0);
 }
 
 struct Follower {
     client: Client,
     options: FeedOptions,
     held: Option<Position>,
-    batches: mpsc::Sender<Batch>,
-    tally: Tally,
+    outlets: Outlets,
     last_error: Option<String>,
 }
 
@@ -105,7 +114,7 @@ impl Follower {
         loop {
             let begun = Instant::now();
             let end = self.follow_one().await;
-            self.tally.feed_connected.set(0);
+            self.outlets.tally.feed_connected.set(0);
             if matches!(end, StreamEnd::LoopGone) {
                 return;
             }
@@ -120,7 +129,7 @@ impl Follower {
 
     /// Logs the end of a stream, but the same end only once in a row.
     fn note(&mut self, end: &StreamEnd) {
-        self.tally.feed_errors.inc();
+        self.outlets.tally.feed_errors.inc();
         let text = chain(end);
         if self.last_error.as_ref() == Some(&text) {
             debug!(error = text, "the feed was left");
@@ -142,8 +151,9 @@ impl Follower {
             Ok(response) => response,
             Err(end) => return end,
         };
-        self.tally.feed_connects.inc();
-        self.tally.feed_connected.set(1);
+        self.outlets.tally.feed_connects.inc();
+        self.outlets.tally.feed_connected.set(1);
+        self.outlets.is_known.send_replace(true);
         let bytes = response.bytes_stream().map_err(std::io::Error::other);
         let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
         let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
@@ -163,11 +173,11 @@ impl Follower {
     }
 
     async fn take(&mut self, assembler: &mut Assembler, line: &str) -> Result<(), StreamEnd> {
-        self.tally.feed_bytes.inc_by(line.len() as u64 + 1);
+        self.outlets.tally.feed_bytes.inc_by(line.len() as u64 + 1);
         let frame: Frame = serde_json::from_str(line)?;
         match &frame {
             Frame::Service { .. } | Frame::Removed { .. } => {
-                self.tally.objects_received.inc();
+                self.outlets.tally.objects_received.inc();
             }
             Frame::Start { .. }
             | Frame::Network(_)
@@ -177,12 +187,12 @@ impl Follower {
         }
         let batch = assembler.push(frame).inspect_err(|fault| {
             if let StreamFault::OlderThanHeld { .. } = fault {
-                self.tally.feed_refusals.inc();
+                self.outlets.tally.feed_refusals.inc();
             }
         })?;
         let Some(batch) = batch else { return Ok(()) };
         let position = batch.position;
-        self.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
+        self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
         self.held = Some(position);
         if self.last_error.take().is_some() {
             info!(%position, "following control again");

@@ -81,10 +81,7 @@ impl Journal {
     /// # Errors
     /// When the directory cannot be read or written.
     pub fn open(dir: &Path, node: &Name, lock: StateDirLock) -> io::Result<(Self, State)> {
-        match fs::remove_file(dir.join(REWRITE_FILE)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+        remove_if_there(&dir.join(REWRITE_FILE))?;
         let path = dir.join(JOURNAL_FILE);
         let loaded = match load(&mut open_file(&path)?, node)? {
             Ok(loaded) => loaded,
@@ -186,7 +183,7 @@ impl Journal {
         if let Some(Rewrite { thread, tail: _ }) = self.rewrite.take() {
             // The file in place is complete; the rewrite was only a smaller one.
             drop(thread.join());
-            fs::remove_file(self.dir.join(REWRITE_FILE))?;
+            remove_if_there(&self.dir.join(REWRITE_FILE))?;
         }
         self.file.sync_all()
     }
@@ -242,13 +239,17 @@ impl Journal {
 pub fn remove(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for name in [JOURNAL_FILE, REWRITE_FILE, DAMAGED_FILE] {
-        match fs::remove_file(dir.join(name)) {
-            Ok(()) => found = true,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        found |= remove_if_there(&dir.join(name))?;
     }
     Ok(found)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn write_aside(dir: &Path, node: &Name, state: &State, position: Position) -> io::Result<(File, u64)> {

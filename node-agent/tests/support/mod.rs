@@ -1,11 +1,15 @@
-//! Network namespaces, echo servers and packet programs for the tests of the nftables backend.
+//! Network namespaces, echo servers and packet programs for the tests of the nftables backend; states, state directories
+//! and a stand-in of control for those of the loop.
 //!
 //! Everything is named after the test and the process, lives in namespaces of its own and goes with its guard.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 
+pub mod control;
+pub mod dir;
 pub mod net;
 pub mod programs;
+pub mod states;
 
 use std::{
     fs::File,

@@ -1,0 +1,190 @@
+//! A stand-in of control: the four paths that an agent uses, each answer in the hands of the test. It can do what the
+//! real one never does: send half a frame, fall silent, go backwards.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{Query, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post, put},
+};
+use futures::channel::mpsc as stream;
+use model::{feed::Frame, report::Report};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
+
+/// How long a test waits for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+pub struct Control {
+    pub address: SocketAddr,
+    streams: mpsc::UnboundedReceiver<Stream>,
+    said: Arc<Mutex<Said>>,
+    server: JoinHandle<()>,
+}
+
+/// What was said to it, and what it answers.
+#[derive(Default)]
+pub struct Said {
+    /// Every request in order, as `METHOD path`.
+    pub requests: Vec<String>,
+    /// The bodies of registrations.
+    pub registrations: Vec<serde_json::Value>,
+    /// The reports that were taken.
+    pub reports: Vec<Report>,
+    /// Whether it knows the node.
+    pub knows_node: bool,
+    /// Whether it refuses registrations.
+    pub refuses_nodes: bool,
+    /// Whether it answers reports with 503.
+    pub refuses_reports: bool,
+    /// How long a report takes.
+    pub report_time: Duration,
+    /// Reports being taken, and the most there ever were at once.
+    pub reports_in_flight: (u32, u32),
+}
+
+/// One stream that an agent has opened; ends when dropped.
+pub struct Stream {
+    /// The token it came with.
+    pub resume: Option<String>,
+    body: stream::UnboundedSender<std::io::Result<Vec<u8>>>,
+}
+
+impl Stream {
+    pub fn send(&self, frames: &[Frame]) {
+        for frame in frames {
+            let mut line = serde_json::to_vec(frame).unwrap();
+            line.push(b'\n');
+            self.send_bytes(line);
+        }
+    }
+
+    pub fn send_bytes(&self, bytes: impl Into<Vec<u8>>) {
+        self.body.unbounded_send(Ok(bytes.into())).expect("the agent reads the stream");
+    }
+
+    /// Ends it as a crash does, in the middle of the transfer.
+    pub fn cut(self) {
+        let _ = self.body.unbounded_send(Err(std::io::Error::other("cut")));
+    }
+
+    /// Waits until the agent has left.
+    pub async fn left(&self) {
+        let left = async {
+            while !self.body.is_closed() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, left).await.expect("the agent leaves the stream");
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    said: Arc<Mutex<Said>>,
+    streams: mpsc::UnboundedSender<Stream>,
+}
+
+impl Control {
+    /// Starts one that knows the node.
+    pub async fn start() -> Self {
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    pub async fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let said = Arc::new(Mutex::new(Said { knows_node: true, ..Said::default() }));
+        let (opened, streams) = mpsc::unbounded_channel();
+        let shared = Shared { said: Arc::clone(&said), streams: opened };
+        let router = Router::new()
+            .route("/v1/nodes/{node}/state", get(state))
+            .route("/v1/nodes/{node}/report", put(report))
+            .route("/v1/nodes", post(register))
+            .with_state(shared);
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, streams, said, server }
+    }
+
+    pub fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap()
+    }
+
+    /// The next stream that the agent opens.
+    pub async fn accept(&mut self) -> Stream {
+        timeout(PATIENCE, self.streams.recv()).await.expect("the agent connects").unwrap()
+    }
+
+    /// Waits until what was said satisfies a condition.
+    pub async fn until(&self, what: &str, condition: impl Fn(&Said) -> bool) {
+        let met = async {
+            while !condition(&self.said()) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(PATIENCE, met).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Resume {
+    resume: Option<String>,
+}
+
+async fn state(State(shared): State<Shared>, Query(Resume { resume }): Query<Resume>) -> Response {
+    {
+        let mut said = shared.said.lock().unwrap();
+        said.requests.push("GET state".to_owned());
+        if !said.knows_node {
+            return (StatusCode::NOT_FOUND, r#"{"code":"NodeNotFound"}"#).into_response();
+        }
+    }
+    let (body, lines) = stream::unbounded();
+    shared.streams.send(Stream { resume, body }).unwrap();
+    Body::from_stream(lines).into_response()
+}
+
+async fn register(State(shared): State<Shared>, Json(node): Json<serde_json::Value>) -> Response {
+    let mut said = shared.said.lock().unwrap();
+    said.requests.push("POST nodes".to_owned());
+    said.registrations.push(node);
+    if said.refuses_nodes {
+        return (StatusCode::UNPROCESSABLE_ENTITY, r#"{"code":"Invalid"}"#).into_response();
+    }
+    said.knows_node = true;
+    StatusCode::CREATED.into_response()
+}
+
+async fn report(State(shared): State<Shared>, Json(report): Json<Report>) -> StatusCode {
+    let report_time = {
+        let mut said = shared.said.lock().unwrap();
+        said.requests.push("PUT report".to_owned());
+        if said.refuses_reports {
+            return StatusCode::SERVICE_UNAVAILABLE;
+        }
+        if !said.knows_node {
+            return StatusCode::NOT_FOUND;
+        }
+        let (running, most) = said.reports_in_flight;
+        said.reports_in_flight = (running + 1, most.max(running + 1));
+        said.report_time
+    };
+    tokio::time::sleep(report_time).await;
+    let mut said = shared.said.lock().unwrap();
+    said.reports_in_flight.0 -= 1;
+    said.reports.push(report);
+    StatusCode::NO_CONTENT
+}

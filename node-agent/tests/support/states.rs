@@ -1,0 +1,146 @@
+//! Services, frames and batches, written short. The Service of a number has an address of its own.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use model::{
+    compiled::{CompiledEndpoint, CompiledPort, CompiledService, UnsupportedField},
+    feed::{Frame, NetworkState, NodeState, StartMode},
+    name::Name,
+    net::IpFamily,
+    quantity::{Position, Revision, Weight},
+    resource::ServiceKey,
+    service::{Protocol, RemovalPolicy, SessionAffinity, TrafficPolicy},
+};
+use node_agent::feed::machine::{Batch, ServiceChange};
+
+use super::programs::{key, port};
+
+pub fn node_name() -> Name {
+    Name::parse("n1").unwrap()
+}
+
+pub fn position(text: &str) -> Position {
+    text.parse().unwrap()
+}
+
+pub fn service_key(number: u16) -> ServiceKey {
+    key(&format!("s{number}"))
+}
+
+pub fn cluster_ip(number: u16) -> IpAddr {
+    let [high, low] = number.to_be_bytes();
+    IpAddr::V4(Ipv4Addr::new(10, 96, high, low))
+}
+
+/// A TCP Service with so many endpoints.
+pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
+    let endpoint = |index| CompiledEndpoint {
+        address: IpAddr::V4(Ipv4Addr::new(10, 244, 1, index)),
+        port: port(8080),
+        node: None,
+        zone: None,
+        weight: Weight(1),
+        ready: true,
+        serving: true,
+        terminating: false,
+    };
+    CompiledService {
+        service: service_key(number),
+        revision: Revision(revision),
+        cluster_ips: vec![cluster_ip(number)],
+        ip_families: vec![IpFamily::V4],
+        external_ips: Vec::new(),
+        ports: vec![CompiledPort {
+            name: None,
+            protocol: Protocol::Tcp,
+            port: port(80),
+            node_port: None,
+            endpoints: (1..=endpoints).map(endpoint).collect(),
+        }],
+        session_affinity: SessionAffinity::default(),
+        external_traffic_policy: TrafficPolicy::default(),
+        internal_traffic_policy: TrafficPolicy::default(),
+        removal_policy: RemovalPolicy::default(),
+        unsupported: Vec::new(),
+    }
+}
+
+/// The same with a setting that no agent carries out.
+pub fn unsupported(number: u16, revision: u64) -> CompiledService {
+    let field = UnsupportedField {
+        field: "spec.sessionAffinity".to_owned(),
+        message: "ClientIP is not built yet".to_owned(),
+    };
+    CompiledService { unsupported: vec![field], ..service(number, 1, revision) }
+}
+
+pub fn network(cidrs: &[&str]) -> NetworkState {
+    NetworkState { workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect() }
+}
+
+pub fn start(mode: StartMode, at: &str) -> Frame {
+    Frame::Start { mode, position: position(at) }
+}
+
+pub fn set(service: CompiledService) -> Frame {
+    Frame::Service { service: Arc::new(service) }
+}
+
+pub fn removed(number: u16, revision: u64) -> Frame {
+    Frame::Removed { service: service_key(number), revision: Revision(revision) }
+}
+
+pub fn synced(at: &str) -> Frame {
+    Frame::Synced { position: position(at) }
+}
+
+pub fn heartbeat(at: &str) -> Frame {
+    Frame::Heartbeat { position: position(at) }
+}
+
+/// The frames of a complete state.
+pub fn full_frames(at: &str, services: Vec<CompiledService>) -> Vec<Frame> {
+    let head = [
+        start(StartMode::Full, at),
+        Frame::Network(NetworkState::default()),
+        Frame::Node(NodeState::default()),
+    ];
+    head.into_iter().chain(services.into_iter().map(set)).chain([synced(at)]).collect()
+}
+
+/// A complete state as one batch.
+pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
+    Batch {
+        mode: StartMode::Full,
+        network: Some(NetworkState::default()),
+        node: Some(NodeState::default()),
+        services: services.into_iter().map(change).collect(),
+        position: position(at),
+    }
+}
+
+/// Changed Services as one batch.
+pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
+    Batch {
+        mode: StartMode::Delta,
+        network: None,
+        node: None,
+        services: services.into_iter().map(change).collect(),
+        position: position(at),
+    }
+}
+
+/// Removed Services as one batch.
+pub fn without(at: &str, numbers: &[u16]) -> Batch {
+    let revision = position(at).revision;
+    let gone = |number: &u16| (service_key(*number), ServiceChange::Removed(revision));
+    Batch { services: numbers.iter().map(gone).collect::<BTreeMap<_, _>>(), ..delta(at, Vec::new()) }
+}
+
+fn change(service: CompiledService) -> (ServiceKey, ServiceChange) {
+    (service.service.clone(), ServiceChange::Set(Arc::new(service)))
+}
