@@ -89,7 +89,8 @@ impl Shower<'_> {
 
     /// The status of a Node.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
+        let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;
-        Some(node_status(&view, self.view.published.nodes_head()))
+        Some(node_status(spec, &view, self.view.published.nodes_head()))
     }
 }

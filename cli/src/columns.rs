@@ -235,6 +235,7 @@ pub fn node_status(object: &Value) -> (String, Tone) {
         (false, _) => ("NotConnected", Tone::Bad),
         (true, false) if number(object, "/status/failures") > 0 => ("Failing", Tone::Bad),
         (true, false) => ("Converging", Tone::Waiting),
+        (true, true) if condition(object, "Accepted") == "False" => ("Unsupported", Tone::Waiting),
         (true, true) => ("Ready", Tone::Good),
     };
     let drained = if flag(object, "/spec/unschedulable", false) { ",Unschedulable" } else { "" };

@@ -5,6 +5,7 @@
 
 use crate::{
     compiled::UnsupportedField,
+    node::{NodeSpec, ProxyMode},
     service::{Protocol, RemovalPolicy, ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy},
 };
 
@@ -54,6 +55,16 @@ pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
             "spec.removalPolicy",
             "established TCP connections of removed endpoints are kept, whatever is asked",
         ),
+    ])
+}
+
+/// The settings of a Node that its agent does not carry out.
+#[must_use]
+pub fn of_node(spec: &NodeSpec) -> Vec<UnsupportedField> {
+    let other_mode = spec.mode.is_some_and(|mode| mode != ProxyMode::Nftables);
+    collect([
+        (other_mode, "spec.mode", "only nftables is built yet; the agent keeps the mode it was started with"),
+        (spec.unschedulable, "spec.unschedulable", "there are no announcements to keep from the Node yet"),
     ])
 }
 

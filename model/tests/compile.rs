@@ -7,7 +7,11 @@ mod support;
 use model::{
     compile::compile,
     name::Name,
+    node::NodeSpec,
     program::{Destination, Masquerade, Program, Verdict, program},
+    quantity::Position,
+    rollup::{NodeView, node_status},
+    status::{ConditionStatus, ConditionType},
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};
@@ -158,4 +162,28 @@ fn a_service_with_a_blocking_setting_is_not_programmed_but_says_so() {
     let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
     let refused = program(&compiled, &Name::parse("n1").unwrap()).unwrap_err();
     assert_eq!(refused[0].field, "spec.sessionAffinity");
+}
+
+/// A setting of a Node that no agent carries out is said in its status, never accepted in silence.
+#[test]
+fn a_node_says_which_of_its_settings_are_not_carried_out() {
+    let name = Name::parse("n1").unwrap();
+    let view =
+        NodeView { name: &name, is_connected: true, is_contested: false, last_report: None, report: None };
+    let accepted = |spec: Value| {
+        let spec: NodeSpec = serde_json::from_value(spec).unwrap();
+        let status = node_status(&spec, &view, Position::default());
+        status
+            .conditions
+            .into_iter()
+            .find(|condition| condition.condition_type == ConditionType::Accepted)
+            .unwrap()
+    };
+    assert_eq!(accepted(json!({ "mode": "nftables" })).status, ConditionStatus::True);
+    let refused = accepted(json!({ "mode": "ipvs", "unschedulable": true }));
+    assert_eq!(refused.status, ConditionStatus::False);
+    assert!(
+        refused.message.contains("spec.mode") && refused.message.contains("spec.unschedulable"),
+        "{refused:?}"
+    );
 }

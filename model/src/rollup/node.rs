@@ -1,0 +1,80 @@
+//! The roll-up of a Node: whether its agent speaks, and how far it is.
+
+use super::{NodeView, condition, no, ready, yes};
+use crate::{
+    node::NodeSpec,
+    quantity::Position,
+    status::{Condition, ConditionStatus, ConditionType, NodeStatus},
+    unsupported,
+};
+
+/// Rolls up the status of a Node. `head` is the position that a node with everything has reached.
+#[must_use]
+pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> NodeStatus {
+    let last_report = view.last_report;
+    let connected = connected(view);
+    let Some(report) = view.report else {
+        let unknown =
+            condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
+        let mut conditions = vec![accepted(spec), connected, unknown];
+        conditions.push(ready(&conditions));
+        return NodeStatus { conditions, last_report, ..NodeStatus::default() };
+    };
+    let converged = if report.failures_total > 0 {
+        let message = format!("{} Services failed on the node", report.failures_total);
+        no(ConditionType::Converged, "ServicesFailed", message).hint("describe the node to see them")
+    } else if report.verified >= head {
+        yes(ConditionType::Converged, "Verified")
+    } else {
+        let message = format!("verified up to {}, of {head}", report.verified);
+        no(ConditionType::Converged, "CatchingUp", message)
+    };
+    let mut conditions = vec![accepted(spec), connected, converged];
+    conditions.push(ready(&conditions));
+    NodeStatus {
+        conditions,
+        agent_version: Some(report.agent_version.clone()),
+        last_report,
+        received: Some(report.received),
+        applied: Some(report.applied),
+        verified: Some(report.verified),
+        failures: report.failures_total,
+        facts: report.facts.clone(),
+        counters: report.counters,
+    }
+}
+
+fn accepted(spec: &NodeSpec) -> Condition {
+    let unsupported = unsupported::of_node(spec);
+    if unsupported.is_empty() {
+        return yes(ConditionType::Accepted, "Valid");
+    }
+    let fields: Vec<_> =
+        unsupported.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
+    no(ConditionType::Accepted, "Unsupported", fields.join("; "))
+        .hint("remove the setting; the agent runs without it")
+}
+
+fn connected(view: &NodeView<'_>) -> Condition {
+    match (view.is_connected, view.last_report) {
+        (true, _) if view.is_contested => no(
+            ConditionType::Connected,
+            "TwoAgents",
+            "two agents report under this name, and each undoes what is known of the other".to_owned(),
+        )
+        .hint("give every machine's tidegate-agent a --node of its own"),
+        (true, _) => yes(ConditionType::Connected, "Reporting"),
+        (false, Some(at)) => no(
+            ConditionType::Connected,
+            "AgentSilent",
+            format!("the agent has not reported since {at}"),
+        )
+        .hint(
+            "see whether tidegate-agent runs on the node and reaches this server; its rules stay as they are",
+        ),
+        (false, None) => {
+            no(ConditionType::Connected, "NeverReported", "no agent has reported for this node".to_owned())
+                .hint("start tidegate-agent there with --node and the name of this Node")
+        }
+    }
+}
