@@ -6,6 +6,8 @@ mod json;
 mod strict;
 mod yaml;
 
+use std::time::Duration;
+
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
@@ -21,6 +23,8 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
+/// Time that a body may take to arrive; less than the time of a request, so that a slow sender is told that nothing happened.
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Documents in one YAML body; one more than the operations of a request, so that the model's limit is the one met.
 const DOCUMENTS_MAX: usize = model::admit::OPERATIONS_MAX + 1;
 
@@ -89,7 +93,12 @@ fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
 }
 
 async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
-    match Limited::new(body, limit).collect().await {
+    let Ok(read) = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await else {
+        let seconds = BODY_TIMEOUT.as_secs();
+        let detail = format!("the body did not arrive within {seconds} seconds; nothing was changed");
+        return Err(Problem::bad_request(detail));
+    };
+    match read {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
             let problem =

@@ -15,6 +15,7 @@ use api::{
     serve::serve,
 };
 use clap::Parser;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -35,8 +36,18 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let config = Config::load(Flags::parse())?;
     start_log(&config)?;
+    raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     runtime.block_on(run_server(config))
+}
+
+/// Thousands of agents and watchers need more descriptors than the 1,024 that most systems start a process with.
+fn raise_descriptor_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files was not raised");
+    }
 }
 
 fn start_log(config: &Config) -> anyhow::Result<()> {

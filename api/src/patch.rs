@@ -10,6 +10,7 @@ use model::{
     admit::{Operation, Request},
     decode::{Expect, decode},
     resource::{Object, ObjectKey},
+    violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
 
@@ -70,10 +71,39 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
     if let Some(wanted) = changes.pointer("/spec/type").and_then(Value::as_str) {
         drop_allocated(&mut json, wanted);
     }
+    let read_only = read_only_changes(current, changes);
+    if !read_only.is_empty() {
+        return Err(Problem::invalid(read_only));
+    }
     json_patch::merge(&mut json, changes);
     let expect =
         Expect { kind: Some(key.kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     decode(&json, &expect).map_err(Problem::invalid)
+}
+
+/// What a patch says about metadata that only the server sets, unless it says what is so already. `uid` and
+/// `resourceVersion` are left to admission, where they are preconditions.
+fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
+    let json = current.to_json();
+    let is_changed = |field: &&str| {
+        let pointer = format!("/metadata/{field}");
+        changes
+            .pointer(&pointer)
+            .is_some_and(|wanted| json.pointer(&pointer).unwrap_or(&Value::Null) != wanted)
+    };
+    let fields = SERVER_SET
+        .iter()
+        .filter(|field| !matches!(**field, "uid" | "resourceVersion"))
+        .filter(|field| is_changed(field));
+    fields
+        .map(|field| {
+            Violation::new(
+                format!("/metadata/{field}"),
+                ViolationCode::Immutable,
+                "is set by the server only",
+            )
+        })
+        .collect()
 }
 
 /// Takes out what was allocated for the type that a Service had and the wanted type has not: nobody asked for it by value
@@ -108,6 +138,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_patch_of_what_only_the_server_sets_is_refused_unless_it_is_so_already() {
+        let service = json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+        let mut object = decode(&service, &Expect::default()).unwrap();
+        object.metadata.generation = Some(3);
+        let patch = |metadata: Value| patched(&object, &object.key(), &json!({ "metadata": metadata }));
+        assert!(patch(json!({ "generation": 3, "labels": { "a": "b" } })).is_ok());
+        for refused in
+            [json!({ "generation": 4 }), json!({ "generation": null }), json!({ "selfLink": "/x" })]
+        {
+            assert!(patch(refused.clone()).is_err(), "{refused}");
+        }
+    }
 
     #[test]
     fn a_patch_of_the_type_alone_leaves_behind_what_the_type_has_not() {

@@ -203,8 +203,13 @@ impl Follower {
     /// Opens a stream, registering the node first where control does not know it.
     async fn connect(&self) -> Result<reqwest::Response, StreamEnd> {
         let response = self.open().await?;
-        if !register::is_unknown_node(response.status()) {
+        let status = response.status();
+        if status != StatusCode::NOT_FOUND {
             return accepted(response).await;
+        }
+        let body = read_error(response).await;
+        if !register::is_unknown_node(&body) {
+            return Err(StreamEnd::Refused { status, body });
         }
         register::register(&self.client, &self.options.api, &self.options.node, &self.options.registration)
             .await?;

@@ -54,10 +54,15 @@ struct NodeObject {
     spec: NodeSpec,
 }
 
-/// Whether an answer says that control does not know the node.
+/// Whether the body of an answer 404 says that control does not know the node. Any other 404 comes from something that
+/// is not control, and must not be sent a Node.
 #[must_use]
-pub fn is_unknown_node(status: StatusCode) -> bool {
-    status == StatusCode::NOT_FOUND
+pub fn is_unknown_node(body: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Problem {
+        code: String,
+    }
+    serde_json::from_str::<Problem>(body).is_ok_and(|problem| problem.code == "NodeNotFound")
 }
 
 /// Creates the Node. That it exists already is as good.
@@ -105,5 +110,18 @@ pub async fn warn_of_ignored_flags(client: Client, api: Url, node: Name, registr
     }
     if !workload_cidrs.is_empty() && workload_cidrs != spec.workload_cidrs {
         warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr counts only when the Node is registered; change the Node instead");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_unknown_node;
+
+    #[test]
+    fn only_control_can_say_that_a_node_is_unknown() {
+        assert!(is_unknown_node(r#"{"type":"urn:x","code":"NodeNotFound","status":404}"#));
+        for other in ["", "<html>404</html>", r#"{"code":"NotFound"}"#, "[]", r#"{"code":404}"#] {
+            assert!(!is_unknown_node(other), "{other}");
+        }
     }
 }
