@@ -234,7 +234,8 @@ fn changes_during_a_rewrite_are_kept_whether_it_is_taken_over_or_not() {
         drop(recorder);
         let (journal, state) = dir.open();
         assert_eq!(state, wanted);
-        assert_eq!(journal.bytes() < 100_000, is_taken_over, "{} bytes", journal.bytes());
+        // However many changes went by before the rewrite began, it holds fewer than the file that it replaces.
+        assert_eq!(journal.bytes() < before, is_taken_over, "{} bytes, {before} before", journal.bytes());
     }
 }
 
