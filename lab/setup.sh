@@ -8,7 +8,8 @@ if ! command -v cargo >/dev/null; then
 fi
 
 # command:package
-needed=(nft:nftables ip:iproute2 conntrack:conntrack curl:curl gcc:gcc make:make pkg-config:pkg-config)
+needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
+  curl:curl gcc:gcc make:make pkg-config:pkg-config)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

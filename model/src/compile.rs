@@ -33,11 +33,20 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         cluster_ips: exposed(spec.cluster_addresses().collect()),
         ip_families: spec.ip_families.clone(),
         external_ips: exposed(spec.external_ips.clone()),
+        load_balancer_ips: exposed(spec.load_balancer_addresses().to_vec()),
+        source_ranges: spec.load_balancer_source_ranges.iter().copied().collect(),
         ports,
-        session_affinity: spec.session_affinity,
+        affinity_seconds: spec.affinity_seconds(),
         external_traffic_policy: spec.external_traffic_policy,
         internal_traffic_policy: spec.internal_traffic_policy,
+        traffic_distribution: spec.traffic_distribution,
+        health_check_node_port: spec.health_check_node_port.filter(|_| is_exposed),
+        scheduler: spec.scheduler.clone(),
+        scheduler_flags: spec.scheduler_flags.clone(),
+        forwarding_method: spec.forwarding_method,
+        proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
+        drain_seconds: spec.drain_seconds,
         unsupported: blocking(spec),
     })
 }
@@ -73,7 +82,9 @@ pub fn network(snapshot: &Snapshot) -> NetworkState {
 pub fn node_state(snapshot: &Snapshot, node: &Name) -> NodeState {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     match snapshot.get(&key).map(|object| &object.spec) {
-        Some(Spec::Node(spec)) => NodeState { mode: spec.mode, proxy: spec.proxy.clone() },
+        Some(Spec::Node(spec)) => {
+            NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone() }
+        }
         Some(Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_)) | None => NodeState::default(),
     }
 }
@@ -137,6 +148,7 @@ fn compile_port(
         name: port.name.clone(),
         protocol: port.protocol,
         port: port.port,
+        end_port: port.end_port,
         node_port: port.node_port.filter(|_| is_exposed),
         endpoints: endpoints.into_values().collect(),
     }

@@ -3,17 +3,21 @@
 //! Control compiles it, the feed carries it, the agent turns it into a packet program (`program`) for its own node. It
 //! holds no node's view, so that one serialised copy serves every agent.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     name::{Label, Name},
     net::IpFamily,
-    quantity::{Port, Revision, Weight},
+    quantity::{Port, PortRange, Revision, Weight},
     resource::ServiceKey,
-    service::{Protocol, RemovalPolicy, SessionAffinity, TrafficPolicy},
+    service::{
+        ForwardingMethod, Protocol, ProxyProtocol, RemovalPolicy, Scheduler, SchedulerFlag,
+        TrafficDistribution, TrafficPolicy,
+    },
 };
 
 /// One Service with its endpoints resolved.
@@ -35,20 +39,49 @@ pub struct CompiledService {
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     pub external_ips: Vec<IpAddr>,
+    /// The load balancer addresses.
+    #[serde(default, rename = "loadBalancerIPs", skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub load_balancer_ips: Vec<IpAddr>,
+    /// Sources that may connect from outside; empty means all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub source_ranges: BTreeSet<IpNet>,
     /// What clients connect to, with the endpoints of each port.
     pub ports: Vec<CompiledPort>,
-    /// Whether one client stays on one endpoint.
-    #[serde(default)]
-    pub session_affinity: SessionAffinity,
+    /// How long one client stays on one endpoint after its last connection, in seconds; `None`: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity_seconds: Option<u32>,
     /// Whether traffic from outside may leave the node.
     #[serde(default)]
     pub external_traffic_policy: TrafficPolicy,
     /// Whether traffic from inside may leave the node.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
+    /// Preference for near endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_distribution: Option<TrafficDistribution>,
+    /// Where each node says whether it has endpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check_node_port: Option<Port>,
+    /// How an endpoint is chosen; at random by weight when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<Scheduler>,
+    /// Variants of the scheduler.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scheduler_flags: BTreeSet<SchedulerFlag>,
+    /// How packets reach the endpoint.
+    #[serde(default)]
+    pub forwarding_method: ForwardingMethod,
+    /// How the endpoint is told the client's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// What happens to established connections of removed endpoints.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
+    /// How long they may go on with the policy `drain`, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_seconds: Option<u32>,
     /// Settings that no agent of this version carries out; with any of these the Service is not programmed at all,
     /// because leaving them out would do something else than what was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,11 +89,39 @@ pub struct CompiledService {
 }
 
 impl CompiledService {
+    /// A Service without addresses, ports and settings.
+    #[must_use]
+    pub fn new(service: ServiceKey) -> Self {
+        Self {
+            service,
+            revision: Revision(0),
+            cluster_ips: Vec::new(),
+            ip_families: Vec::new(),
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: BTreeSet::new(),
+            ports: Vec::new(),
+            affinity_seconds: None,
+            external_traffic_policy: TrafficPolicy::default(),
+            internal_traffic_policy: TrafficPolicy::default(),
+            traffic_distribution: None,
+            health_check_node_port: None,
+            scheduler: None,
+            scheduler_flags: BTreeSet::new(),
+            forwarding_method: ForwardingMethod::default(),
+            proxy_protocol: None,
+            removal_policy: RemovalPolicy::default(),
+            drain_seconds: None,
+            unsupported: Vec::new(),
+        }
+    }
+
     /// Whether any node has something to program for it; headless and disabled Services need nothing.
     #[must_use]
     pub fn is_programmable(&self) -> bool {
         let has_node_port = self.ports.iter().any(|port| port.node_port.is_some());
-        has_node_port || !self.cluster_ips.is_empty() || !self.external_ips.is_empty()
+        let addresses = [&self.cluster_ips, &self.external_ips, &self.load_balancer_ips];
+        has_node_port || addresses.iter().any(|addresses| !addresses.is_empty())
     }
 
     /// Whether two compiled forms tell a node the same, whatever made them.
@@ -81,12 +142,23 @@ pub struct CompiledPort {
     pub protocol: Protocol,
     /// What clients connect to.
     pub port: Port,
+    /// The last of a range of ports that begins with `port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_port: Option<Port>,
     /// The port on every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
     /// The endpoints, ordered by address and port, without duplicates.
     #[serde(default)]
     pub endpoints: Vec<CompiledEndpoint>,
+}
+
+impl CompiledPort {
+    /// What clients connect to.
+    #[must_use]
+    pub fn range(&self) -> PortRange {
+        PortRange::new(self.port, self.end_port.unwrap_or(self.port))
+    }
 }
 
 /// One endpoint of a compiled port.

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::{
     compiled::CompiledService,
+    name::Label,
     node::{ProxyMode, ProxyOptions},
     quantity::{Position, Revision},
     resource::ServiceKey,
@@ -87,6 +88,9 @@ pub struct NodeState {
     /// How to program the kernel; the agent's own choice when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ProxyMode>,
+    /// The failure zone of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<Label>,
     /// Options of the proxy.
     #[serde(default)]
     pub proxy: ProxyOptions,

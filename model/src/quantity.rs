@@ -48,6 +48,72 @@ impl fmt::Display for Port {
     }
 }
 
+/// Ports from the first to the last, both included; one port is a range of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortRange {
+    first: Port,
+    last: Port,
+}
+
+impl PortRange {
+    /// The ports between two, in whichever order they are given.
+    #[must_use]
+    pub fn new(a: Port, b: Port) -> Self {
+        Self { first: a.min(b), last: a.max(b) }
+    }
+
+    /// The lowest port.
+    #[must_use]
+    pub const fn first(self) -> Port {
+        self.first
+    }
+
+    /// The highest port.
+    #[must_use]
+    pub const fn last(self) -> Port {
+        self.last
+    }
+
+    /// The port, when it is only one.
+    #[must_use]
+    pub fn single(self) -> Option<Port> {
+        (self.first == self.last).then_some(self.first)
+    }
+
+    /// Whether a port is one of them.
+    #[must_use]
+    pub fn contains(self, port: Port) -> bool {
+        self.first <= port && port <= self.last
+    }
+
+    /// Whether two ranges share a port.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// How many ports, 1–65,535.
+    #[must_use]
+    pub const fn count(self) -> u16 {
+        self.last.get() - self.first.get() + 1
+    }
+}
+
+impl From<Port> for PortRange {
+    fn from(port: Port) -> Self {
+        Self { first: port, last: port }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.single() {
+            Some(port) => port.fmt(f),
+            None => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
 /// The share of new connections an endpoint gets relative to its siblings, 0–65535; 0 means none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(value_type = u16, minimum = 0, maximum = 65535, default = 1)]

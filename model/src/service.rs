@@ -10,7 +10,7 @@ use crate::{
     metadata::Labels,
     name::{Label, Name},
     net::IpFamily,
-    quantity::Port,
+    quantity::{Port, PortRange},
 };
 
 /// Ports of one Service; each becomes kernel entries for every address of the Service.
@@ -21,6 +21,10 @@ pub const ADDRESSES_MAX: usize = 256;
 pub const AFFINITY_TIMEOUT_SECONDS_DEFAULT: u32 = 10_800;
 /// Longest ClientIP affinity timeout, in seconds.
 pub const AFFINITY_TIMEOUT_SECONDS_MAX: u32 = 86_400;
+/// Default and bound of `drainSeconds`: five minutes, one day.
+pub const DRAIN_SECONDS_DEFAULT: u32 = 300;
+/// Longest drain, in seconds.
+pub const DRAIN_SECONDS_MAX: u32 = 86_400;
 
 /// What a Service should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -86,15 +90,30 @@ pub struct ServiceSpec {
     /// Where the load balancer address comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
-    /// How an endpoint is chosen for a new connection.
+    /// How an endpoint is chosen for a new connection: at random in proportion to the weights when left out. A node
+    /// whose proxy mode has no such scheduler reports the Service as unsupported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
+    /// Variants of the scheduler; need `scheduler`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scheduler_flags: BTreeSet<SchedulerFlag>,
+    /// How packets reach the endpoint.
+    #[serde(default)]
+    pub forwarding_method: ForwardingMethod,
+    /// Tell the endpoint the client's address by a PROXY protocol header. Only nodes in userspace mode can; the others
+    /// report the Service as unsupported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// How the agents find out whether an endpoint works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<HealthCheck>,
     /// What happens to established connections of an endpoint that is removed.
     #[serde(default)]
     pub removal_policy: RemovalPolicy,
+    /// With `removalPolicy: drain`, how long they may go on, in seconds, 1–86,400; 300 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 86400)]
+    pub drain_seconds: Option<u32>,
     /// Take the Service out of the dataplane but keep its addresses and ports.
     #[serde(default)]
     pub disabled: bool,
@@ -179,6 +198,10 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// What clients connect to.
     pub port: Port,
+    /// The last of a range of ports that begins with `port`; 1 to 65535 are all ports. Clients reach the same port at
+    /// the endpoint, so `targetPort` and `nodePort` are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_port: Option<Port>,
     /// Where endpoints listen: a number, or the name of a Workload's port. Equal to `port` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
@@ -306,6 +329,43 @@ pub struct LoadBalancer {
 #[schema(value_type = String, example = "wrr")]
 pub struct Scheduler(pub Label);
 
+/// A variant of a scheduler (IPVS: `IP_VS_SVC_F_SCHED1`, `IP_VS_SVC_F_SCHED2`, `IP_VS_SVC_F_ONEPACKET`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SchedulerFlag {
+    /// `sh` and `mh`: when the chosen endpoint takes none, another one.
+    Fallback,
+    /// `sh` and `mh`: the source port counts too.
+    Port,
+    /// UDP: every packet is scheduled by itself.
+    OnePacket,
+}
+
+/// How packets reach the endpoint.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "camelCase")]
+pub enum ForwardingMethod {
+    /// The destination is translated, and the reply translated back.
+    #[default]
+    Masquerade,
+    /// Direct routing: only the link-layer destination changes. No proxy mode of this version does it.
+    Direct,
+    /// In an IP tunnel. No proxy mode of this version does it.
+    Tunnel,
+}
+
+/// A version of the PROXY protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProxyProtocol {
+    /// The text header; TCP only.
+    V1,
+    /// The binary header.
+    V2,
+}
+
 /// How the agents find out whether an endpoint works.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -402,6 +462,14 @@ pub enum RemovalPolicy {
     Reset,
 }
 
+impl ServicePort {
+    /// What clients connect to.
+    #[must_use]
+    pub fn range(&self) -> PortRange {
+        PortRange::new(self.port, self.end_port.unwrap_or(self.port))
+    }
+}
+
 impl ServiceSpec {
     /// Whether the Service has no virtual address by choice.
     #[must_use]
@@ -422,6 +490,24 @@ impl ServiceSpec {
     #[must_use]
     pub const fn is_external_name(&self) -> bool {
         matches!(self.service_type, ServiceType::ExternalName)
+    }
+
+    /// The load balancer addresses: those that the Service asks for.
+    #[must_use]
+    pub fn load_balancer_addresses(&self) -> &[IpAddr] {
+        let wanted = self.load_balancer.as_ref().filter(|_| self.service_type == ServiceType::LoadBalancer);
+        wanted.map_or(&[], |wanted| &wanted.addresses)
+    }
+
+    /// How long one client stays on one endpoint after its last connection, in seconds; `None` without affinity.
+    #[must_use]
+    pub fn affinity_seconds(&self) -> Option<u32> {
+        let config = self.session_affinity_config.as_ref();
+        let timeout = config.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
+        match self.session_affinity {
+            SessionAffinity::None => None,
+            SessionAffinity::ClientIP => Some(timeout.unwrap_or(AFFINITY_TIMEOUT_SECONDS_DEFAULT)),
+        }
     }
 
     /// The allocated virtual addresses.

@@ -1,18 +1,21 @@
 //! From the state held to what the kernel should hold: one Service at a time, and only those that were touched. Pure.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use model::{
     compiled::{CompiledService, UnsupportedField},
     name::Name,
-    program,
+    program::{self, Place},
     report::{Failure, FailureReason},
     resource::ServiceKey,
 };
 
 use crate::{
     dataplane::{Desired, DesiredProgram},
-    masquerade::masquerade_sources,
+    networks::networks,
     state::{State, Touched},
 };
 
@@ -22,17 +25,27 @@ const MESSAGE_BYTES_MAX: usize = 1024;
 /// What the kernel of a node should hold, kept in step with the state.
 #[derive(Debug)]
 pub struct Derived {
-    node: Name,
+    place: Place,
     desired: Desired,
     unsupported: BTreeMap<ServiceKey, Failure>,
     unsupported_version: u64,
+}
+
+/// What a change of the state means for the kernel.
+#[derive(Debug)]
+pub struct Followed {
+    /// The Services to look at.
+    pub services: BTreeSet<ServiceKey>,
+    /// Whether the networks that rules tell apart are others.
+    pub networks: bool,
 }
 
 impl Derived {
     /// Nothing, for a node.
     #[must_use]
     pub fn new(node: Name) -> Self {
-        Self { node, desired: Desired::default(), unsupported: BTreeMap::new(), unsupported_version: 0 }
+        let place = Place { node, zone: None };
+        Self { place, desired: Desired::default(), unsupported: BTreeMap::new(), unsupported_version: 0 }
     }
 
     /// What the kernel should hold.
@@ -53,26 +66,31 @@ impl Derived {
         self.unsupported_version
     }
 
-    /// Follows a change of the state. Says whether the masquerade sources changed.
-    pub fn update(&mut self, state: &State, touched: &Touched) -> bool {
-        let Touched { services, network, node } = touched;
-        for key in services {
+    /// Follows a change of the state; says what has to be looked at in the kernel.
+    pub fn update(&mut self, state: &State, touched: Touched) -> Followed {
+        let Touched { mut services, network, node } = touched;
+        if node && self.place.zone != state.node().zone {
+            // Which endpoints are near has changed, and with it any program.
+            self.place.zone.clone_from(&state.node().zone);
+            services.extend(state.services().keys().cloned());
+        }
+        for key in &services {
             match state.services().get(key) {
                 Some(service) => self.set(key, service),
                 None => self.remove(key),
             }
         }
-        if !(*network || *node) {
-            return false;
+        let mut followed = Followed { services, networks: false };
+        if network || node {
+            let networks = networks(state.network(), state.node());
+            followed.networks = networks != self.desired.networks;
+            self.desired.networks = networks;
         }
-        let sources = masquerade_sources(state.network(), state.node());
-        let differs = sources != self.desired.masquerade_sources;
-        self.desired.masquerade_sources = sources;
-        differs
+        followed
     }
 
     fn set(&mut self, key: &ServiceKey, service: &CompiledService) {
-        match program::program(service, &self.node) {
+        match program::program(service, &self.place) {
             Ok(program) => {
                 self.clear_unsupported(key);
                 let program = DesiredProgram { revision: service.revision, program: Arc::new(program) };

@@ -9,7 +9,7 @@ use node_agent::{
         Config,
         options::{Cli, Command, LogFormat, Options},
     },
-    dataplane,
+    dataplane::{self, BackendOptions},
     journal::{
         self,
         lock::{LockError, StateDirLock},
@@ -89,8 +89,8 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
             info!("stopping; the kernel stays as it is");
         });
         let mode = config.mode;
-        let dataplane =
-            dataplane::open(mode).with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
+        let dataplane = dataplane::open(mode, &BackendOptions::default())
+            .with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
         let node = config.node.clone();
         let (ready, is_ready) = oneshot::channel();
         tokio::spawn(async move {
@@ -107,8 +107,8 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     let dir = &config.state_dir;
     let lock = hold_for_cleanup(dir, force)?;
     let mode = config.mode.as_str();
-    let mut dataplane =
-        dataplane::open(config.mode).with_context(|| format!("--mode {mode} cannot be used"))?;
+    let mut dataplane = dataplane::open(config.mode, &BackendOptions::default())
+        .with_context(|| format!("--mode {mode} cannot be used"))?;
     let count = dataplane.cleanup().context("the kernel was not cleaned up")?;
     say(&match count {
         0 => format!("nothing of Tidegate was in the kernel ({mode})"),

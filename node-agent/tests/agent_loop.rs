@@ -94,7 +94,7 @@ fn the_kernel_is_not_touched_before_a_complete_state_is_held() {
     node.kernel.disturb(|contents| {
         contents
             .programs
-            .insert(service_key(9), program::program(&service(9, 1, 1), &node_name()).unwrap().into());
+            .insert(service_key(9), program::program(&service(9, 1, 1), &place()).unwrap().into());
     });
     assert_eq!(node.pass_time(60), 0);
     assert_eq!(node.programmed(), ["default/s9"], "left over from an earlier life, and it still works");
@@ -178,7 +178,7 @@ fn drift_is_seen_within_a_second_repaired_and_counted() {
         let other = contents.programs.remove(&service_key(1)).unwrap();
         contents.programs.insert(service_key(2), other.clone());
         contents.programs.insert(service_key(8), other);
-        contents.masquerade_sources = BTreeSet::from(["10.0.0.0/8".parse().unwrap()]);
+        contents.networks.masquerade_sources = BTreeSet::from(["10.0.0.0/8".parse().unwrap()]);
     });
     assert_eq!(node.pass_time(1), 4);
     assert_eq!(node.kernel.contents(), good);
@@ -293,16 +293,19 @@ fn a_refused_service_that_is_removed_is_forgotten() {
 fn masquerade_sources_follow_the_workload_networks_and_the_nodes_settings() {
     let (_dir, mut node) = fresh("masquerade");
     node.take([full("7-10", vec![service(1, 1, 9)])]);
-    assert!(node.kernel.contents().masquerade_sources.is_empty());
+    assert!(node.kernel.contents().networks.masquerade_sources.is_empty());
     let sources = |node: &Node| -> Vec<String> {
-        node.kernel.contents().masquerade_sources.iter().map(ToString::to_string).collect()
+        node.kernel.contents().networks.masquerade_sources.iter().map(ToString::to_string).collect()
     };
     let mut networks = delta("7-11", Vec::new());
     networks.network = Some(network(&["128.0.0.0/1"]));
     assert_eq!(node.take([networks]), 1);
     assert_eq!(sources(&node), ["0.0.0.0/1"]);
     let mut settings = delta("7-12", Vec::new());
-    settings.node = Some(NodeState { mode: None, proxy: ProxyOptions { masquerade_all: true } });
+    settings.node = Some(NodeState {
+        proxy: ProxyOptions { masquerade_all: true, ..ProxyOptions::default() },
+        ..NodeState::default()
+    });
     assert_eq!(node.take([settings]), 1);
     assert_eq!(sources(&node), ["0.0.0.0/0", "::/0"]);
     let mut settings = delta("7-13", Vec::new());
@@ -332,7 +335,7 @@ fn an_older_batch_is_refused_and_the_last_state_stays() {
 fn another_mode_that_the_node_asks_for_is_a_warning_with_the_remedy() {
     let (_dir, mut node) = fresh("mode");
     let mut batch = full("7-10", vec![service(1, 1, 9)]);
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Ipvs), proxy: ProxyOptions::default() });
+    batch.node = Some(NodeState { mode: Some(ProxyMode::Ipvs), ..NodeState::default() });
     node.take([batch]);
     let status = node.status();
     assert!(status.is_healthy());
@@ -341,7 +344,7 @@ fn another_mode_that_the_node_asks_for_is_a_warning_with_the_remedy() {
         ["the Node asks for mode ipvs, which needs a start with --mode ipvs; nftables runs"]
     );
     let mut batch = delta("7-11", Vec::new());
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Nftables), proxy: ProxyOptions::default() });
+    batch.node = Some(NodeState { mode: Some(ProxyMode::Nftables), ..NodeState::default() });
     node.take([batch]);
     assert_eq!(node.status().warnings, [""; 0]);
 }

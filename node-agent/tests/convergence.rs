@@ -21,7 +21,7 @@ use node_agent::{
     agent::{Agent, Beginning},
     dataplane::memory::MemoryKernel,
     feed::machine::Assembler,
-    masquerade::masquerade_sources,
+    networks::networks,
     tally::Tally,
 };
 use proptest::prelude::*;
@@ -177,7 +177,10 @@ impl World {
                 self.say(Frame::Network(self.truth.network.clone()));
             }
             Step::MasqueradeAll(masquerade_all) => {
-                self.truth.node = NodeState { mode: None, proxy: ProxyOptions { masquerade_all } };
+                self.truth.node = NodeState {
+                    proxy: ProxyOptions { masquerade_all, ..ProxyOptions::default() },
+                    ..NodeState::default()
+                };
                 self.say(Frame::Node(self.truth.node.clone()));
             }
             Step::Synced => self.synced(),
@@ -235,13 +238,13 @@ proptest! {
             .truth
             .services
             .values()
-            .filter_map(|service| Some((service.service.clone(), program::program(service, &node_name()).ok()?.into())))
+            .filter_map(|service| Some((service.service.clone(), program::program(service, &place()).ok()?.into())))
             .collect();
         let contents = at_once.contents();
         prop_assert_eq!(contents.programs, programs);
         prop_assert_eq!(
-            contents.masquerade_sources,
-            masquerade_sources(&world.truth.network, &world.truth.node)
+            contents.networks,
+            networks(&world.truth.network, &world.truth.node)
         );
     }
 }

@@ -46,7 +46,10 @@ impl Recorder {
 fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);
     settings.network = Some(network(&["10.244.0.0/16", "fd00:1::/64"]));
-    settings.node = Some(NodeState { mode: None, proxy: model::node::ProxyOptions { masquerade_all: true } });
+    settings.node = Some(NodeState {
+        proxy: model::node::ProxyOptions { masquerade_all: true, ..Default::default() },
+        ..NodeState::default()
+    });
     vec![
         full("7-10", vec![service(1, 1, 9), service(2, 1, 10)]),
         delta("7-11", vec![service(1, 2, 11)]),

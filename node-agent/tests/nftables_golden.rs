@@ -30,7 +30,7 @@ fn carried_out(desired: &Desired) -> (Mirror, Claims) {
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
-    let plan = plan::plan(&mirror, &claims, &touched, &desired.masquerade_sources, true);
+    let plan = plan::plan(&mirror, &claims, &touched, &desired.networks.masquerade_sources, true);
     for change in plan.groups.values().flatten() {
         if let Change::Add(element) = change {
             mirror.insert(element);
@@ -92,13 +92,13 @@ fn the_first_pass_makes_the_fixed_part_and_the_elements() {
         ("web", web(&[("10.1.1.2", 8080, 2), ("10.1.2.2", 8080, 1)])),
         ("six", simple("fd96::1", &[])),
     ]);
-    desired.masquerade_sources = ["0.0.0.0/1".parse().unwrap(), "fd00::/8".parse().unwrap()].into();
+    desired.networks.masquerade_sources = ["0.0.0.0/1".parse().unwrap(), "fd00::/8".parse().unwrap()].into();
     let mut claims = Claims::default();
     let mut touched = Touched::default();
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
-    let plan = plan::plan(&Mirror::default(), &claims, &touched, &desired.masquerade_sources, true);
+    let plan = plan::plan(&Mirror::default(), &claims, &touched, &desired.networks.masquerade_sources, true);
     check("first-pass.txt", &rendered(&plan, &Mirror::default()));
 }
 

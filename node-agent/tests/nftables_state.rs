@@ -27,7 +27,7 @@ fn two_services() -> Desired {
         ("two", simple("fd96::2", &[("fd01:1::2", 8080, 1)])),
         ("none", simple("10.96.0.3", &[])),
     ]);
-    desired.masquerade_sources =
+    desired.networks.masquerade_sources =
         ["192.0.2.0/24", "198.51.100.0/25", "198.51.100.128/25", "2000::/3", "224.0.0.0/3"]
             .iter()
             .map(|text| text.parse().unwrap())
@@ -286,7 +286,12 @@ fn the_mark_bit_can_be_chosen_and_must_be_one_bit() {
 
 #[test]
 fn a_mode_without_backend_is_refused_by_name() {
-    let error = node_agent::dataplane::open(model::node::ProxyMode::Ipvs).err().unwrap();
+    let error = node_agent::dataplane::open(
+        model::node::ProxyMode::Ipvs,
+        &node_agent::dataplane::BackendOptions::default(),
+    )
+    .err()
+    .unwrap();
     assert_eq!(error.to_string(), "proxy mode ipvs is not built yet; use nftables");
 }
 

@@ -42,7 +42,7 @@ fn web() -> Desired {
     }
     let hairpins = ["10.1.1.2", "10.1.2.2", "fd01:1::2", "fd01:2::2"];
     let mut desired = desired(vec![("web", program(&["10.96.0.1", "fd96::1"], &hairpins, &frontends))]);
-    desired.masquerade_sources =
+    desired.networks.masquerade_sources =
         ["192.0.2.0/24", "2001:db8::/64"].iter().map(|text| text.parse().unwrap()).collect();
     desired
 }

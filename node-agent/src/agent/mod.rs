@@ -54,7 +54,7 @@ pub struct Agent {
     state: State,
     derived: Derived,
     dirty: BTreeSet<ServiceKey>,
-    are_sources_dirty: bool,
+    are_networks_dirty: bool,
     full_look: Option<FullLook>,
     recovery: Backoff,
     outcomes: Outcomes,
@@ -101,8 +101,8 @@ impl Agent {
         let Beginning { node, dataplane, journal, state, tally } = beginning;
         let mut derived = Derived::new(node);
         let services = state.services().keys().cloned().collect();
-        let _first_look_covers_the_sources =
-            derived.update(&state, &Touched { services, network: true, node: true });
+        let _first_look_covers_everything =
+            derived.update(&state, Touched { services, network: true, node: true });
         let mut agent = Self {
             dataplane,
             journal,
@@ -110,7 +110,7 @@ impl Agent {
             state,
             derived,
             dirty: BTreeSet::new(),
-            are_sources_dirty: false,
+            are_networks_dirty: false,
             full_look: Some(FullLook { cause: Cause::Start, not_before: now }),
             recovery: Backoff::new(RECOVERY_FLOOR, RECOVERY_CAP),
             outcomes: Outcomes::default(),
@@ -137,12 +137,13 @@ impl Agent {
             }
         };
         self.journal.append(previous, &self.state, &touched, now);
-        self.are_sources_dirty |= self.derived.update(&self.state, &touched);
         if touched.node {
             self.check_mode();
         }
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
-        self.dirty.extend(touched.services);
+        let followed = self.derived.update(&self.state, touched);
+        self.are_networks_dirty |= followed.networks;
+        self.dirty.extend(followed.services);
     }
 
     /// Does what is due. `random` spreads retries.
@@ -247,7 +248,7 @@ impl Agent {
 
     /// Programs what batches touched, without looking at anything else.
     fn follow_changes(&mut self, now: Instant, random: u64) {
-        if self.dirty.is_empty() && !self.are_sources_dirty {
+        if self.dirty.is_empty() && !self.are_networks_dirty {
             self.verified = self.state.position();
             return;
         }
@@ -297,7 +298,7 @@ impl Agent {
             self.fail(&error, now, random);
             return None;
         }
-        self.are_sources_dirty = false;
+        self.are_networks_dirty = false;
         self.last_failure = None;
         self.recovery.reset();
         let has_new_failure = self.outcomes.take(scope, outcomes, self.derived.desired());

@@ -126,14 +126,14 @@ impl<'a> Entry<'a> {
         else {
             return false;
         };
-        let at = |destination| Frontend { destination, protocol, port };
+        let at = |destination| Frontend { destination, protocol, ports: port.into() };
         let node_port = at(Destination::AnyLocal(IpFamily::of(destination)));
         let node_port = || targets.get(&node_port).filter(|_| !destination.is_loopback());
         let Some(current) = targets.get(&at(Destination::Address(destination))).or_else(node_port) else {
             return false;
         };
         let target = self.reply.source.zip(Port::new(self.reply.source_port));
-        target.is_some_and(|(address, port)| !current.contains(&Target { address, port }))
+        target.is_some_and(|(address, port)| !current.contains(&Target { address, port: Some(port) }))
     }
 
     fn deletion(&self) -> Message {

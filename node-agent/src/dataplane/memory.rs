@@ -4,19 +4,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use ipnet::IpNet;
 use model::{
-    net::IpFamily,
     node::ProxyMode,
-    program::{Destination, Frontend, Masquerade, Program, Target, Verdict},
-    quantity::{Port, Weight},
+    program::{
+        Program,
+        oracle::{self, Connection, Fate, Networks},
+    },
     report::FailureReason,
     resource::ServiceKey,
-    service::Protocol,
 };
 
 use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope};
@@ -26,8 +24,8 @@ use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scop
 pub struct Contents {
     /// The programs by Service.
     pub programs: BTreeMap<ServiceKey, Arc<Program>>,
-    /// The sources that are masqueraded.
-    pub masquerade_sources: BTreeSet<IpNet>,
+    /// The networks that rules tell apart.
+    pub networks: Networks,
 }
 
 /// A kernel in memory; clones are the same kernel.
@@ -40,37 +38,6 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
-}
-
-/// A new connection, as far as rules look at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
-    /// Where it comes from.
-    pub source: IpAddr,
-    /// Where it goes.
-    pub destination: IpAddr,
-    /// Whether that is one of the node's own addresses (not a loopback one).
-    pub is_node_address: bool,
-    /// The transport protocol.
-    pub protocol: Protocol,
-    /// The destination port.
-    pub port: Port,
-}
-
-/// What becomes of a new connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// No rule of ours concerns it.
-    Untouched,
-    /// It is refused.
-    Reject,
-    /// It goes to one of the targets by weight.
-    Forward {
-        /// The targets.
-        targets: BTreeMap<Target, Weight>,
-        /// Whether its source becomes the node, wherever it goes.
-        is_masqueraded: bool,
-    },
 }
 
 impl MemoryKernel {
@@ -127,34 +94,10 @@ impl MemoryKernel {
 }
 
 impl Contents {
-    /// What becomes of a new connection: exact addresses before node ports, programs in the order of their keys.
+    /// What becomes of a new connection.
     #[must_use]
     pub fn fate(&self, connection: &Connection) -> Fate {
-        let Connection { source, destination, is_node_address, protocol, port } = *connection;
-        let exact = Frontend { destination: Destination::Address(destination), protocol, port };
-        let any_local =
-            Frontend { destination: Destination::AnyLocal(IpFamily::of(destination)), protocol, port };
-        let find =
-            |frontend: Frontend| self.programs.values().find_map(|program| program.frontends.get(&frontend));
-        let verdict = find(exact).or_else(|| if is_node_address { find(any_local) } else { None });
-        match verdict {
-            Some(Verdict::Forward { masquerade, targets }) => {
-                let is_masqueraded = match masquerade {
-                    Masquerade::Always => true,
-                    Masquerade::OffCluster => self.masquerade_sources.iter().any(|net| net.contains(&source)),
-                };
-                Fate::Forward { targets: targets.clone(), is_masqueraded }
-            }
-            Some(Verdict::Reject) => Fate::Reject,
-            None if self
-                .programs
-                .values()
-                .any(|program| program.virtual_addresses.contains(&destination)) =>
-            {
-                Fate::Reject
-            }
-            None => Fate::Untouched,
-        }
+        oracle::fate(self.programs.values().map(AsRef::as_ref), &self.networks, connection)
     }
 }
 
@@ -226,9 +169,9 @@ impl Dataplane for MemoryDataplane {
                 pass.outcomes.insert(key, outcome);
             }
         }
-        if self.mirror.masquerade_sources != desired.masquerade_sources {
-            self.mirror.masquerade_sources.clone_from(&desired.masquerade_sources);
-            self.kernel.lock().contents.masquerade_sources.clone_from(&desired.masquerade_sources);
+        if self.mirror.networks != desired.networks {
+            self.mirror.networks.clone_from(&desired.networks);
+            self.kernel.lock().contents.networks.clone_from(&desired.networks);
             pass.writes += 1;
         }
         self.counters.transactions += u64::from(pass.writes > 0);
@@ -239,7 +182,7 @@ impl Dataplane for MemoryDataplane {
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         let contents = std::mem::take(&mut self.kernel.lock().contents);
         self.mirror = Contents::default();
-        let count = contents.programs.len() + contents.masquerade_sources.len();
+        let count = contents.programs.len() + contents.networks.masquerade_sources.len();
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 

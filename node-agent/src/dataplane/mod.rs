@@ -13,9 +13,13 @@ use std::{
     sync::Arc,
 };
 
-use ipnet::IpNet;
 use model::{
-    node::ProxyMode, program::Program, quantity::Revision, report::FailureReason, resource::ServiceKey,
+    node::{Naming, ProxyMode, ProxyOptions},
+    program::{Program, Target, oracle::Networks},
+    quantity::Revision,
+    report::FailureReason,
+    resource::ServiceKey,
+    service::Protocol,
 };
 
 /// What the kernel of this node should hold.
@@ -23,9 +27,8 @@ use model::{
 pub struct Desired {
     /// The packet program of every Service that can be carried out here.
     pub programs: BTreeMap<ServiceKey, DesiredProgram>,
-    /// Sources whose connections to virtual addresses are masqueraded ([`model::program::Masquerade::OffCluster`]):
-    /// disjoint networks of both families.
-    pub masquerade_sources: BTreeSet<IpNet>,
+    /// The networks that the rules tell apart.
+    pub networks: Networks,
 }
 
 /// The packet program of one Service.
@@ -42,7 +45,7 @@ pub struct DesiredProgram {
 pub enum Scope {
     /// All of it, and everything of ours in the kernel: for start, drift and recovery.
     Everything,
-    /// These Services (also ones that are no longer desired), and the masquerade sources if they changed.
+    /// These Services (also ones that are no longer desired), and the networks if they changed.
     Services(BTreeSet<ServiceKey>),
 }
 
@@ -114,6 +117,38 @@ pub trait Dataplane: Send {
     /// Withdraws nothing outside the scope and makes no kernel write when nothing differs.
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass;
 
+    /// Does what time brings, about once a second: takes away what has drained. Most backends have nothing to do.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    /// Leaves the node to another backend that has programmed everything: catches no new connection from here on, but
+    /// lets established ones end where the kernel allows it. Answers whether nothing is left; until then it is called
+    /// again about once a second, and neither `observe` nor `apply` is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.cleanup().map(|_| true)
+    }
+
+    /// Whether the kernel's connection tracking shows the targets, so that flows on targets that are gone can be found
+    /// there. Not where a relay stands between.
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
+    /// What went through, as far as the backend counts it, since it programmed each target. Not on the way of a change.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        Ok(Vec::new())
+    }
+
     /// Removes everything of ours from the kernel, whoever made it; answers how many objects that were.
     ///
     /// # Errors
@@ -122,6 +157,59 @@ pub trait Dataplane: Send {
 
     /// What was done since the backend was opened.
     fn counters(&self) -> KernelCounters;
+}
+
+/// What went to one target of one Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traffic {
+    /// The Service.
+    pub service: ServiceKey,
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The target.
+    pub target: Target,
+    /// Connections given to it.
+    pub connections: u64,
+    /// Packets in both directions, where they are counted.
+    pub packets: Option<u64>,
+    /// Bytes in both directions, where they are counted.
+    pub bytes: Option<u64>,
+    /// Established connections, where they are known.
+    pub active: Option<u64>,
+    /// Connections that are known but not established, where that is known.
+    pub inactive: Option<u64>,
+}
+
+/// How a backend programs. Another value means another backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackendOptions {
+    /// The packet mark that asks for masquerading; exactly one bit.
+    pub masquerade_mark: u32,
+    /// The packet mark that asks for dropping, where a backend needs one; exactly one bit.
+    pub drop_mark: u32,
+    /// How chains and sets are named in iptables and ipvs mode.
+    pub naming: Naming,
+    /// In ipvs mode, answer ARP only for addresses of the interface asked.
+    pub strict_arp: bool,
+}
+
+impl Default for BackendOptions {
+    fn default() -> Self {
+        Self::of(&ProxyOptions::default())
+    }
+}
+
+impl BackendOptions {
+    /// The options that a Node asks for.
+    #[must_use]
+    pub fn of(options: &ProxyOptions) -> Self {
+        Self {
+            masquerade_mark: options.masquerade_mark(),
+            drop_mark: options.drop_mark(),
+            naming: options.naming,
+            strict_arp: options.strict_arp,
+        }
+    }
 }
 
 /// Why a backend could not be opened.
@@ -139,10 +227,10 @@ pub enum OpenError {
 ///
 /// # Errors
 /// When there is no such backend, or the kernel gives no access.
-pub fn open(mode: ProxyMode) -> Result<Box<dyn Dataplane>, OpenError> {
+pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> {
     match mode {
         ProxyMode::Nftables => {
-            let options = nftables::NftablesOptions::default();
+            let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
         ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),

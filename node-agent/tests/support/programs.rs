@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use model::{
     net::IpFamily,
-    program::{Destination, Frontend, Masquerade, Program, Target, Verdict},
+    program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
     quantity::{Port, Revision, Weight},
     resource::ServiceKey,
     service::Protocol,
@@ -24,30 +24,45 @@ pub fn key(name: &str) -> ServiceKey {
 }
 
 pub fn at(ip: &str, protocol: Protocol, number: u16) -> Frontend {
-    Frontend { destination: Destination::Address(address(ip)), protocol, port: port(number) }
+    Frontend { destination: Destination::Address(address(ip)), protocol, ports: port(number).into() }
 }
 
 pub fn node_port(family: IpFamily, protocol: Protocol, number: u16) -> Frontend {
-    Frontend { destination: Destination::AnyLocal(family), protocol, port: port(number) }
+    Frontend { destination: Destination::AnyLocal(family), protocol, ports: port(number).into() }
 }
 
 /// Targets written `address port weight`.
 pub fn targets(list: &[(&str, u16, u16)]) -> BTreeMap<Target, Weight> {
-    let target = |ip: &str, number| Target { address: address(ip), port: port(number) };
+    let target = |ip: &str, number| Target { address: address(ip), port: Some(port(number)) };
     list.iter().map(|&(ip, number, weight)| (target(ip, number), Weight(weight))).collect()
 }
 
 pub fn forward(masquerade: Masquerade, list: &[(&str, u16, u16)]) -> Verdict {
-    Verdict::Forward { masquerade, targets: targets(list) }
+    Verdict::Forward { masquerade, targets: Arc::new(targets(list)) }
 }
 
 /// A program of frontends at virtual addresses and elsewhere; endpoints named in `hairpins` are on this node.
 pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Frontend, Verdict)]) -> Program {
     Program {
-        frontends: frontends.iter().cloned().collect(),
+        frontends: frontends
+            .iter()
+            .cloned()
+            .map(|(frontend, verdict)| (frontend, route(&frontend, verdict)))
+            .collect(),
         virtual_addresses: virtual_addresses.iter().map(|text| address(text)).collect(),
         hairpins: hairpins.iter().map(|text| address(text)).collect(),
+        health_check: None,
     }
+}
+
+/// The same verdict for every source.
+pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
+    let role = match (frontend.destination, &verdict) {
+        (Destination::AnyLocal(_), _) => Role::NodePort,
+        (_, Verdict::Forward { masquerade: Masquerade::Always, .. }) => Role::ExternalIp,
+        (Destination::Address(_), _) => Role::ClusterIp,
+    };
+    Route::new(role, verdict)
 }
 
 /// A TCP Service at a virtual address, port 80.

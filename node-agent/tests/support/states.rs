@@ -11,9 +11,10 @@ use model::{
     feed::{Frame, NetworkState, NodeState, StartMode},
     name::Name,
     net::IpFamily,
+    program::Place,
     quantity::{Position, Revision, Weight},
     resource::ServiceKey,
-    service::{Protocol, RemovalPolicy, SessionAffinity, TrafficPolicy},
+    service::Protocol,
 };
 use node_agent::feed::machine::{Batch, ServiceChange};
 
@@ -25,6 +26,10 @@ pub fn node_name() -> Name {
 
 pub fn position(text: &str) -> Position {
     text.parse().unwrap()
+}
+
+pub fn place() -> Place {
+    Place { node: node_name(), zone: None }
 }
 
 pub fn service_key(number: u16) -> ServiceKey {
@@ -49,23 +54,18 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
         terminating: false,
     };
     CompiledService {
-        service: service_key(number),
         revision: Revision(revision),
         cluster_ips: vec![cluster_ip(number)],
         ip_families: vec![IpFamily::V4],
-        external_ips: Vec::new(),
         ports: vec![CompiledPort {
             name: None,
             protocol: Protocol::Tcp,
             port: port(80),
+            end_port: None,
             node_port: None,
             endpoints: (1..=endpoints).map(endpoint).collect(),
         }],
-        session_affinity: SessionAffinity::default(),
-        external_traffic_policy: TrafficPolicy::default(),
-        internal_traffic_policy: TrafficPolicy::default(),
-        removal_policy: RemovalPolicy::default(),
-        unsupported: Vec::new(),
+        ..CompiledService::new(service_key(number))
     }
 }
 

@@ -148,7 +148,7 @@ fn parse_dispatch(value: &RawValue<'_>) -> Option<Dispatch> {
 fn parse_target(family: IpFamily, value: &RawValue<'_>) -> Option<Target> {
     let RawValue::Bytes(bytes) = value else { return None };
     let mut value = Fields(bytes);
-    let target = Target { address: value.address(family)?, port: value.port()? };
+    let target = Target { address: value.address(family)?, port: Some(value.port()?) };
     value.0.is_empty().then_some(target)
 }
 
@@ -156,7 +156,7 @@ fn parse_target(family: IpFamily, value: &RawValue<'_>) -> Option<Target> {
 #[must_use]
 pub fn target_value(target: Target) -> Vec<u8> {
     let mut value = address_bytes(target.address);
-    value.extend(port_bytes(target.port));
+    value.extend(port_bytes(target.port.map_or(0, Port::get)));
     value
 }
 
@@ -166,7 +166,7 @@ fn frontend_key(frontend: &Frontend) -> Vec<u8> {
         Destination::AnyLocal(_) => Vec::new(),
     };
     key.extend([frontend.protocol.number(), 0, 0, 0]);
-    key.extend(port_bytes(frontend.port));
+    key.extend(port_bytes(frontend.ports.first().get()));
     key
 }
 
@@ -177,8 +177,8 @@ fn address_bytes(address: IpAddr) -> Vec<u8> {
     }
 }
 
-const fn port_bytes(port: Port) -> [u8; 4] {
-    let [high, low] = port.get().to_be_bytes();
+const fn port_bytes(number: u16) -> [u8; 4] {
+    let [high, low] = number.to_be_bytes();
     [high, low, 0, 0]
 }
 
@@ -213,7 +213,7 @@ impl Fields<'_> {
         let [number, 0, 0, 0] = self.take()? else { return None };
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
         let protocol = protocols.into_iter().find(|protocol| protocol.number() == number)?;
-        Some(Frontend { destination, protocol, port: self.port()? })
+        Some(Frontend { destination, protocol, ports: self.port()?.into() })
     }
 }
 
@@ -226,7 +226,7 @@ impl fmt::Display for Element {
             }
             Self::Slot(frontend, slot, target) => {
                 write_frontend(f, frontend)?;
-                write!(f, " . {slot} : {} . {}", target.address, target.port)
+                write!(f, " . {slot} : {} . {}", target.address, target.port.map_or(0, Port::get))
             }
             Self::VirtualAddress(address) => address.fmt(f),
             Self::Hairpin(address) => write!(f, "{address} . {address}"),
@@ -246,7 +246,7 @@ fn write_frontend(f: &mut fmt::Formatter<'_>, frontend: &Frontend) -> fmt::Resul
         Protocol::Udp => "udp",
         Protocol::Sctp => "sctp",
     };
-    write!(f, "{protocol} . {}", frontend.port)
+    write!(f, "{protocol} . {}", frontend.ports)
 }
 
 #[cfg(test)]
@@ -273,7 +273,7 @@ mod tests {
                         Destination::Address(address)
                     };
                     let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
-                    Frontend { destination, protocol, port: Port::new(port).unwrap() }
+                    Frontend { destination, protocol, ports: Port::new(port).unwrap().into() }
                 },
             )
         };
@@ -282,7 +282,7 @@ mod tests {
                 let number =
                     if frontend.destination.family() == IpFamily::V4 { number & 0xffff_ffff } else { number };
                 let address = model::net::from_number(frontend.destination.family(), number).unwrap();
-                Element::Slot(frontend, slot, Target { address, port: Port::new(port).unwrap() })
+                Element::Slot(frontend, slot, Target { address, port: Port::new(port) })
             },
         );
         let dispatch = (frontend(), prop::option::of(1..=TARGETS_MAX)).prop_map(|(frontend, slots)| {

@@ -210,7 +210,7 @@ impl Claims {
     #[must_use]
     pub fn verdict(&self, frontend: &Frontend) -> Option<&Verdict> {
         let owner = self.claimants(frontend).first()?;
-        self.programs.get(owner)?.frontends.get(frontend)
+        self.programs.get(owner)?.frontends.get(frontend)?.uniform()
     }
 
     /// What a Service asks for.

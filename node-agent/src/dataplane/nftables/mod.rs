@@ -241,7 +241,7 @@ impl NftablesBackend {
     fn plan(&self, desired: &Desired, touched: &Touched, everything: bool) -> Plan {
         let nothing = Mirror::default();
         let mirror = self.mirror.as_ref().unwrap_or(&nothing);
-        plan::plan(mirror, &self.claims, touched, &desired.masquerade_sources, everything)
+        plan::plan(mirror, &self.claims, touched, &desired.networks.masquerade_sources, everything)
     }
 
     /// Says of each Service that this pass could have changed how it stands.
@@ -273,7 +273,7 @@ impl NftablesBackend {
         program.frontends.keys().find_map(|frontend| {
             let owner = self.claims.claimants(frontend).first().filter(|owner| ***owner != *service)?;
             let message =
-                format!("port {} of {} is already taken by Service {owner}", frontend.port, place(frontend));
+                format!("port {} of {} is already taken by Service {owner}", frontend.ports, place(frontend));
             Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
         })
     }

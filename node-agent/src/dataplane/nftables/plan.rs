@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use model::{
     net::{self, IpFamily},
-    program::{Destination, Frontend, Masquerade, Program, Verdict},
+    program::{Destination, Frontend, Masquerade, Program, Route, Verdict},
     resource::ServiceKey,
 };
 
@@ -122,7 +122,10 @@ impl Plan {
 /// # Errors
 /// The first thing that cannot be expressed.
 pub fn check(program: &Program) -> Result<(), String> {
-    for (frontend, verdict) in &program.frontends {
+    for (frontend, route) in &program.frontends {
+        let Some(verdict) = route.uniform().filter(|_| is_plain(frontend, route)) else {
+            return Err(format!("the settings of port {} are not built yet", frontend.ports));
+        };
         let Verdict::Forward { masquerade, targets } = verdict else { continue };
         let family = frontend.destination.family();
         if let Some(target) = targets.keys().find(|target| IpFamily::of(target.address) != family) {
@@ -139,7 +142,7 @@ pub fn check(program: &Program) -> Result<(), String> {
             ));
         }
         if !targets.values().any(|weight| weight.0 > 0) {
-            return Err(format!("port {} forwards, but no target has a weight above 0", frontend.port));
+            return Err(format!("port {} forwards, but no target has a weight above 0", frontend.ports));
         }
         let is_virtual = match frontend.destination {
             Destination::Address(address) => program.virtual_addresses.contains(&address),
@@ -150,6 +153,15 @@ pub fn check(program: &Program) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn is_plain(frontend: &Frontend, route: &Route) -> bool {
+    frontend.ports.single().is_some()
+        && route.allowed_sources.is_none()
+        && route.affinity_seconds.is_none()
+        && route.scheduler.is_none()
+        && route.proxy_protocol.is_none()
+        && !matches!(route.from_elsewhere, Verdict::Drop | Verdict::Relay { .. })
 }
 
 fn plan_structure(structure: &Structure) -> Vec<Structural> {
@@ -170,14 +182,14 @@ fn plan_frontend(held: Option<&Held>, frontend: &Frontend, verdict: Option<&Verd
     let nothing = Held::default();
     let held = held.unwrap_or(&nothing);
     let (dispatch, targets) = match verdict {
-        None => (None, Vec::new()),
+        None | Some(Verdict::Drop | Verdict::Relay { .. }) => (None, Vec::new()),
         Some(Verdict::Reject) => (Some(Dispatch::Refuse), Vec::new()),
         Some(Verdict::Forward { masquerade, targets }) => {
             let slots = slots::layout(&held.slots, &slots::counts(targets));
             let kind = match (frontend.destination, masquerade) {
                 (Destination::AnyLocal(_), _) => PickKind::NodePort,
                 (Destination::Address(_), Masquerade::Always) => PickKind::External,
-                (Destination::Address(_), Masquerade::OffCluster) => PickKind::Cluster,
+                (Destination::Address(_), Masquerade::OffCluster | Masquerade::Never) => PickKind::Cluster,
             };
             let pick = Pick { kind, slots: u32::try_from(slots.len()).unwrap_or(TARGETS_MAX) };
             (Some(Dispatch::Forward(pick)), slots)

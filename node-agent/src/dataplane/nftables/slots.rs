@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     fn target(number: u32) -> Target {
-        Target { address: std::net::IpAddr::V4(number.into()), port: Port::new(80).unwrap() }
+        Target { address: std::net::IpAddr::V4(number.into()), port: Port::new(80) }
     }
 
     fn weighted(weights: &[u16]) -> BTreeMap<Target, Weight> {

@@ -205,9 +205,13 @@ mod tests {
     fn reading_back_tells_what_is_missing_different_or_still_there() {
         let address = "10.96.0.1".parse().unwrap();
         let port = Port::new(80).unwrap();
-        let frontend = Frontend { destination: Destination::Address(address), protocol: Protocol::Tcp, port };
+        let frontend = Frontend {
+            destination: Destination::Address(address),
+            protocol: Protocol::Tcp,
+            ports: port.into(),
+        };
         let other = Frontend { protocol: Protocol::Udp, ..frontend };
-        let target = |text: &str| Target { address: text.parse().unwrap(), port };
+        let target = |text: &str| Target { address: text.parse().unwrap(), port: Some(port) };
         let there = [
             Change::Add(Element::VirtualAddress(address)),
             Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),

@@ -1,6 +1,7 @@
-//! Which sources are masqueraded: interval arithmetic over networks, pure.
+//! Which networks the rules of a node tell apart: interval arithmetic, pure.
 //!
-//! The kernel is told the sources *outside* the workload networks, as disjoint networks, so that one lookup decides.
+//! The kernel is told disjoint networks, so that one lookup decides; for masquerading the sources *outside* the workload
+//! networks.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +9,41 @@ use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 use model::{
     feed::{NetworkState, NodeState},
     net::{self, IpFamily},
+    program::oracle::Networks,
 };
+
+/// The networks that the rules of a node tell apart.
+#[must_use]
+pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
+    let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
+    let workloads = if own.is_empty() { &network.workload_cidrs } else { &own };
+    let answering: BTreeSet<_> = node.proxy.node_port_addresses.iter().copied().collect();
+    let answering = if answering.is_empty() {
+        IpFamily::ALL.into_iter().map(whole).collect()
+    } else {
+        aggregate(&answering)
+    };
+    Networks {
+        workloads: aggregate(workloads),
+        masquerade_sources: masquerade_sources(workloads, node.proxy.masquerade_all),
+        node_ports: answering,
+    }
+}
 
 /// The sources whose connections to virtual addresses are masqueraded on a node.
 ///
 /// With `masqueradeAll` these are all sources. Otherwise they are those outside every workload network of their family;
 /// where no workload network of a family is known, none is masqueraded, because nobody said who is a stranger.
-#[must_use]
-pub fn masquerade_sources(network: &NetworkState, node: &NodeState) -> BTreeSet<IpNet> {
-    if node.proxy.masquerade_all {
+fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTreeSet<IpNet> {
+    if masquerade_all {
         return IpFamily::ALL.into_iter().map(whole).collect();
     }
-    IpFamily::ALL.into_iter().flat_map(|family| complement(family, &network.workload_cidrs)).collect()
+    IpFamily::ALL.into_iter().flat_map(|family| complement(family, workloads)).collect()
+}
+
+/// The same addresses as disjoint networks.
+fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+    IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
 }
 
 /// The addresses of a family in none of the networks, as disjoint networks; nothing when no network is of the family.
@@ -80,7 +104,8 @@ mod tests {
     }
 
     fn sources(cidrs: &[&str]) -> Vec<String> {
-        masquerade_sources(&network(cidrs), &NodeState::default()).iter().map(ToString::to_string).collect()
+        let networks = networks(&network(cidrs), &NodeState::default());
+        networks.masquerade_sources.iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -102,9 +127,27 @@ mod tests {
 
     #[test]
     fn masquerade_all_names_every_source() {
-        let node = NodeState { mode: None, proxy: ProxyOptions { masquerade_all: true } };
-        let all = masquerade_sources(&network(&["10.0.0.0/8"]), &node);
-        assert_eq!(all, ["0.0.0.0/0", "::/0"].iter().map(|net| net.parse().unwrap()).collect());
+        let proxy = ProxyOptions { masquerade_all: true, ..ProxyOptions::default() };
+        let all = networks(&network(&["10.0.0.0/8"]), &NodeState { proxy, ..NodeState::default() });
+        assert_eq!(
+            all.masquerade_sources,
+            ["0.0.0.0/0", "::/0"].iter().map(|net| net.parse().unwrap()).collect()
+        );
+    }
+
+    #[test]
+    fn a_nodes_own_settings_name_its_workloads_and_where_node_ports_answer() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let proxy = ProxyOptions {
+            cluster_cidrs: nets(&["128.0.0.0/1"]),
+            node_port_addresses: nets(&["192.0.2.0/25", "192.0.2.128/25"]),
+            ..ProxyOptions::default()
+        };
+        let found = networks(&network(&["10.0.0.0/8"]), &NodeState { proxy, ..NodeState::default() });
+        assert_eq!(found.workloads, nets(&["128.0.0.0/1"]).into_iter().collect());
+        assert_eq!(found.masquerade_sources, nets(&["0.0.0.0/1"]).into_iter().collect());
+        assert_eq!(found.node_ports, nets(&["192.0.2.0/24"]).into_iter().collect());
+        assert_eq!(networks(&network(&[]), &NodeState::default()), Networks::default());
     }
 
     /// Networks that often touch, nest and overlap, and both ends of the address range.
@@ -130,13 +173,15 @@ mod tests {
             probes in prop::collection::vec(any::<u32>(), 0..8),
         ) {
             let network = NetworkState { workload_cidrs: nets.clone() };
-            let sources = masquerade_sources(&network, &NodeState::default());
+            let Networks { masquerade_sources: sources, workloads, .. } = networks(&network, &NodeState::default());
             let probes = probes.into_iter().map(|bits| IpAddr::V4(bits.into()));
             for address in nets.iter().chain(&sources).flat_map(edges).chain(probes) {
                 let known = nets.iter().any(|net| IpFamily::of_net(net) == IpFamily::of(address));
                 let inside = nets.iter().any(|net| net.contains(&address));
                 let count = sources.iter().filter(|net| net.contains(&address)).count();
                 prop_assert_eq!(count, usize::from(known && !inside), "{}", address);
+                let count = workloads.iter().filter(|net| net.contains(&address)).count();
+                prop_assert_eq!(count, usize::from(inside), "{}", address);
             }
         }
     }

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Runs a command as root on a second kernel: User Mode Linux, which has what machines that build this may lack (IPVS with
+# every scheduler, ipset, dummy, legacy iptables, SCTP). Answers with the command's exit status.
+#
+#   lab/guest.sh COMMAND [ARGUMENT...]
+#
+# The guest sees this machine's files, writable, and this environment; it has no network but its own loopback, one CPU
+# and GUEST_MEMORY (1024M). GUEST_TIMEOUT seconds (900) after its start it is ended.
+set -euo pipefail
+[ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+modules=(ip_vs ip_vs_{rr,wrr,lc,wlc,sh,dh,sed,nq,lblc,lblcr,fo,ovf,mh} dummy veth bridge sctp
+  ip_set ip_set_hash_{ip,net,ipport,ipportip,ipportnet} ip_set_bitmap_port
+  nf_conntrack nf_conntrack_netlink iptable_{raw,mangle,nat,filter} ip6table_{raw,mangle,nat,filter}
+  xt_{nat,MASQUERADE,statistic,set,comment,mark,addrtype,tcpudp,sctp,conntrack,recent,physdev,ipvs,REDIRECT,multiport}
+  ipt_REJECT ip6t_REJECT nf_log_syslog)
+
+command -v linux.uml >/dev/null || { echo "guest: user-mode-linux is not installed; run lab/setup.sh" >&2; exit 1; }
+work=$(mktemp -d)
+guest=
+cleanup() {
+  [ -z "$guest" ] || kill -KILL -- "-$guest" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+printf '%q ' "$@" >"$work/command"
+export -p >"$work/environment"
+cat >"$work/init" <<INIT
+#!/bin/bash
+source $work/environment
+export PATH=\$PATH:/usr/sbin:/usr/bin:/sbin:/bin TIDEGATE_GUEST=1
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t tmpfs run /run
+mkdir -p /run/netns /run/modules/lib/modules
+ln -s /usr/lib/uml/modules/\$(uname -r) /run/modules/lib/modules/\$(uname -r)
+for module in ${modules[*]}; do
+  modprobe -q -d /run/modules \$module || echo "guest: no module \$module" >&2
+done
+ip link set lo up
+sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+cd $(printf %q "$PWD") && ( source $work/command )
+echo \$? >$work/status
+sync
+poweroff -f
+INIT
+chmod +x "$work/init"
+
+set -m
+timeout --signal=KILL "${GUEST_TIMEOUT:-900}" linux.uml mem="${GUEST_MEMORY:-1024M}" rootfstype=hostfs rootflags=/ rw \
+  init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/out" 2>"$work/boot" &
+guest=$!
+set +m
+tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null \
+  | grep --line-buffered -avE '^(SELinux:|mmapper_init|Failed to initialize ubd|Powering off|reboot: )' || true
+wait "$guest" || true
+if [ ! -s "$work/status" ]; then
+  echo "guest: it ended without an answer (timeout, or it did not boot):" >&2
+  tail -5 "$work/boot" >&2
+  exit 125
+fi
+exit "$(cat "$work/status")"

@@ -1,0 +1,125 @@
+//! Which endpoints of a port a node uses: readiness, the terminating fallback, topology, locality.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{Masquerade, Place, Target, Targets, Verdict};
+use crate::{
+    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    name::Name,
+    net::IpFamily,
+    service::TrafficDistribution,
+};
+
+/// The endpoints of one port and family, as one node uses them.
+pub(super) struct Chosen {
+    family: IpFamily,
+    /// Those that the node prefers among all.
+    anywhere: Targets,
+    /// Those on the node itself.
+    here: Targets,
+    /// Whether any node has one.
+    exist: bool,
+}
+
+impl Chosen {
+    pub(super) fn of(
+        service: &CompiledService,
+        port: &CompiledPort,
+        place: &Place,
+        family: IpFamily,
+    ) -> Self {
+        let of_family: Vec<_> =
+            weighted(port).filter(|endpoint| IpFamily::of(endpoint.address) == family).collect();
+        let all = with_fallback(&of_family);
+        let here: Vec<_> = of_family
+            .iter()
+            .copied()
+            .filter(|endpoint| endpoint.node.as_ref() == Some(&place.node))
+            .collect();
+        let is_ready = all.first().is_some_and(|endpoint| endpoint.ready);
+        // Distance counts among ready endpoints only: a fallback takes what there is.
+        let near = if is_ready { near(&all, service.traffic_distribution, place) } else { all.clone() };
+        let targets = |endpoints: &[&CompiledEndpoint]| targets(port, endpoints);
+        Self {
+            family,
+            anywhere: targets(&near),
+            here: targets(&with_fallback(&here)),
+            exist: !all.is_empty(),
+        }
+    }
+
+    pub(super) const fn family(&self) -> IpFamily {
+        self.family
+    }
+
+    /// Any endpoint of the cluster that the node prefers; refusal when there is none.
+    pub(super) fn anywhere(&self, masquerade: Masquerade) -> Verdict {
+        forward(&self.anywhere, masquerade).unwrap_or(Verdict::Reject)
+    }
+
+    /// Only endpoints of the node; without one, silence while another node has some, so that who balances between the
+    /// nodes has time to notice.
+    pub(super) fn here(&self, masquerade: Masquerade) -> Verdict {
+        let otherwise = if self.exist { Verdict::Drop } else { Verdict::Reject };
+        forward(&self.here, masquerade).unwrap_or(otherwise)
+    }
+}
+
+fn forward(targets: &Targets, masquerade: Masquerade) -> Option<Verdict> {
+    (!targets.is_empty()).then(|| Verdict::Forward { masquerade, targets: Arc::clone(targets) })
+}
+
+fn targets(port: &CompiledPort, endpoints: &[&CompiledEndpoint]) -> Targets {
+    let is_range = port.range().single().is_none();
+    let target = |endpoint: &CompiledEndpoint| Target {
+        address: endpoint.address,
+        port: (!is_range).then_some(endpoint.port),
+    };
+    let targets: BTreeMap<_, _> =
+        endpoints.iter().map(|endpoint| (target(endpoint), endpoint.weight)).collect();
+    Arc::new(targets)
+}
+
+fn weighted(port: &CompiledPort) -> impl Iterator<Item = &CompiledEndpoint> {
+    port.endpoints.iter().filter(|endpoint| endpoint.weight.0 > 0)
+}
+
+/// Every endpoint that connections can be given to.
+pub(super) fn usable(port: &CompiledPort) -> Vec<&CompiledEndpoint> {
+    with_fallback(&weighted(port).collect::<Vec<_>>())
+}
+
+/// The addresses of ready endpoints on a node.
+pub(super) fn ready_on(port: &CompiledPort, node: &Name) -> impl Iterator<Item = IpAddr> {
+    let here = weighted(port).filter(|endpoint| endpoint.ready && endpoint.node.as_ref() == Some(node));
+    here.map(|endpoint| endpoint.address)
+}
+
+/// Ready endpoints; when there are none, those that still serve while they terminate (KEP-1669).
+fn with_fallback<'a>(endpoints: &[&'a CompiledEndpoint]) -> Vec<&'a CompiledEndpoint> {
+    let ready: Vec<_> = endpoints.iter().copied().filter(|endpoint| endpoint.ready).collect();
+    if !ready.is_empty() {
+        return ready;
+    }
+    endpoints.iter().copied().filter(|endpoint| endpoint.serving && endpoint.terminating).collect()
+}
+
+/// The nearest endpoints: of the node (if asked for), else of its zone, else all (KEP-3015).
+fn near<'a>(
+    ready: &[&'a CompiledEndpoint],
+    preference: Option<TrafficDistribution>,
+    place: &Place,
+) -> Vec<&'a CompiledEndpoint> {
+    let on_node = |endpoint: &CompiledEndpoint| endpoint.node.as_ref() == Some(&place.node);
+    let in_zone = |endpoint: &CompiledEndpoint| place.zone.is_some() && endpoint.zone == place.zone;
+    let those = |near: &dyn Fn(&CompiledEndpoint) -> bool| {
+        let found: Vec<_> = ready.iter().copied().filter(|endpoint| near(endpoint)).collect();
+        (!found.is_empty()).then_some(found)
+    };
+    let found = match preference {
+        None => None,
+        Some(TrafficDistribution::PreferClose | TrafficDistribution::PreferSameZone) => those(&in_zone),
+        Some(TrafficDistribution::PreferSameNode) => those(&on_node).or_else(|| those(&in_zone)),
+    };
+    found.unwrap_or_else(|| ready.to_vec())
+}
