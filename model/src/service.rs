@@ -319,7 +319,8 @@ pub struct LoadBalancer {
     /// The AddressPool to take it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// These addresses, at most one per family.
+    /// These addresses, at most one per family. Only addresses inside the control server's `--allow-external-ip` ranges
+    /// are accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 2)]
     pub addresses: Vec<IpAddr>,

@@ -326,9 +326,9 @@ fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
     assert_eq!(violations(cluster.apply(&external("a", 100, 200, "TCP"))), [(at, AddressTaken)]);
 }
 
-/// F051: a pinned address is allowed where external IPs are, and never a Node's: it belongs to the Services whole.
+/// A pinned address is allowed where external IPs are, and never a Node's: it belongs to the Services whole.
 #[test]
-fn f051_a_load_balancer_address_is_allowed_by_range_and_is_no_nodes() {
+fn a_load_balancer_address_is_allowed_by_range_and_is_no_nodes() {
     let mut cluster = Cluster::new();
     let pinned = |address: &str| {
         let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": [address] }, "ports": [{ "port": 80 }] });

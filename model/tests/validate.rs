@@ -124,9 +124,9 @@ fn a_proxy_protocol_header_needs_a_protocol_that_carries_it() {
     );
 }
 
-/// F049: ranges guard whatever leads in from outside, and are networks.
+/// Ranges guard whatever leads in from outside, and are networks.
 #[test]
-fn f049_source_ranges_need_a_way_in_from_outside() {
+fn source_ranges_need_a_way_in_from_outside() {
     let with = |fields: Value| {
         let mut spec = json!({ "loadBalancerSourceRanges": ["192.0.2.0/24"], "ports": [{ "port": 80 }] });
         spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());

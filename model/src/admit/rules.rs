@@ -117,7 +117,8 @@ fn check_routed_address(
     for port in &spec.ports {
         if let Some(holder) = snapshot.routed_holder(address, port.protocol, port.range()) {
             let what = format!("{address} port {}/{}", port.range(), port.protocol.as_str());
-            found.push(super::taken(at.to_owned(), ViolationCode::AddressTaken, &what, holder));
+            let taken = super::taken(at.to_owned(), ViolationCode::AddressTaken, &what, holder);
+            found.push(taken.hint("take other ports or another address, or change the holder first"));
         }
     }
 }
