@@ -42,8 +42,16 @@ fn node(number: u8) -> Name {
 
 fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
     let at = (any::<bool>(), 1_u8..6, prop::option::of(1_u8..4), prop::option::of(select(vec!["a", "b"])));
-    (at, 0_u16..3, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |((is_v6, host, on, zone), weight, ready, serving, terminating)| CompiledEndpoint {
+    // Ready, serving, terminating: as they occur, and one that contradicts itself.
+    let states = [
+        (true, true, false),
+        (false, true, true),
+        (false, true, true),
+        (false, false, true),
+        (true, false, true),
+    ];
+    (at, 0_u16..3, select(states.to_vec())).prop_map(
+        |((is_v6, host, on, zone), weight, (ready, serving, terminating))| CompiledEndpoint {
             address: if is_v6 { ip(&format!("fd00:1::{host}")) } else { ip(&format!("10.1.0.{host}")) },
             port: port(8080),
             node: on.map(node),
