@@ -51,7 +51,7 @@ fn check(answer: &str, code: &str, body: &str, weight: &str) {
 
 /// Counts, no endpoints, an agent that cannot program, a Service that is gone; both families.
 #[test]
-fn the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
+fn f039_the_port_says_whether_the_node_has_endpoints_and_can_be_programmed() {
     let topology = Topology::new("health");
     topology.node.run(|| {
         let mut ports = HealthPorts::default();
