@@ -50,14 +50,17 @@ async fn report(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
+    let mut report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
         let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
         Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
     })?;
     check(&report)?;
     require_node(&app.hub.load().snapshot, &node)?;
     app.metrics.reports.inc();
-    app.nodes.report(&*app.store, &node, report, app.source.now()).await;
+    let now = app.source.now();
+    let traffic = std::mem::take(&mut report.traffic);
+    app.traffic().take(&node, &report.boot_id, traffic, now);
+    app.nodes.report(&*app.store, &node, report, now).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

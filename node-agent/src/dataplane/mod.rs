@@ -5,6 +5,7 @@
 //! them, never touches others, and survives being killed between any two kernel calls.
 
 pub mod claims;
+pub mod iptables;
 pub mod memory;
 pub mod nftables;
 
@@ -233,6 +234,10 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
-        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Iptables => {
+            let options = iptables::IptablesOptions::of(options);
+            Ok(Box::new(iptables::IptablesBackend::open(&options)?))
+        }
+        ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
     }
 }
