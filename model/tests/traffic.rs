@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use model::{
     name::Name,
-    quantity::Timestamp,
+    quantity::{Port, Timestamp},
     report::{Report, TargetTraffic},
     resource::ServiceKey,
     rollup::NodeView,
@@ -133,14 +133,12 @@ fn an_answer_lists_the_busiest_nodes_and_sums_all() {
 #[test]
 fn beyond_the_limit_nothing_is_kept_and_what_is_known_goes_on() {
     let mut book = TrafficBook::default();
+    let template = target(1, 1, None);
     let many = |count: usize| {
         let one = |index: usize| {
-            let port = u16::try_from(index % 60_000 + 1).unwrap();
-            let address = format!("10.{}.0.1", index / 60_000);
-            serde_json::from_value::<TargetTraffic>(
-                json!({ "protocol": "TCP", "address": address, "port": port, "connections": 1 }),
-            )
-            .unwrap()
+            let port = Port::new(u16::try_from(index % 60_000 + 1).unwrap());
+            let address = format!("10.{}.0.1", index / 60_000).parse().unwrap();
+            TargetTraffic { address, port, ..template.clone() }
         };
         (0..count).map(one).collect::<Vec<_>>()
     };
