@@ -5,7 +5,6 @@
 //! them, never touches others, and survives being killed between any two kernel calls.
 
 pub mod claims;
-pub mod conntrack;
 pub mod iptables;
 pub mod memory;
 pub mod nftables;

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 
+pub mod agents;
 pub mod control;
 pub mod dir;
 pub mod iptables;
