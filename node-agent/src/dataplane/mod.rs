@@ -8,6 +8,7 @@ pub mod claims;
 pub mod conntrack;
 pub mod memory;
 pub mod nftables;
+pub mod userspace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
