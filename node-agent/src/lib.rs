@@ -19,6 +19,7 @@ pub mod feed;
 pub mod journal;
 pub mod netlink;
 pub mod networks;
+pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;

@@ -113,20 +113,20 @@ fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> 
     Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
 }
 
-fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
-    let Some(text) = text else { return Ok(ProxyMode::Nftables) };
-    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text);
-    match mode {
-        Some(mode @ ProxyMode::Nftables) => Ok(mode),
-        Some(mode @ (ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace)) => {
-            let name = mode.as_str();
-            Err(setting_error!(
-                "mode",
-                "TIDEGATE_MODE",
-                "`{name}` is not built into this version; use `nftables`"
-            ))
-        }
-        None => Err(setting_error!("mode", "TIDEGATE_MODE", "must be `nftables`, not `{text}`")),
+/// The mode that settings ask for.
+///
+/// # Errors
+/// When it is none of ours.
+pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
+    let wrong = |problem: String| setting_error!("mode", "TIDEGATE_MODE", "{problem}");
+    let Some(text) = text else { return Ok(ProxyMode::default()) };
+    let names = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
+    match ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+        Some(mode) => Ok(mode),
+        None if text.starts_with("win") || text == "kernelspace" => Err(wrong(format!(
+            "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"
+        ))),
+        None => Err(wrong(format!("must be one of {names}, not `{text}`"))),
     }
 }
 
@@ -213,8 +213,8 @@ mod tests {
         );
         let path = problem(Options { api: some("http://control:7440/v1"), ..Options::default() });
         assert!(path.contains("must end after host and port"), "{path}");
-        let mode = problem(Options { mode: some("ipvs"), ..Options::default() });
-        assert!(mode.contains("--mode") && mode.contains("use `nftables`"), "{mode}");
+        let mode = problem(Options { mode: some("turbo"), ..Options::default() });
+        assert!(mode.contains("--mode") && mode.contains("`nftables`, `iptables`"), "{mode}");
         let node = problem(Options { node: some("Node_1"), ..Options::default() });
         assert!(node.contains("--node") && node.contains("lower-case"), "{node}");
         let cidr = |list: &[&str]| {
