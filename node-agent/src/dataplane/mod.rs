@@ -221,7 +221,7 @@ pub enum OpenError {
     #[error("proxy mode {} is not built yet; use nftables", .0.as_str())]
     NotBuilt(ProxyMode),
     /// The kernel did not play along.
-    #[error("proxy mode nftables cannot be used")]
+    #[error("the kernel gives no access")]
     Kernel(#[from] KernelError),
 }
 
@@ -235,6 +235,10 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
-        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Userspace => {
+            let limits = userspace::Limits::default();
+            Ok(Box::new(userspace::UserspaceBackend::open(options.masquerade_mark, limits)?))
+        }
+        ProxyMode::Iptables | ProxyMode::Ipvs => Err(OpenError::NotBuilt(mode)),
     }
 }

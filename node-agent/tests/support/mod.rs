@@ -6,9 +6,11 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 
 pub mod control;
+pub mod cost;
 pub mod dir;
 pub mod net;
 pub mod programs;
+pub mod relay;
 pub mod states;
 
 use std::{

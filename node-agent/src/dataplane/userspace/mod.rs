@@ -78,11 +78,11 @@ type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
 
 impl UserspaceBackend {
     /// Opens the backend in the network namespace of the calling thread, where its own threads will be. Raises the
-    /// limit of open files as far as it may be. Programs nothing.
+    /// limit of open files as far as it may be. Programs nothing. `mark_bit` is the packet mark of the capture rules.
     ///
     /// # Errors
     /// When the kernel gives no socket (which takes `CAP_NET_ADMIN`) or no thread.
-    pub fn open(options: NftablesOptions, limits: Limits) -> Result<Self, KernelError> {
+    pub fn open(mark_bit: u32, limits: Limits) -> Result<Self, KernelError> {
         let failed = |action: &str| {
             let action = action.to_owned();
             move |source| KernelError { action, source }
@@ -106,7 +106,7 @@ impl UserspaceBackend {
         };
         Ok(Self {
             runtime: Some(runtime),
-            capture: NftablesBackend::open(options)?,
+            capture: NftablesBackend::open(NftablesOptions { mark_bit, table: TABLE })?,
             shared: Arc::new(shared),
             lowered: Desired::default(),
             services: BTreeMap::new(),
