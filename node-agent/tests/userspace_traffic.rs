@@ -106,7 +106,7 @@ fn listeners(topology: &Topology) -> usize {
 #[test]
 fn f054_f055_redirects_and_listeners_exist_while_the_service_does() {
     let topology = Topology::new("us-gone");
-    topology.node.nft("table inet theirs { chain c { counter }\n}");
+    topology.node.nft("add table inet theirs\nadd chain inet theirs c\nadd rule inet theirs c counter");
     let before = topology.node.exec(&["nft", "list", "ruleset"]);
     let mut backend = open(&topology.node, Limits::default());
     let mut wanted = web();
