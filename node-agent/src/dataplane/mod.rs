@@ -232,7 +232,10 @@ pub enum OpenError {
 pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> {
     match mode {
         ProxyMode::Nftables => {
-            let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
+            let options = nftables::NftablesOptions {
+                mark_bit: options.masquerade_mark,
+                ..nftables::NftablesOptions::default()
+            };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
         ProxyMode::Userspace => {

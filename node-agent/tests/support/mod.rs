@@ -62,7 +62,7 @@ impl Namespace {
     }
 
     pub fn list_table(&self, table: &str) -> String {
-        self.exec(&["nft", "-n", "list", "table", "inet", table])
+        self.exec(&["nft", "-n", "-s", "list", "table", "inet", table])
     }
 
     pub fn has_table(&self, table: &str) -> bool {
