@@ -15,7 +15,8 @@ fn f058_the_cost_of_each_mode_is_measured_beside_the_direct_way() {
     assert_eq!(modes[0], None);
     assert_eq!(modes[1..], ProxyMode::ALL.map(Some));
     for cost in &costs {
-        let is_everywhere = [None, Some(ProxyMode::Nftables), Some(ProxyMode::Userspace)].contains(&cost.mode);
+        let is_everywhere =
+            [None, Some(ProxyMode::Nftables), Some(ProxyMode::Userspace)].contains(&cost.mode);
         assert!(cost.figures.is_ok() || !is_everywhere, "{cost:?}");
     }
     let table = table(&costs);

@@ -83,7 +83,8 @@ fn through(topology: &Topology, mode: ProxyMode, size: Size) -> Result<Figures, 
         program.hairpins = BTreeSet::new();
         program
     };
-    let wanted = desired(vec![("long", program(VIP_LONG, LONG_PORT)), ("short", program(VIP_SHORT, SHORT_PORT))]);
+    let wanted =
+        desired(vec![("long", program(VIP_LONG, LONG_PORT)), ("short", program(VIP_SHORT, SHORT_PORT))]);
     let opened = topology.node.run(|| dataplane::open(mode, &BackendOptions::default()));
     let mut backend = opened.map_err(|error| error.to_string())?;
     let pass = topology.node.run(|| backend.apply(&wanted, &Scope::Everything));
