@@ -7,10 +7,12 @@
 
 pub mod agents;
 pub mod control;
+pub mod cost;
 pub mod dir;
 pub mod iptables;
 pub mod net;
 pub mod programs;
+pub mod relay;
 pub mod states;
 
 use std::{
