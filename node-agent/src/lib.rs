@@ -17,6 +17,7 @@ pub mod desired;
 pub mod facts;
 pub mod feed;
 pub mod journal;
+pub mod netlink;
 pub mod networks;
 pub mod report;
 pub mod run;

@@ -14,8 +14,9 @@ use std::{collections::BTreeSet, fs, path::Path};
 use model::{net::IpFamily, program::Masquerade, service::Protocol};
 use node_agent::dataplane::{
     Desired,
+    claims::{Claims, Touched},
     nftables::{
-        mirror::{Claims, Mirror, Touched},
+        mirror::Mirror,
         plan::{self, Change, Structural},
         render,
         schema::{Chain, MARK_BIT_DEFAULT},

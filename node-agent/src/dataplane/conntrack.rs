@@ -18,17 +18,18 @@ use model::{
     service::Protocol,
 };
 
-use super::nftables::{
-    kernel::Netlink,
+use crate::netlink::{
+    socket::Netlink,
     uapi,
-    wire::{AttributeIter, Attributes, Malformed, Message, Received},
+    wire::{AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
 };
 
 /// Changed frontends, with the targets that they have.
-pub(super) type Targets = BTreeMap<Frontend, BTreeSet<Target>>;
+pub type Targets = BTreeMap<Frontend, BTreeSet<Target>>;
 
 /// Whether flows of a protocol outlive their target.
-pub(super) const fn is_reconciled(protocol: Protocol) -> bool {
+#[must_use]
+pub const fn is_reconciled(protocol: Protocol) -> bool {
     match protocol {
         Protocol::Udp | Protocol::Sctp => true,
         Protocol::Tcp => false,
@@ -38,7 +39,10 @@ pub(super) const fn is_reconciled(protocol: Protocol) -> bool {
 /// Deletes the entries of these frontends whose target is not current; answers how many.
 ///
 /// The cost is one walk of the kernel's table, whatever the number of frontends.
-pub(super) fn reconcile(netlink: &mut Netlink, targets: &Targets) -> io::Result<u64> {
+///
+/// # Errors
+/// When the kernel does not show its table, or the socket fails.
+pub fn reconcile(netlink: &mut Netlink, targets: &Targets) -> io::Result<u64> {
     if targets.is_empty() {
         return Ok(0);
     }
@@ -73,7 +77,7 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 
 fn message(number: u16, flags: u16, attributes: Attributes) -> Message {
     let kind = uapi::NFNL_SUBSYS_CTNETLINK << 8 | number;
-    Message { kind, flags: uapi::NLM_F_REQUEST | flags, family: 0, resource: 0, attributes }
+    Message { kind, flags: uapi::NLM_F_REQUEST | flags, header: netfilter_header(0, 0), attributes }
 }
 
 /// A tracked flow.
@@ -142,7 +146,8 @@ impl<'a> Entry<'a> {
             _ => list.bytes(kind, value),
         };
         let attributes = self.identity.iter().fold(Attributes::default(), fold);
-        Message { family: self.family, ..message(DELETE, uapi::NLM_F_ACK, attributes) }
+        let header = netfilter_header(self.family, 0);
+        Message { header, ..message(DELETE, uapi::NLM_F_ACK, attributes) }
     }
 }
 

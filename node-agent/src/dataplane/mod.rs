@@ -4,7 +4,8 @@
 //! the cost of a pass follows its scope. Every backend recognises its own kernel objects without memory of having made
 //! them, never touches others, and survives being killed between any two kernel calls.
 
-mod conntrack;
+pub mod claims;
+pub mod conntrack;
 pub mod memory;
 pub mod nftables;
 

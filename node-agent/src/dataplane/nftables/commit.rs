@@ -10,7 +10,7 @@ use model::{report::FailureReason, resource::ServiceKey};
 
 use super::{
     NftablesBackend,
-    kernel::Refused,
+    kernel::{self, Refused},
     mirror::Mirror,
     plan::{Change, Plan, Structural},
     render::{self, Command},
@@ -122,7 +122,7 @@ impl NftablesBackend {
     /// Sends commands as one transaction and keeps count.
     pub(super) fn send(&mut self, commands: &[Command]) -> io::Result<Result<(), Refused>> {
         let messages: Vec<_> = commands.iter().map(Command::message).collect();
-        let outcome = self.netlink.commit(&messages)?;
+        let outcome = kernel::commit(&mut self.netlink, &messages)?;
         if outcome.is_ok() && !messages.is_empty() {
             // The kernel counts every transaction, leaving out 0.
             self.generation = self.generation.checked_add(1).unwrap_or(1);

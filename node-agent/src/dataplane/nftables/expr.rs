@@ -10,8 +10,8 @@ use model::net::IpFamily;
 use super::{
     schema::{SetId, nfproto},
     uapi,
-    wire::{AttributeIter, Attributes, Malformed},
 };
+use crate::netlink::wire::{AttributeIter, Attributes, Malformed};
 
 /// A register, by the number that the kernel shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

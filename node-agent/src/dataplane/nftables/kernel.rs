@@ -1,38 +1,15 @@
-//! The netlink socket: batches out, answers in. Nothing is decided here.
+//! Transactions of nf_tables: messages out as one batch, the first refusal in. Nothing is decided here.
 
-use std::{
-    io::{self, ErrorKind},
-    os::fd::AsFd,
-    time::Duration,
+use std::io;
+
+use super::uapi;
+use crate::netlink::{
+    socket::Netlink,
+    wire::{Attributes, Message, netfilter_header},
 };
 
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
-use nix::sys::{
-    socket::{setsockopt, sockopt},
-    time::TimeVal,
-};
-
-use super::{
-    uapi,
-    wire::{Attributes, Malformed, Message, Messages, Received},
-};
-
-/// How much may be on its way in one direction, in bytes: a table made anew is one batch of up to 300,000 elements,
-/// and an interrupted reader must not lose answers.
-const SOCKET_BUFFER_BYTES: usize = 64 << 20;
-/// One datagram of the kernel's: dumps come in pieces of at most 32 KiB.
-const DATAGRAM_BYTES: usize = 128 << 10;
-/// The kernel answers at once; a transaction can wait for other writers.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Attempts at something that another writer, or a full buffer, can interrupt.
+/// Attempts at a transaction that another writer can interrupt.
 const ATTEMPTS_MAX: u32 = 8;
-
-/// A socket to the netfilter subsystems of one network namespace.
-pub(in crate::dataplane) struct Netlink {
-    socket: Socket,
-    sequence: u32,
-    buffer: Vec<u8>,
-}
 
 /// A transaction that the kernel has refused and undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,207 +26,61 @@ impl Refused {
     }
 }
 
-impl Netlink {
-    /// Opens a socket in the network namespace of the calling thread.
-    pub(in crate::dataplane) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_cap_ack(true)?;
-        setsockopt(&socket.as_fd(), sockopt::SndBufForce, &SOCKET_BUFFER_BYTES)?;
-        setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES)?;
-        let seconds = i64::try_from(ANSWER_TIME_MAX.as_secs()).unwrap_or(i64::MAX);
-        setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM_BYTES) })
-    }
-
-    /// Sends messages as one transaction.
-    ///
-    /// The kernel answers every refused message, and the last one in any case: it alone asks to be acknowledged, and
-    /// answers come in the order of the messages, after the commit.
-    pub(super) fn commit(&mut self, messages: &[Message]) -> io::Result<Result<(), Refused>> {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let outcome = self.commit_once(messages)?;
-            let is_passing = |errno| [errno_eagain(), errno_eintr()].contains(&errno);
-            match outcome {
-                Err(refused) if is_passing(refused.errno) && attempts < ATTEMPTS_MAX => {}
-                Ok(()) | Err(_) => return Ok(outcome),
-            }
-        }
-    }
-
-    fn commit_once(&mut self, messages: &[Message]) -> io::Result<Result<(), Refused>> {
-        let Some((last, others)) = messages.split_last() else { return Ok(Ok(())) };
-        let mut batch = Vec::new();
-        let begin = self.next_sequence();
-        bracket(uapi::NFNL_MSG_BATCH_BEGIN).encode_into(begin, &mut batch);
-        for message in others {
-            message.encode_into(self.next_sequence(), &mut batch);
-        }
-        let end = self.next_sequence();
-        Message { flags: last.flags | uapi::NLM_F_ACK, ..last.clone() }.encode_into(end, &mut batch);
-        bracket(uapi::NFNL_MSG_BATCH_END).encode_into(self.next_sequence(), &mut batch);
-        self.send(&batch)?;
-        let mut refused = None;
-        self.receive(|answer| {
-            if answer.kind != uapi::NLMSG_ERROR {
-                return Ok(false);
-            }
-            let offset = answer.sequence.wrapping_sub(begin);
-            if offset > end.wrapping_sub(begin) {
-                return Ok(false);
-            }
-            if answer.errno() != 0 && refused.is_none() {
-                let message = usize::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
-                refused = Some(Refused { message, errno: answer.errno() });
-            }
-            Ok(offset == 0 || answer.sequence == end)
-        })?;
-        Ok(refused.map_or(Ok(()), Err))
-    }
-
-    /// Reads a dump, message by message; begins again when a writer came between. `begin` is called before each try.
-    pub(in crate::dataplane) fn dump<T>(
-        &mut self,
-        request: &Message,
-        begin: impl Fn() -> T,
-        mut each: impl FnMut(&mut T, &Received<'_>) -> Result<(), Malformed>,
-    ) -> io::Result<T> {
-        for _ in 0..ATTEMPTS_MAX {
-            let mut collected = begin();
-            match self.dump_once(request, |answer| each(&mut collected, answer)) {
-                Ok(true) => return Ok(collected),
-                Ok(false) => {}
-                Err(error) if error.raw_os_error() == Some(errno_enobufs()) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::new(
-            ErrorKind::Interrupted,
-            "every attempt at the dump was interrupted by another writer",
-        ))
-    }
-
-    /// Answers whether the dump is whole.
-    fn dump_once(
-        &mut self,
-        request: &Message,
-        mut each: impl FnMut(&Received<'_>) -> Result<(), Malformed>,
-    ) -> io::Result<bool> {
-        let sequence = self.next_sequence();
-        let mut datagram = Vec::new();
-        request.encode_into(sequence, &mut datagram);
-        self.send(&datagram)?;
-        let (mut is_whole, mut errno) = (true, 0);
-        self.receive(|answer| {
-            if answer.sequence != sequence {
-                return Ok(false);
-            }
-            is_whole &= answer.flags & uapi::NLM_F_DUMP_INTR == 0;
-            if answer.kind == uapi::NLMSG_DONE || answer.kind == uapi::NLMSG_ERROR {
-                errno = answer.errno();
-                return Ok(true);
-            }
-            each(answer)?;
-            Ok(false)
-        })?;
-        match errno {
-            0 => Ok(is_whole),
-            errno if errno == errno_eintr() => Ok(false),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        }
-    }
-
-    /// Sends single requests, each of which asks for an acknowledgement, and hands each answer to `each` with the
-    /// index of its request. Answers the `errno` of each request.
-    pub(in crate::dataplane) fn ask(
-        &mut self,
-        requests: &[Message],
-        mut each: impl FnMut(usize, &Received<'_>) -> Result<(), Malformed>,
-    ) -> io::Result<Vec<i32>> {
-        let mut errnos = Vec::with_capacity(requests.len());
-        for (start, window) in
-            (0..).step_by(REQUESTS_IN_FLIGHT_MAX).zip(requests.chunks(REQUESTS_IN_FLIGHT_MAX))
-        {
-            let first = self.sequence.wrapping_add(1);
-            let mut datagram = Vec::new();
-            for request in window {
-                request.encode_into(self.next_sequence(), &mut datagram);
-            }
-            self.send(&datagram)?;
-            let mut acknowledged = 0;
-            self.receive(|answer| {
-                let index = answer.sequence.wrapping_sub(first);
-                let Some(index) = usize::try_from(index).ok().filter(|index| *index < window.len()) else {
-                    return Ok(false);
-                };
-                if answer.kind == uapi::NLMSG_ERROR {
-                    errnos.push(answer.errno());
-                    acknowledged += 1;
-                } else {
-                    each(start + index, answer)?;
-                }
-                Ok(acknowledged == window.len())
-            })?;
-        }
-        Ok(errnos)
-    }
-
-    fn next_sequence(&mut self) -> u32 {
-        self.sequence = self.sequence.wrapping_add(1);
-        self.sequence
-    }
-
-    fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        for _ in 0..ATTEMPTS_MAX {
-            match self.socket.send(datagram, 0) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(errno_enobufs()) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::from_raw_os_error(errno_enobufs()))
-    }
-
-    /// Receives messages until one is said to be the last.
-    fn receive(
-        &mut self,
-        mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>,
-    ) -> io::Result<()> {
-        let invalid = |malformed: Malformed| io::Error::new(ErrorKind::InvalidData, malformed);
-        loop {
-            self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, 0) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            }
-            for message in Messages::new(&self.buffer) {
-                if is_last(&message.map_err(invalid)?).map_err(invalid)? {
-                    return Ok(());
-                }
-            }
+/// Sends messages as one transaction.
+///
+/// The kernel answers every refused message, and the last one in any case: it alone asks to be acknowledged, and
+/// answers come in the order of the messages, after the commit.
+pub(super) fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let outcome = commit_once(netlink, messages)?;
+        match outcome {
+            Err(refused) if is_passing(refused.errno) && attempts < ATTEMPTS_MAX => {}
+            Ok(()) | Err(_) => return Ok(outcome),
         }
     }
 }
 
-/// Single requests on their way at once, so that their answers fit the receive buffer.
-const REQUESTS_IN_FLIGHT_MAX: usize = 64;
+/// Whether the kernel would say something else if asked again: it was busy with another writer.
+fn is_passing(errno: i32) -> bool {
+    use nix::errno::Errno;
+    [Errno::EAGAIN, Errno::EINTR, Errno::EBUSY, Errno::ENOBUFS]
+        .into_iter()
+        .any(|passing| passing as i32 == errno)
+}
+
+fn commit_once(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
+    let Some((last, others)) = messages.split_last() else { return Ok(Ok(())) };
+    let mut batch = Vec::new();
+    let begin = netlink.next_sequence();
+    bracket(uapi::NFNL_MSG_BATCH_BEGIN).encode_into(begin, &mut batch);
+    for message in others {
+        message.encode_into(netlink.next_sequence(), &mut batch);
+    }
+    let end = netlink.next_sequence();
+    Message { flags: last.flags | uapi::NLM_F_ACK, ..last.clone() }.encode_into(end, &mut batch);
+    bracket(uapi::NFNL_MSG_BATCH_END).encode_into(netlink.next_sequence(), &mut batch);
+    netlink.send(&batch)?;
+    let mut refused = None;
+    netlink.receive(|answer| {
+        if answer.kind != uapi::NLMSG_ERROR {
+            return Ok(false);
+        }
+        let offset = answer.sequence.wrapping_sub(begin);
+        if offset > end.wrapping_sub(begin) {
+            return Ok(false);
+        }
+        if answer.errno() != 0 && refused.is_none() {
+            let message = usize::try_from(offset).ok().and_then(|offset| offset.checked_sub(1));
+            refused = Some(Refused { message, errno: answer.errno() });
+        }
+        Ok(offset == 0 || answer.sequence == end)
+    })?;
+    Ok(refused.map_or(Ok(()), Err))
+}
 
 fn bracket(kind: u16) -> Message {
-    let attributes = Attributes::default();
-    Message { kind, flags: uapi::NLM_F_REQUEST, family: 0, resource: uapi::NFNL_SUBSYS_NFTABLES, attributes }
-}
-
-const fn errno_eintr() -> i32 {
-    nix::errno::Errno::EINTR as i32
-}
-const fn errno_eagain() -> i32 {
-    nix::errno::Errno::EAGAIN as i32
-}
-const fn errno_enobufs() -> i32 {
-    nix::errno::Errno::ENOBUFS as i32
+    let header = netfilter_header(0, uapi::NFNL_SUBSYS_NFTABLES);
+    Message { kind, flags: uapi::NLM_F_REQUEST, header, attributes: Attributes::default() }
 }

@@ -1,15 +1,11 @@
-//! What we last saw in the kernel or wrote there, and what each Service asks for.
+//! What we last saw in the kernel or wrote there.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::Arc,
 };
 
-use model::{
-    program::{Frontend, Program, Target, Verdict},
-    resource::ServiceKey,
-};
+use model::program::{Frontend, Target};
 
 use super::{
     element::{Dispatch, Edge, Element},
@@ -142,134 +138,5 @@ impl Mirror {
         let fixed = usize::from(structure.table) + structure.chains.len() + structure.sets.len();
         let elements = of_frontends + virtual_addresses.len() + hairpins.len() + sources.len() + strays.len();
         u64::try_from(fixed + elements).unwrap_or(u64::MAX)
-    }
-}
-
-/// What each Service asks for, indexed so that one Service can change without a look at the others.
-#[derive(Debug, Default)]
-pub struct Claims {
-    programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
-    /// The claimants of each frontend, in order; the first has it.
-    frontends: BTreeMap<Frontend, Vec<Arc<ServiceKey>>>,
-    virtual_addresses: BTreeMap<IpAddr, u32>,
-    hairpins: BTreeMap<IpAddr, u32>,
-}
-
-/// What has to be looked at, and for the sake of which Service.
-#[derive(Debug, Default)]
-pub struct Touched {
-    /// Frontends.
-    pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
-    /// Virtual addresses.
-    pub virtual_addresses: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
-    /// Endpoints that may connect to themselves.
-    pub hairpins: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
-}
-
-impl Claims {
-    /// Replaces what a Service asks for; notes everything that it asked for or asks for.
-    pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
-        let service = Arc::new(service.clone());
-        if let Some(old) = self.programs.remove(&service) {
-            for frontend in old.frontends.keys() {
-                touched.frontends.entry(*frontend).or_insert_with(|| Some(Arc::clone(&service)));
-                if let Some(claimants) = self.frontends.get_mut(frontend) {
-                    claimants.retain(|claimant| *claimant != service);
-                    if claimants.is_empty() {
-                        self.frontends.remove(frontend);
-                    }
-                }
-            }
-            release(&mut self.virtual_addresses, &old.virtual_addresses);
-            release(&mut self.hairpins, &old.hairpins);
-            note(&mut touched.virtual_addresses, &old.virtual_addresses, &service);
-            note(&mut touched.hairpins, &old.hairpins, &service);
-        }
-        let Some(new) = program else { return };
-        for frontend in new.frontends.keys() {
-            touched.frontends.insert(*frontend, Some(Arc::clone(&service)));
-            let claimants = self.frontends.entry(*frontend).or_default();
-            if let Err(position) = claimants.binary_search(&service) {
-                claimants.insert(position, Arc::clone(&service));
-            }
-        }
-        take(&mut self.virtual_addresses, &new.virtual_addresses);
-        take(&mut self.hairpins, &new.hairpins);
-        note(&mut touched.virtual_addresses, &new.virtual_addresses, &service);
-        note(&mut touched.hairpins, &new.hairpins, &service);
-        self.programs.insert(service, new);
-    }
-
-    /// The Services that ask for a frontend; the first one has it.
-    #[must_use]
-    pub fn claimants(&self, frontend: &Frontend) -> &[Arc<ServiceKey>] {
-        self.frontends.get(frontend).map_or(&[], Vec::as_slice)
-    }
-
-    /// What should happen at a frontend.
-    #[must_use]
-    pub fn verdict(&self, frontend: &Frontend) -> Option<&Verdict> {
-        let owner = self.claimants(frontend).first()?;
-        self.programs.get(owner)?.frontends.get(frontend)?.uniform()
-    }
-
-    /// What a Service asks for.
-    #[must_use]
-    pub fn program(&self, service: &ServiceKey) -> Option<&Arc<Program>> {
-        self.programs.get(service)
-    }
-
-    /// Whether any Service has this virtual address.
-    #[must_use]
-    pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
-        self.virtual_addresses.contains_key(&address)
-    }
-
-    /// Whether any Service has this endpoint on this node.
-    #[must_use]
-    pub fn wants_hairpin(&self, address: IpAddr) -> bool {
-        self.hairpins.contains_key(&address)
-    }
-}
-
-fn take(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
-    for address in addresses {
-        *counts.entry(*address).or_default() += 1;
-    }
-}
-
-fn release(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
-    for address in addresses {
-        if let Some(count) = counts.get_mut(address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(address);
-            }
-        }
-    }
-}
-
-fn note(
-    touched: &mut BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
-    addresses: &BTreeSet<IpAddr>,
-    service: &Arc<ServiceKey>,
-) {
-    for address in addresses {
-        touched.insert(*address, Some(Arc::clone(service)));
-    }
-}
-
-impl Touched {
-    /// Adds all that the kernel has, so that what nobody asks for is seen.
-    pub fn add_all_of(&mut self, mirror: &Mirror) {
-        for frontend in mirror.frontends.keys() {
-            self.frontends.entry(*frontend).or_default();
-        }
-        for address in &mirror.virtual_addresses {
-            self.virtual_addresses.entry(*address).or_default();
-        }
-        for address in &mirror.hairpins {
-            self.hairpins.entry(*address).or_default();
-        }
     }
 }

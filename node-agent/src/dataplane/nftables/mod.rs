@@ -14,7 +14,7 @@
 mod commit;
 pub mod element;
 pub mod expr;
-pub(in crate::dataplane) mod kernel;
+mod kernel;
 pub mod mirror;
 mod notes;
 pub mod parse;
@@ -22,9 +22,8 @@ pub mod plan;
 pub mod render;
 pub mod schema;
 pub mod slots;
-pub(in crate::dataplane) mod uapi;
+mod uapi;
 mod verify;
-pub mod wire;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,26 +31,20 @@ use std::{
     sync::Arc,
 };
 
-use model::{
-    node::ProxyMode,
-    program::{Frontend, Program},
-    report::FailureReason,
-    resource::ServiceKey,
-};
+use model::{node::ProxyMode, program::Program, report::FailureReason, resource::ServiceKey};
 
-use self::{
-    kernel::Netlink,
-    mirror::{Claims, Mirror, Touched},
-    parse::Observation,
-    plan::{Change, Plan},
-    schema::Pick,
+use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
+use super::{
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope,
+    claims::{Claims, Touched},
 };
-use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, conntrack};
+use crate::netlink::{
+    socket::{Netlink, Protocol},
+    wire::Received,
+};
 
 /// Attempts at an undisturbed look at the whole table.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
-/// Frontends whose conntrack entries still have to be looked at after the kernel refused to show them.
-const CONNTRACK_PENDING_MAX: usize = 100_000;
 
 /// How the backend programs.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +70,6 @@ pub struct NftablesBackend {
     claims: Claims,
     /// Pick chains made in this pass.
     chains_made: BTreeSet<Pick>,
-    conntrack_pending: BTreeSet<Frontend>,
     counters: KernelCounters,
 }
 
@@ -93,13 +85,12 @@ impl NftablesBackend {
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, message)));
         }
         Ok(Self {
-            netlink: Netlink::open().map_err(failed)?,
+            netlink: Netlink::open(Protocol::Netfilter).map_err(failed)?,
             mark_bit: options.mark_bit,
             mirror: None,
             generation: 0,
             claims: Claims::default(),
             chains_made: BTreeSet::new(),
-            conntrack_pending: BTreeSet::new(),
             counters: KernelCounters::default(),
         })
     }
@@ -183,14 +174,12 @@ impl NftablesBackend {
         let (touched, mut affected) = self.claim(desired, scope, pass);
         let everything = *scope == Scope::Everything;
         let plan = self.plan(desired, &touched, everything);
-        self.note_connectionless(&plan);
         self.chains_made.clear();
         let mut failed = self.commit_plan(&plan, pass)?;
         self.verify(desired, &touched, &plan, everything, &mut failed)?;
         affected.extend(
             touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()),
         );
-        self.reconcile_conntrack();
         self.conclude(&affected, failed, pass)
     }
 
@@ -225,7 +214,11 @@ impl NftablesBackend {
                     claim(&mut self.claims, service, Some(&desired.program));
                 }
                 if let Some(mirror) = &self.mirror {
-                    touched.add_all_of(mirror);
+                    touched.add(
+                        mirror.frontends.keys().copied(),
+                        mirror.virtual_addresses.iter().copied(),
+                        mirror.hairpins.iter().copied(),
+                    );
                 }
             }
             Scope::Services(services) => {
@@ -254,7 +247,7 @@ impl NftablesBackend {
         for service in affected {
             let outcome = match failed.remove(service) {
                 Some(outcome) => outcome,
-                None => self.conflict(service).unwrap_or(Outcome::Verified),
+                None => self.claims.conflict(service).unwrap_or(Outcome::Verified),
             };
             pass.outcomes.insert(ServiceKey::clone(service), outcome);
         }
@@ -263,56 +256,6 @@ impl NftablesBackend {
             Some((service, outcome)) => {
                 let source = io::Error::other(format!("{outcome:?}"));
                 Err(KernelError { action: format!("removing Service {service}"), source })
-            }
-        }
-    }
-
-    /// A frontend that another Service already has.
-    fn conflict(&self, service: &ServiceKey) -> Option<Outcome> {
-        let program = self.claims.program(service)?;
-        program.frontends.keys().find_map(|frontend| {
-            let owner = self.claims.claimants(frontend).first().filter(|owner| ***owner != *service)?;
-            let message =
-                format!("port {} of {} is already taken by Service {owner}", frontend.ports, place(frontend));
-            Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
-        })
-    }
-
-    /// Remembers the frontends whose flows could be on a target that goes, or that began before there was one.
-    fn note_connectionless(&mut self, plan: &Plan) {
-        for change in plan.groups.values().flatten() {
-            let (Change::Remove(element) | Change::Add(element)) = change;
-            let frontend = match element {
-                element::Element::Slot(frontend, ..) => {
-                    matches!(change, Change::Remove(_)).then_some(frontend)
-                }
-                element::Element::Dispatch(frontend, _) => Some(frontend),
-                element::Element::VirtualAddress(_)
-                | element::Element::Hairpin(_)
-                | element::Element::Source(_) => None,
-            };
-            let frontend = frontend.filter(|frontend| conntrack::is_reconciled(frontend.protocol));
-            if self.conntrack_pending.len() < CONNTRACK_PENDING_MAX {
-                self.conntrack_pending.extend(frontend);
-            }
-        }
-    }
-
-    /// A failure is logged and tried again in the next pass: the programmed state is right without it.
-    fn reconcile_conntrack(&mut self) {
-        let Some(mirror) = self.mirror.as_ref().filter(|_| !self.conntrack_pending.is_empty()) else {
-            return;
-        };
-        let current =
-            |frontend| mirror.frontends.get(frontend).map(mirror::Held::targets).unwrap_or_default();
-        let targets = self.conntrack_pending.iter().map(|frontend| (*frontend, current(frontend))).collect();
-        match conntrack::reconcile(&mut self.netlink, &targets) {
-            Ok(deleted) => {
-                self.counters.conntrack_deletions += deleted;
-                self.conntrack_pending.clear();
-            }
-            Err(error) => {
-                tracing::warn!(%error, frontends = targets.len(), "conntrack entries of changed frontends not cleaned");
             }
         }
     }
@@ -368,15 +311,6 @@ impl Dataplane for NftablesBackend {
     }
 }
 
-fn place(frontend: &Frontend) -> String {
-    match frontend.destination {
-        model::program::Destination::Address(address) => address.to_string(),
-        model::program::Destination::AnyLocal(family) => {
-            format!("every {} address of the node", family.as_str())
-        }
-    }
-}
-
-const fn received(payload: &[u8]) -> wire::Received<'_> {
-    wire::Received { kind: 0, flags: 0, sequence: 0, payload }
+const fn received(payload: &[u8]) -> Received<'_> {
+    Received { kind: 0, flags: 0, sequence: 0, payload }
 }

@@ -8,8 +8,8 @@ use super::{
     render::{SetShape, set_shape},
     schema::{Chain, Hook, SetId, TABLE},
     uapi,
-    wire::{Attribute, AttributeIter, Malformed, Received},
 };
+use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
 
 /// What the dumps of our table have shown so far.
 #[derive(Debug, Default)]

@@ -15,10 +15,11 @@ use model::{
 
 use super::{
     element::{Dispatch, Edge, Element},
-    mirror::{Claims, Held, Mirror, Structure, Touched},
+    mirror::{Held, Mirror, Structure},
     schema::{Chain, Pick, PickKind, SetId, TARGETS_MAX},
     slots,
 };
+use crate::dataplane::claims::{Claims, Touched};
 
 /// What has to be done.
 #[derive(Debug, Default)]
@@ -92,7 +93,14 @@ pub fn plan(
     }
     for (frontend, service) in &touched.frontends {
         let service = claims.claimants(frontend).first().or(service.as_ref());
-        plan.add(service, plan_frontend(mirror.frontends.get(frontend), frontend, claims.verdict(frontend)));
+        plan.add(
+            service,
+            plan_frontend(
+                mirror.frontends.get(frontend),
+                frontend,
+                claims.route(frontend).and_then(Route::uniform),
+            ),
+        );
     }
     for (&address, service) in &touched.virtual_addresses {
         let (is, should) =

@@ -14,8 +14,8 @@ use super::{
     plan::{Change, Structural},
     schema::{Chain, Pick, SetId, SetRole, TABLE},
     uapi,
-    wire::{Attributes, Message},
 };
+use crate::netlink::wire::{Attributes, Message, netfilter_header};
 
 /// Elements of one message: an attribute's length has 16 bits, and the largest element takes about 80 bytes.
 pub const ELEMENTS_PER_MESSAGE: usize = 500;
@@ -182,11 +182,13 @@ pub fn dump_sets() -> Message {
 /// Asks for the generation of the ruleset.
 #[must_use]
 pub fn get_generation() -> Message {
-    Message { family: 0, ..message(uapi::NFT_MSG_GETGEN, uapi::NLM_F_ACK, Attributes::default()) }
+    let header = netfilter_header(0, 0);
+    Message { header, ..message(uapi::NFT_MSG_GETGEN, uapi::NLM_F_ACK, Attributes::default()) }
 }
 
 fn message(kind: u16, flags: u16, attributes: Attributes) -> Message {
-    Message { kind, flags: uapi::NLM_F_REQUEST | flags, family: uapi::NFPROTO_INET, resource: 0, attributes }
+    let header = netfilter_header(uapi::NFPROTO_INET, 0);
+    Message { kind, flags: uapi::NLM_F_REQUEST | flags, header, attributes }
 }
 
 fn rule_place(chain: Chain) -> Attributes {

@@ -12,13 +12,12 @@ use model::{report::FailureReason, resource::ServiceKey};
 use super::{
     NftablesBackend,
     element::Element,
-    mirror::Touched,
     parse::{self, Observation},
     plan::{Change, Plan},
     render,
     schema::{Chain, SetId},
 };
-use crate::dataplane::{Dataplane, Desired, KernelError, Outcome};
+use crate::dataplane::{Dataplane, Desired, KernelError, Outcome, claims::Touched};
 
 /// Keys in one question, whose answers must fit the receive buffer.
 const KEYS_PER_REQUEST: usize = 100;

@@ -1,4 +1,4 @@
-//! The netlink message format (RFC 3549 §2.2–2.3) for the netfilter subsystems: headers, attributes, nothing above.
+//! The netlink message format (RFC 3549 §2.2–2.3): headers, attributes, nothing above.
 //!
 //! Decoding is total: whatever the bytes, it ends, stays within them and answers a value or [`Malformed`].
 
@@ -6,8 +6,6 @@
 const NLA_F_NESTED: u16 = 0x8000;
 /// Attribute type bits that are flags, not type.
 const NLA_TYPE_MASK: u16 = 0x3fff;
-/// `nlmsghdr` and `nfgenmsg` together, in bytes.
-pub const HEADER_BYTES: usize = 20;
 /// `nlmsghdr`, in bytes.
 const NLMSG_HEADER_BYTES: usize = 16;
 
@@ -16,19 +14,30 @@ const NLMSG_HEADER_BYTES: usize = 16;
 #[error("malformed netlink message: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// One netlink message of a netfilter subsystem, to be sent.
+/// One netlink message, to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Subsystem and message number.
+    /// Subsystem and message number, or the number of a generic netlink family.
     pub kind: u16,
     /// `NLM_F_…`.
     pub flags: u16,
-    /// The `nfgen_family`.
-    pub family: u8,
-    /// The `res_id`; 0 except for the brackets of a batch.
-    pub resource: u16,
+    /// The subsystem's own header, a multiple of four bytes: [`netfilter_header`], [`generic_header`] or another.
+    pub header: Vec<u8>,
     /// The attributes.
     pub attributes: Attributes,
+}
+
+/// The `nfgenmsg`: the family, and the `res_id`, which is 0 except for the brackets of a batch.
+#[must_use]
+pub fn netfilter_header(family: u8, resource: u16) -> Vec<u8> {
+    let [high, low] = resource.to_be_bytes();
+    vec![family, 0, high, low]
+}
+
+/// The `genlmsghdr`: the command, and the version of the family.
+#[must_use]
+pub fn generic_header(command: u8, version: u8) -> Vec<u8> {
+    vec![command, version, 0, 0]
 }
 
 impl Message {
@@ -37,15 +46,14 @@ impl Message {
     /// # Panics
     /// Never: a message is far below 4 GiB.
     pub fn encode_into(&self, sequence: u32, buffer: &mut Vec<u8>) {
-        let length = HEADER_BYTES + self.attributes.0.len();
+        let length = NLMSG_HEADER_BYTES + self.header.len() + self.attributes.0.len();
         let length = u32::try_from(length).expect("a message is far below 4 GiB");
         buffer.extend(length.to_ne_bytes());
         buffer.extend(self.kind.to_ne_bytes());
         buffer.extend(self.flags.to_ne_bytes());
         buffer.extend(sequence.to_ne_bytes());
         buffer.extend(0u32.to_ne_bytes());
-        buffer.extend([self.family, 0]);
-        buffer.extend(self.resource.to_be_bytes());
+        buffer.extend(&self.header);
         buffer.extend(&self.attributes.0);
     }
 }
@@ -69,10 +77,34 @@ impl Attributes {
         self
     }
 
+    /// Adds a number in network byte order.
+    #[must_use]
+    pub fn be16(self, kind: u16, value: u16) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
     /// Adds a number in network byte order, as nf_tables and ctnetlink want them.
     #[must_use]
     pub fn be32(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
+    }
+
+    /// Adds a number in network byte order.
+    #[must_use]
+    pub fn be64(self, kind: u16, value: u64) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
+    /// Adds a number in host byte order.
+    #[must_use]
+    pub fn ne16(self, kind: u16, value: u16) -> Self {
+        self.bytes(kind, &value.to_ne_bytes())
+    }
+
+    /// Adds a number in host byte order, as generic netlink families want them.
+    #[must_use]
+    pub fn ne32(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_ne_bytes())
     }
 
     /// Adds a text with its final NUL.
@@ -122,10 +154,16 @@ pub struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    /// The attributes behind the `nfgenmsg`.
+    /// The attributes behind a header of four bytes, as netfilter and generic netlink have it.
     #[must_use]
     pub fn attributes(&self) -> AttributeIter<'a> {
-        AttributeIter::new(self.payload.get(4..).unwrap_or_default())
+        self.attributes_behind(4)
+    }
+
+    /// The attributes behind a header of so many bytes.
+    #[must_use]
+    pub fn attributes_behind(&self, header_bytes: usize) -> AttributeIter<'a> {
+        AttributeIter::new(self.payload.get(header_bytes..).unwrap_or_default())
     }
 
     /// The `errno` of an `NLMSG_ERROR` or `NLMSG_DONE`, positive; 0 is an acknowledgement.
@@ -227,10 +265,53 @@ impl<'a> Attribute<'a> {
     /// The payload as a number in network byte order.
     ///
     /// # Errors
+    /// When it has not two bytes.
+    pub fn be16(&self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// The payload as a number in network byte order.
+    ///
+    /// # Errors
     /// When it has not four bytes.
     pub fn be32(&self) -> Result<u32, Malformed> {
-        let bytes = self.value.try_into().map_err(|_| Malformed("a number must have four bytes"))?;
-        Ok(u32::from_be_bytes(bytes))
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// The payload as a number in network byte order.
+    ///
+    /// # Errors
+    /// When it has not eight bytes.
+    pub fn be64(&self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// The payload as a number in host byte order.
+    ///
+    /// # Errors
+    /// When it has not two bytes.
+    pub fn ne16(&self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_ne_bytes)
+    }
+
+    /// The payload as a number in host byte order.
+    ///
+    /// # Errors
+    /// When it has not four bytes.
+    pub fn ne32(&self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    /// The payload as a number in host byte order.
+    ///
+    /// # Errors
+    /// When it has not eight bytes.
+    pub fn ne64(&self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn array<const N: usize>(&self) -> Result<[u8; N], Malformed> {
+        self.value.try_into().map_err(|_| Malformed("a number has another length than it should"))
     }
 
     /// The payload as text, without the final NUL.
@@ -256,7 +337,7 @@ mod tests {
             for (kind, value) in &values {
                 attributes = attributes.bytes(*kind, value);
             }
-            let message = Message { kind: 0x0a0c, flags: 5, family: 1, resource: 10, attributes };
+            let message = Message { kind: 0x0a0c, flags: 5, header: netfilter_header(1, 10), attributes };
             let mut buffer = Vec::new();
             message.encode_into(sequence, &mut buffer);
             message.encode_into(sequence, &mut buffer);

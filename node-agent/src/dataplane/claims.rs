@@ -1,0 +1,208 @@
+//! What each Service asks for, indexed so that one Service can change without a look at the others; who has what two
+//! ask for, and what a change touches. Shared by all backends.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use model::{
+    program::{Destination, Frontend, Program, Route},
+    quantity::Port,
+    report::FailureReason,
+    resource::ServiceKey,
+};
+
+use super::Outcome;
+
+const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
+
+/// What each Service asks for.
+///
+/// A frontend belongs to the first of the Services that ask for it, by key. The same holds of port ranges that overlap;
+/// a single port within a range of another Service is that port's owner's, and the range has the others.
+#[derive(Debug, Default)]
+pub struct Claims {
+    programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
+    /// The claimants of each frontend, in order.
+    frontends: BTreeMap<Frontend, Vec<Arc<ServiceKey>>>,
+    virtual_addresses: BTreeMap<IpAddr, u32>,
+    hairpins: BTreeMap<IpAddr, u32>,
+}
+
+/// What has to be looked at, and for the sake of which Service.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Frontends.
+    pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
+    /// Virtual addresses.
+    pub virtual_addresses: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+    /// Endpoints that may connect to themselves.
+    pub hairpins: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+}
+
+impl Claims {
+    /// Replaces what a Service asks for; notes everything that it asked for or asks for.
+    pub fn replace(&mut self, service: &ServiceKey, program: Option<Arc<Program>>, touched: &mut Touched) {
+        let service = Arc::new(service.clone());
+        if let Some(old) = self.programs.remove(&service) {
+            for frontend in old.frontends.keys() {
+                touched.frontends.entry(*frontend).or_insert_with(|| Some(Arc::clone(&service)));
+                self.touch_rivals(frontend, touched);
+                if let Some(claimants) = self.frontends.get_mut(frontend) {
+                    claimants.retain(|claimant| *claimant != service);
+                    if claimants.is_empty() {
+                        self.frontends.remove(frontend);
+                    }
+                }
+            }
+            release(&mut self.virtual_addresses, &old.virtual_addresses);
+            release(&mut self.hairpins, &old.hairpins);
+            note(&mut touched.virtual_addresses, &old.virtual_addresses, &service);
+            note(&mut touched.hairpins, &old.hairpins, &service);
+        }
+        let Some(new) = program else { return };
+        for frontend in new.frontends.keys() {
+            touched.frontends.insert(*frontend, Some(Arc::clone(&service)));
+            self.touch_rivals(frontend, touched);
+            let claimants = self.frontends.entry(*frontend).or_default();
+            if let Err(position) = claimants.binary_search(&service) {
+                claimants.insert(position, Arc::clone(&service));
+            }
+        }
+        take(&mut self.virtual_addresses, &new.virtual_addresses);
+        take(&mut self.hairpins, &new.hairpins);
+        note(&mut touched.virtual_addresses, &new.virtual_addresses, &service);
+        note(&mut touched.hairpins, &new.hairpins, &service);
+        self.programs.insert(service, new);
+    }
+
+    /// The Services that ask for a frontend, by key.
+    #[must_use]
+    pub fn claimants(&self, frontend: &Frontend) -> &[Arc<ServiceKey>] {
+        self.frontends.get(frontend).map_or(&[], Vec::as_slice)
+    }
+
+    /// The Service that has a frontend; `None` also when another one has an overlapping range of ports.
+    #[must_use]
+    pub fn owner(&self, frontend: &Frontend) -> Option<&Arc<ServiceKey>> {
+        let first = self.claimants(frontend).first()?;
+        let is_first =
+            |(_, rivals): (_, &[Arc<ServiceKey>])| rivals.first().is_none_or(|rival| first <= rival);
+        self.rivals(frontend).all(is_first).then_some(first)
+    }
+
+    /// What should happen at a frontend.
+    #[must_use]
+    pub fn route(&self, frontend: &Frontend) -> Option<&Route> {
+        self.programs.get(self.owner(frontend)?)?.frontends.get(frontend)
+    }
+
+    /// How a Service fails that asks for something that another one has.
+    #[must_use]
+    pub fn conflict(&self, service: &ServiceKey) -> Option<Outcome> {
+        let message = self.program(service)?.frontends.keys().find_map(|frontend| {
+            let others = [(*frontend, self.claimants(frontend))].into_iter().chain(self.rivals(frontend));
+            let (place, owner) = others
+                .filter_map(|(place, claimants)| claimants.first().map(|first| (place, first)))
+                .find(|(_, first)| ***first < *service)?;
+            let at = match place.destination {
+                Destination::Address(address) => address.to_string(),
+                Destination::AnyLocal(family) => format!("every {} address of the node", family.as_str()),
+            };
+            Some(format!("port {} of {at} is already taken by Service {owner}", place.ports))
+        })?;
+        Some(Outcome::Failed { reason: FailureReason::Unsupported, message })
+    }
+
+    /// The other ranges of ports that share one with this range, and their claimants.
+    fn rivals(&self, frontend: &Frontend) -> impl Iterator<Item = (Frontend, &[Arc<ServiceKey>])> {
+        let frontend = *frontend;
+        let is_range = |frontend: &Frontend| frontend.ports.single().is_none();
+        let first = Frontend { ports: PORT_MIN.into(), ..frontend };
+        let range = is_range(&frontend).then(|| self.frontends.range(first..));
+        let at_same_place = move |other: &Frontend| {
+            other.destination == frontend.destination
+                && other.protocol == frontend.protocol
+                && other.ports.first() <= frontend.ports.last()
+        };
+        let others = range.into_iter().flatten().take_while(move |(other, _)| at_same_place(other));
+        others
+            .filter(move |(other, _)| {
+                **other != frontend && is_range(other) && other.ports.overlaps(frontend.ports)
+            })
+            .map(|(other, claimants)| (*other, claimants.as_slice()))
+    }
+
+    fn touch_rivals(&self, frontend: &Frontend, touched: &mut Touched) {
+        for (rival, claimants) in self.rivals(frontend) {
+            touched.frontends.entry(rival).or_insert_with(|| claimants.first().cloned());
+        }
+    }
+
+    /// What a Service asks for.
+    #[must_use]
+    pub fn program(&self, service: &ServiceKey) -> Option<&Arc<Program>> {
+        self.programs.get(service)
+    }
+
+    /// Whether any Service has this virtual address.
+    #[must_use]
+    pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
+        self.virtual_addresses.contains_key(&address)
+    }
+
+    /// Whether any Service has this endpoint on this node.
+    #[must_use]
+    pub fn wants_hairpin(&self, address: IpAddr) -> bool {
+        self.hairpins.contains_key(&address)
+    }
+}
+
+fn take(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
+    for address in addresses {
+        *counts.entry(*address).or_default() += 1;
+    }
+}
+
+fn release(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
+    for address in addresses {
+        if let Some(count) = counts.get_mut(address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(address);
+            }
+        }
+    }
+}
+
+fn note(
+    touched: &mut BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+    addresses: &BTreeSet<IpAddr>,
+    service: &Arc<ServiceKey>,
+) {
+    for address in addresses {
+        touched.insert(*address, Some(Arc::clone(service)));
+    }
+}
+
+impl Touched {
+    /// Adds what the kernel has, so that what nobody asks for is seen.
+    pub fn add(
+        &mut self,
+        frontends: impl IntoIterator<Item = Frontend>,
+        virtual_addresses: impl IntoIterator<Item = IpAddr>,
+        hairpins: impl IntoIterator<Item = IpAddr>,
+    ) {
+        for frontend in frontends {
+            self.frontends.entry(frontend).or_default();
+        }
+        for address in virtual_addresses {
+            self.virtual_addresses.entry(address).or_default();
+        }
+        for address in hairpins {
+            self.hairpins.entry(address).or_default();
+        }
+    }
+}

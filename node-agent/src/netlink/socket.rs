@@ -1,0 +1,220 @@
+//! The netlink socket: requests out, answers in. Nothing is decided here.
+
+use std::{
+    io::{self, ErrorKind},
+    os::fd::AsFd,
+    time::Duration,
+};
+
+use netlink_sys::{
+    Socket, SocketAddr,
+    protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE},
+};
+use nix::sys::{
+    socket::{setsockopt, sockopt},
+    time::TimeVal,
+};
+
+use super::{
+    uapi,
+    wire::{Malformed, Message, Messages, Received},
+};
+
+/// How much may be on its way in one direction, in bytes: a table made anew is one batch of up to 300,000 elements,
+/// and an interrupted reader must not lose answers.
+const SOCKET_BUFFER_BYTES: usize = 64 << 20;
+/// One datagram of the kernel's: dumps come in pieces of at most 32 KiB.
+const DATAGRAM_BYTES: usize = 128 << 10;
+/// The kernel answers at once; a transaction can wait for other writers.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Attempts at something that another writer, or a full buffer, can interrupt.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// What a socket talks to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Links, addresses and routes.
+    Route,
+    /// nf_tables, conntrack and ipset.
+    Netfilter,
+    /// Families that are found by name, such as IPVS.
+    Generic,
+}
+
+/// A socket to one part of the kernel, in one network namespace.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Netlink {
+    /// Opens a socket in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When the kernel gives none, which takes `CAP_NET_ADMIN`.
+    pub fn open(protocol: Protocol) -> io::Result<Self> {
+        let mut socket = Socket::new(match protocol {
+            Protocol::Route => NETLINK_ROUTE,
+            Protocol::Netfilter => NETLINK_NETFILTER,
+            Protocol::Generic => NETLINK_GENERIC,
+        })?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_cap_ack(true)?;
+        setsockopt(&socket.as_fd(), sockopt::SndBufForce, &SOCKET_BUFFER_BYTES)?;
+        setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES)?;
+        let seconds = i64::try_from(ANSWER_TIME_MAX.as_secs()).unwrap_or(i64::MAX);
+        setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(DATAGRAM_BYTES) })
+    }
+
+    /// Reads a dump, message by message; begins again when a writer came between. `begin` is called before each try.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or every attempt was interrupted.
+    pub fn dump<T>(
+        &mut self,
+        request: &Message,
+        begin: impl Fn() -> T,
+        mut each: impl FnMut(&mut T, &Received<'_>) -> Result<(), Malformed>,
+    ) -> io::Result<T> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut collected = begin();
+            match self.dump_once(request, |answer| each(&mut collected, answer)) {
+                Ok(true) => return Ok(collected),
+                Ok(false) => {}
+                Err(error) if error.raw_os_error() == Some(errno_enobufs()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::new(
+            ErrorKind::Interrupted,
+            "every attempt at the dump was interrupted by another writer",
+        ))
+    }
+
+    /// Answers whether the dump is whole.
+    fn dump_once(
+        &mut self,
+        request: &Message,
+        mut each: impl FnMut(&Received<'_>) -> Result<(), Malformed>,
+    ) -> io::Result<bool> {
+        let sequence = self.next_sequence();
+        let mut datagram = Vec::new();
+        request.encode_into(sequence, &mut datagram);
+        self.send(&datagram)?;
+        let (mut is_whole, mut errno) = (true, 0);
+        self.receive(|answer| {
+            if answer.sequence != sequence {
+                return Ok(false);
+            }
+            is_whole &= answer.flags & uapi::NLM_F_DUMP_INTR == 0;
+            if answer.kind == uapi::NLMSG_DONE || answer.kind == uapi::NLMSG_ERROR {
+                errno = answer.errno();
+                return Ok(true);
+            }
+            each(answer)?;
+            Ok(false)
+        })?;
+        match errno {
+            0 => Ok(is_whole),
+            errno if errno == errno_eintr() => Ok(false),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Sends single requests, each of which asks for an acknowledgement, and hands each answer to `each` with the
+    /// index of its request. Answers the `errno` of each request.
+    ///
+    /// # Errors
+    /// When the socket fails; what the kernel refuses is in the answer.
+    pub fn ask(
+        &mut self,
+        requests: &[Message],
+        mut each: impl FnMut(usize, &Received<'_>) -> Result<(), Malformed>,
+    ) -> io::Result<Vec<i32>> {
+        let mut errnos = Vec::with_capacity(requests.len());
+        for (start, window) in
+            (0..).step_by(REQUESTS_IN_FLIGHT_MAX).zip(requests.chunks(REQUESTS_IN_FLIGHT_MAX))
+        {
+            let first = self.sequence.wrapping_add(1);
+            let mut datagram = Vec::new();
+            for request in window {
+                request.encode_into(self.next_sequence(), &mut datagram);
+            }
+            self.send(&datagram)?;
+            let mut acknowledged = 0;
+            self.receive(|answer| {
+                let index = answer.sequence.wrapping_sub(first);
+                let Some(index) = usize::try_from(index).ok().filter(|index| *index < window.len()) else {
+                    return Ok(false);
+                };
+                if answer.kind == uapi::NLMSG_ERROR {
+                    errnos.push(answer.errno());
+                    acknowledged += 1;
+                } else {
+                    each(start + index, answer)?;
+                }
+                Ok(acknowledged == window.len())
+            })?;
+        }
+        Ok(errnos)
+    }
+
+    /// A number by which the answers to a message are known.
+    pub fn next_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
+    }
+
+    /// Sends one datagram, of one or more messages.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn send(&self, datagram: &[u8]) -> io::Result<()> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.socket.send(datagram, 0) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(errno_enobufs()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::from_raw_os_error(errno_enobufs()))
+    }
+
+    /// Receives messages until one is said to be the last.
+    ///
+    /// # Errors
+    /// When nothing comes in time, or what comes is malformed.
+    pub fn receive(
+        &mut self,
+        mut is_last: impl FnMut(&Received<'_>) -> Result<bool, Malformed>,
+    ) -> io::Result<()> {
+        let invalid = |malformed: Malformed| io::Error::new(ErrorKind::InvalidData, malformed);
+        loop {
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            for message in Messages::new(&self.buffer) {
+                if is_last(&message.map_err(invalid)?).map_err(invalid)? {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Single requests on their way at once, so that their answers fit the receive buffer.
+const REQUESTS_IN_FLIGHT_MAX: usize = 64;
+
+const fn errno_eintr() -> i32 {
+    nix::errno::Errno::EINTR as i32
+}
+const fn errno_enobufs() -> i32 {
+    nix::errno::Errno::ENOBUFS as i32
+}
