@@ -139,6 +139,9 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts) -> Report
         failures_total: status.failures_total,
         facts,
         counters: counters(&reporter.tally, status),
+        warnings: status.warnings.clone(),
+        events: Vec::new(),
+        traffic: std::collections::BTreeMap::new(),
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod claims;
 pub mod conntrack;
+pub mod iptables;
 pub mod memory;
 pub mod nftables;
 
@@ -234,6 +235,10 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
-        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Iptables => {
+            let options = iptables::IptablesOptions::of(options);
+            Ok(Box::new(iptables::IptablesBackend::open(&options)?))
+        }
+        ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
     }
 }
