@@ -18,10 +18,13 @@ use model::{net::IpFamily, node::ProxyMode, program::Masquerade, service::Protoc
 use node_agent::dataplane::{self, BackendOptions, Desired, Scope};
 use support::{Namespace, docker::Docker, net::Topology, programs::*};
 
+/// What the names of our chains begin with.
+const OURS: &str = "TG-";
+
 /// In: a container with port 80 published as 8080, a Service to two workloads and one to the container.
 /// Out: all of them answer to clients, node and container before and after either side restarts; Docker's rules stay
 /// byte-identical, and its jumps and ours keep their order.
-fn docker_beside_us(mode: ProxyMode, test: &str) {
+fn docker_beside_us(mode: ProxyMode, test: &str) -> Rules {
     let topology = Topology::new(test);
     let mut docker = Docker::start(&topology.node, test);
     docker.publish("web", "8080:80");
@@ -60,11 +63,24 @@ fn docker_beside_us(mode: ProxyMode, test: &str) {
     program(&topology.node, mode, &desired);
     assert_eq!(Rules::of(&topology.node).jumps, beside.jumps);
     check_everything(&topology, &docker, "after a full pass of ours");
+    beside
 }
 
 #[test]
 fn f101_docker_s_published_ports_work_beside_nftables_mode_after_restarts_of_either() {
-    docker_beside_us(ProxyMode::Nftables, "dock-nft");
+    let rules = docker_beside_us(ProxyMode::Nftables, "dock-nft");
+    assert!(rules.jumps.iter().all(|jump| jump.ends_with("-j DOCKER")), "{:?}", rules.jumps);
+}
+
+#[test]
+fn f100_f101_docker_s_published_ports_work_beside_iptables_mode_after_restarts_of_either() {
+    let rules = docker_beside_us(ProxyMode::Iptables, "dock-ipt");
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let of_chain =
+            rules.jumps.iter().filter(|jump| jump.starts_with(&format!("iptables-save -A {chain} ")));
+        let targets: Vec<_> = of_chain.filter_map(|jump| jump.split(" -j ").nth(1)).collect();
+        assert_eq!(targets, ["TG-SERVICES", "DOCKER"], "ours is asked first");
+    }
 }
 
 fn program(node: &Namespace, mode: ProxyMode, desired: &Desired) {
@@ -144,12 +160,13 @@ fn check_everything(topology: &Topology, docker: &Docker, when: &str) {
     assert!(itself.starts_with("container "), "{when}: {itself}");
 }
 
-/// The iptables rules of both families, without counters and comments.
+/// The iptables rules of both families, without counters. Built-in chains without rules that accept say nothing: the
+/// kernel makes and shows them once anybody looks at their table.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
     /// Without ours.
     of_docker: Vec<String>,
-    /// What the built-in chains of the nat table do, in their order, ours included.
+    /// What the built-in chains of the nat table do with new connections, in their order, ours included.
     jumps: Vec<String>,
 }
 
@@ -157,19 +174,29 @@ impl Rules {
     fn of(node: &Namespace) -> Self {
         let mut rules = Self { of_docker: Vec::new(), jumps: Vec::new() };
         for program in ["iptables-save", "ip6tables-save"] {
-            let text = node.exec(&[program]);
-            let lines = text.lines().filter(|line| !line.starts_with('#')).map(without_counters);
-            rules.of_docker.extend(lines.filter(|line| !line.contains("TG-")).map(str::to_owned));
-            let nat = node.exec(&[program, "-t", "nat"]);
-            let of_built_in =
-                |line: &&str| ["-A PREROUTING ", "-A OUTPUT "].iter().any(|start| line.starts_with(start));
-            rules.jumps.extend(nat.lines().filter(of_built_in).map(str::to_owned));
+            let mut table = String::new();
+            for line in node.exec(&[program]).lines() {
+                let is_built_in =
+                    |line: &str| ["-A PREROUTING ", "-A OUTPUT "].iter().any(|start| line.starts_with(start));
+                match line.get(..1) {
+                    Some("*") => line.clone_into(&mut table),
+                    Some(":") if !line.contains(" ACCEPT ") && !line.contains(OURS) => {
+                        // `:FORWARD DROP [12:345]` counts packets.
+                        let chain = line.split(" [").next().unwrap_or(line);
+                        rules.of_docker.push(format!("{program} {table} {chain}"));
+                    }
+                    Some("-") => {
+                        if table == "*nat" && is_built_in(line) {
+                            rules.jumps.push(format!("{program} {line}"));
+                        }
+                        if !line.contains(OURS) {
+                            rules.of_docker.push(format!("{program} {table} {line}"));
+                        }
+                    }
+                    _ => {}
+                }
+            }
         }
         rules
     }
-}
-
-/// `:INPUT ACCEPT [12:345]` counts packets.
-fn without_counters(line: &str) -> &str {
-    if line.starts_with(':') { line.split(" [").next().unwrap_or(line) } else { line }
 }

@@ -75,6 +75,7 @@ impl<'a> Docker<'a> {
             "run",
             "--detach",
             "--restart=always",
+            "--stop-signal=SIGKILL",
             "--name",
             name,
             "--publish",
