@@ -8,6 +8,8 @@
 pub mod control;
 pub mod dir;
 pub mod docker;
+pub mod isolated;
+pub mod many;
 pub mod net;
 pub mod programs;
 pub mod states;
