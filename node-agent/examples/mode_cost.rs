@@ -22,7 +22,7 @@ use support::cost::{Size, machine, measure, table};
 #[derive(Parser)]
 struct Options {
     /// The modes
-    #[arg(long = "mode", value_delimiter = ',', value_parser = mode, default_value = "nftables,iptables,userspace")]
+    #[arg(long = "mode", value_delimiter = ',', value_parser = support::cost::mode, default_value = "nftables,iptables,userspace")]
     modes: Vec<ProxyMode>,
     /// How many Services there are; several numbers are measured side by side
     #[arg(long, value_delimiter = ',', default_value = "100")]
@@ -51,9 +51,4 @@ fn main() {
     let costs = measure("modecost", &size);
     println!("{}; medians of {rounds} rounds, {clients} clients\n", machine());
     print!("{}", table(&costs));
-}
-
-fn mode(word: &str) -> Result<ProxyMode, String> {
-    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == word);
-    mode.ok_or_else(|| format!("one of {}", ProxyMode::ALL.map(ProxyMode::as_str).join(", ")))
 }

@@ -243,3 +243,9 @@ pub fn machine() -> String {
         read("/proc/sys/kernel/osrelease").trim(),
     )
 }
+
+/// The proxy mode of a word on a command line.
+pub fn mode(word: &str) -> Result<ProxyMode, String> {
+    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == word);
+    mode.ok_or_else(|| format!("one of {}", ProxyMode::ALL.map(ProxyMode::as_str).join(", ")))
+}

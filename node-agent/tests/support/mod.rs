@@ -6,6 +6,7 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
 
+pub mod change;
 pub mod control;
 pub mod cost;
 pub mod dir;
