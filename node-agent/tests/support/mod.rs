@@ -7,9 +7,11 @@
 
 pub mod agents;
 pub mod control;
+pub mod cost;
 pub mod dir;
 pub mod net;
 pub mod programs;
+pub mod relay;
 pub mod states;
 
 use std::{
@@ -61,7 +63,7 @@ impl Namespace {
     }
 
     pub fn list_table(&self, table: &str) -> String {
-        self.exec(&["nft", "-n", "list", "table", "inet", table])
+        self.exec(&["nft", "-n", "-s", "list", "table", "inet", table])
     }
 
     pub fn has_table(&self, table: &str) -> bool {
