@@ -135,16 +135,6 @@ fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
     })
 }
 
-fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {
-    match text {
-        None | Some("tidegate") => Ok(Naming::Tidegate),
-        Some("kube") => Ok(Naming::Kube),
-        Some(text) => {
-            Err(setting_error!("naming", "TIDEGATE_NAMING", "must be `tidegate` or `kube`, not `{text}`"))
-        }
-    }
-}
-
 /// The mode that settings ask for.
 ///
 /// # Errors
@@ -159,6 +149,16 @@ pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
             "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"
         ))),
         None => Err(wrong(format!("must be one of {names}, not `{text}`"))),
+    }
+}
+
+fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {
+    match text {
+        None | Some("tidegate") => Ok(Naming::Tidegate),
+        Some("kube") => Ok(Naming::Kube),
+        Some(text) => {
+            Err(setting_error!("naming", "TIDEGATE_NAMING", "must be `tidegate` or `kube`, not `{text}`"))
+        }
     }
 }
 
