@@ -22,6 +22,7 @@ pub mod health_port;
 pub mod journal;
 pub mod netlink;
 pub mod networks;
+pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;

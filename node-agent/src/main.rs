@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use model::{
     feed::NodeState,
@@ -11,8 +11,8 @@ use model::{
 use node_agent::{
     agent::Kernel,
     config::{
-        Config,
-        options::{Cli, Command, LogFormat, Options},
+        Config, check_mode,
+        options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
     dataplane::{self, BackendOptions},
@@ -21,7 +21,7 @@ use node_agent::{
         self,
         lock::{LockError, StateDirLock},
     },
-    run,
+    preflight, run,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -51,14 +51,36 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         Some(path) => options.or(Options::from_file(&path)?),
         None => options,
     };
+    match command.unwrap_or(Command::Run) {
+        Command::Run => run_agent(configure(options)?),
+        Command::Cleanup { force } => cleanup(&configure(options)?, force),
+        Command::Preflight { no_load, output } => {
+            preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
+        }
+    }
+}
+
+/// Checks the settings and starts the log.
+fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
     let config = Config::from_options(options, &host_name.to_string_lossy())?;
     start_log(&config, has_log_setting)?;
-    match command.unwrap_or(Command::Run) {
-        Command::Run => run_agent(config),
-        Command::Cleanup { force } => cleanup(&config, force),
+    Ok(config)
+}
+
+/// Needs no setting but the mode: it has to work where nothing is set up yet.
+fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Result<()> {
+    let report = preflight::run(mode, load);
+    match output {
+        OutputFormat::Table => say(preflight::show::table(&report).trim_end()),
+        OutputFormat::Json => say(&serde_json::to_string_pretty(&report)?),
     }
+    let missing: Vec<_> = report.missing().map(|finding| finding.need.as_str()).collect();
+    if !report.usable {
+        bail!("--mode {} cannot be used here: {} missing", mode.as_str(), missing.join(", "));
+    }
+    Ok(())
 }
 
 fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {

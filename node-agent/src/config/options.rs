@@ -46,6 +46,29 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Say whether this machine can carry out the proxy mode, and load kernel modules that it lacks
+    ///
+    /// Lists what the mode needs as present, built-in, loadable or missing. Each need is tested for real in a network
+    /// namespace of its own; rules and links of the machine are not touched. Exits with 1 when something is missing
+    /// that the mode cannot do without.
+    Preflight {
+        /// Only look: load no module
+        #[arg(long)]
+        no_load: bool,
+        /// How to print the findings
+        #[arg(long, short, value_enum, default_value_t)]
+        output: OutputFormat,
+    },
+}
+
+/// How to print what was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
 }
 
 /// The settings, as they were said.
