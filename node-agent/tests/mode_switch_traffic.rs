@@ -249,10 +249,7 @@ fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
                         transfer.go_on(&format!("begun in {begun}, now in {}", mode.as_str()));
                     }
                 }
-                // A relay ends with the mode's options: its own transfers are not promised more than that.
-                if *mode != ProxyMode::Userspace {
-                    transfers.push((mode.as_str(), Transfer::begin(client, "192.0.2.1", 30007)));
-                }
+                transfers.push((mode.as_str(), Transfer::begin(client, "192.0.2.1", 30007)));
             }
             stop.store(true, Ordering::Relaxed);
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect()

@@ -36,6 +36,8 @@ const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
 /// Time between two questions to a backend that leaves.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a relay is kept in any case, for connections that were just on their way to it.
+const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
 /// Time that established connections have to end before what is left of their backend is removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
@@ -57,7 +59,7 @@ pub(super) struct Backends {
 struct Leaving {
     dataplane: Box<dyn Dataplane>,
     backend: Backend,
-    deadline: Instant,
+    since: Instant,
     /// Its kernel objects are another's now; it only keeps the connections that it relays.
     is_superseded: bool,
     last_error: Option<String>,
@@ -205,7 +207,7 @@ impl Backends {
         self.leaving.push(Leaving {
             dataplane: old,
             backend,
-            deadline: now + LEAVE_TIME_MAX,
+            since: now,
             is_superseded: is_in_place,
             last_error: None,
         });
@@ -261,7 +263,7 @@ impl Backends {
 impl Leaving {
     /// Asks it to leave; answers whether it has.
     fn is_gone(&mut self, now: Instant) -> bool {
-        if now >= self.deadline {
+        if now >= self.since + LEAVE_TIME_MAX {
             if !self.is_superseded
                 && let Err(error) = self.dataplane.cleanup()
             {
@@ -272,7 +274,7 @@ impl Leaving {
         if self.is_superseded {
             return match self.backend.mode {
                 // Its relays live in this process, and end with it.
-                ProxyMode::Userspace => false,
+                ProxyMode::Userspace => now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane),
                 ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
             };
         }
@@ -292,6 +294,12 @@ impl Leaving {
             }
         }
     }
+}
+
+/// Whether a relay has no connection left.
+fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
+    let traffic = dataplane.traffic();
+    traffic.is_ok_and(|rows| rows.iter().all(|row| row.active.unwrap_or_default() == 0))
 }
 
 /// Programs everything through a new backend.

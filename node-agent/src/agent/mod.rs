@@ -79,6 +79,8 @@ pub struct Agent {
     verified: Option<Position>,
     last_failure: Option<String>,
     are_leftovers_removed: bool,
+    /// Whether flows may be left of a backend whose place another has taken.
+    has_mode_changed: bool,
 }
 
 /// Everything is to be observed and looked at.
@@ -155,6 +157,7 @@ impl Agent {
             verified: None,
             last_failure: None,
             are_leftovers_removed: false,
+            has_mode_changed: false,
         })
     }
 
