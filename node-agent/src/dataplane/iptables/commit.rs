@@ -59,6 +59,9 @@ impl IptablesBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let mut run = Run { family, everything, changed: BTreeSet::new(), lines: 0 };
+        // The fixed part is there before anything marks packets for it.
+        let fixed = self.write(&mut run, &Wanted::default(), pass)?;
+        fixed.map_err(|said| refused("writing the fixed chains", said))?;
         let mut rest = parts;
         let rules: usize = parts.iter().map(|part| part.wanted.len() + part.removals.len()).sum();
         if rules <= RULES_PER_RUN {
@@ -94,10 +97,8 @@ impl IptablesBackend {
         let Err(said) = self.write(run, &wanted, pass)? else { return Ok(()) };
         self.look_again(run)?;
         match parts {
-            [] => Err(refused("writing the fixed chains", said)),
+            [] => Err(refused("writing rules", said)),
             [part] => {
-                let fixed = self.write(run, &Wanted::default(), pass)?;
-                fixed.map_err(|said| refused("writing the fixed chains", said))?;
                 let Some(service) = part.service.as_ref().filter(|_| failed.len() < REFUSED_SERVICES_MAX)
                 else {
                     return Err(refused("writing rules", said));
@@ -160,9 +161,9 @@ impl IptablesBackend {
 
     /// Writes, and keeps the generation of our own change apart from those of others.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
-        let before = self.read_generation()?;
+        let before = self.own_generation()?;
         let outcome = self.tools.restore(family, &script.to_string())?;
-        let after = self.read_generation()?;
+        let after = self.own_generation()?;
         let own = u32::try_from(script.tables()).unwrap_or(u32::MAX);
         let is_ours = |(before, after): (u32, u32)| after.wrapping_sub(before) == own;
         if before == self.generation && before.zip(after).is_some_and(is_ours) {

@@ -22,19 +22,19 @@ use model::{
 };
 use sha2::{Digest, Sha256};
 
-/// A table of iptables that we have chains in, in the order in which they are written: what refuses and drops is there
-/// before what marks.
+/// A table of iptables that we have chains in, in the order in which they are written: what a kernel may refuse first, so
+/// that then nothing is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// Refuses and drops.
-    Filter,
     /// Translates.
     Nat,
+    /// Refuses and drops.
+    Filter,
 }
 
 impl Table {
     /// Both.
-    pub const ALL: [Self; 2] = [Self::Filter, Self::Nat];
+    pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
 
     /// As iptables calls it.
     #[must_use]
@@ -340,8 +340,12 @@ impl Layout {
             return Vec::new();
         }
         let inside = complement(family, &sources);
+        let masquerade = format!("-j {}", self.name(MARK_MASQ));
+        if sources.len() < inside.len() {
+            return sources.iter().map(|net| format!("-s {net} {masquerade}")).collect();
+        }
         let stay = inside.iter().map(|net| format!("-s {net} -j RETURN"));
-        stay.chain([format!("-j {}", self.name(MARK_MASQ))]).collect()
+        stay.chain([masquerade]).collect()
     }
 }
 
@@ -477,6 +481,8 @@ mod tests {
         let half = "128.0.0.0/1".parse().unwrap();
         assert_eq!(off_cluster(&["0.0.0.0/1"]), OffCluster::OutsideOf(half));
         assert_eq!(off_cluster(&["0.0.0.0/2", "128.0.0.0/2"]), OffCluster::Chain);
+        let few = kube().off_cluster_rules(IpFamily::V4, &networks(&["192.0.2.0/24"]));
+        assert_eq!(few, ["-s 192.0.2.0/24 -j KUBE-MARK-MASQ"]);
         let rules = kube().off_cluster_rules(IpFamily::V4, &networks(&["0.0.0.0/2", "128.0.0.0/2"]));
         assert_eq!(rules, ["-s 64.0.0.0/2 -j RETURN", "-s 192.0.0.0/2 -j RETURN", "-j KUBE-MARK-MASQ"]);
     }

@@ -16,6 +16,7 @@
 //! default (`ip_list_tot` of `xt_recent`); the oldest are forgotten without a word.
 
 mod commit;
+mod empty;
 pub mod layout;
 pub mod mirror;
 pub mod parse;
@@ -42,7 +43,7 @@ use model::{
 pub use self::tools::Flavour;
 use self::{
     commit::Part,
-    layout::{ChainId, Layout},
+    layout::{ChainId, Layout, Table},
     mirror::Mirror,
     plan::Wanted,
     render::{Context, Rendered},
@@ -142,12 +143,12 @@ impl IptablesBackend {
 
     fn read(&mut self) -> io::Result<BTreeMap<IpFamily, Mirror>> {
         for _ in 0..OBSERVE_ATTEMPTS_MAX {
-            let before = self.read_generation()?;
+            let before = self.own_generation()?;
             let mut mirrors = BTreeMap::new();
             for family in &self.tools.families {
                 mirrors.insert(*family, self.read_family(*family)?);
             }
-            if self.read_generation()? == before {
+            if self.own_generation()? == before {
                 self.generation = before;
                 return Ok(mirrors);
             }
@@ -160,12 +161,15 @@ impl IptablesBackend {
         self.tools.save(family, false).map(|text| parse::saved(&self.layout, &text))
     }
 
-    /// The generation of nf_tables; `None` where it says nothing.
-    fn read_generation(&mut self) -> io::Result<Option<u32>> {
+    /// The generation of nf_tables, if that is where our rules are.
+    fn own_generation(&mut self) -> io::Result<Option<u32>> {
         match self.tools.flavour {
-            Flavour::Legacy => return Ok(None),
-            Flavour::Nft => {}
+            Flavour::Legacy => Ok(None),
+            Flavour::Nft => self.read_generation(),
         }
+    }
+
+    fn read_generation(&mut self) -> io::Result<Option<u32>> {
         let mut generation = None;
         self.netlink.ask(&[nftables::render::get_generation()], |_, answer| {
             generation = nftables::parse::generation(answer)?;
@@ -375,6 +379,22 @@ impl IptablesBackend {
         Ok(is_disturbed)
     }
 
+    /// Removes the tables of nf_tables that hold nothing any more. What fails stays, and harms nobody.
+    fn remove_empty_tables(&mut self, tools: &Tools) -> io::Result<()> {
+        for family in &tools.families {
+            for table in Table::ALL {
+                let generation = self.read_generation()?;
+                let is_empty = parse::is_empty(&tools.save(*family, false)?, table);
+                if let Some(generation) = generation.filter(|_| is_empty)
+                    && let Err(error) = empty::remove(&mut self.netlink, *family, table, generation)
+                {
+                    tracing::debug!(%error, table = table.as_str(), "an empty table stays");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Removes everything of ours that one flavour holds.
     fn remove_all(&mut self, tools: &Tools) -> Result<u64, KernelError> {
         let failed = |source| KernelError { action: "removing our iptables rules".to_owned(), source };
@@ -390,6 +410,9 @@ impl IptablesBackend {
                 self.counters.messages += u64::try_from(script.lines()).unwrap_or(u64::MAX);
             }
             objects += mirror.objects();
+        }
+        if objects > 0 && tools.flavour == Flavour::Nft {
+            self.remove_empty_tables(tools).map_err(failed)?;
         }
         Ok(objects)
     }
@@ -411,7 +434,7 @@ impl Dataplane for IptablesBackend {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         let disturbed = match self.tools.flavour {
             Flavour::Nft => {
-                let generation = self.read_generation();
+                let generation = self.own_generation();
                 generation.map(|generation| self.mirrors.is_none() || generation != self.generation)
             }
             Flavour::Legacy => self.is_legacy_disturbed(),

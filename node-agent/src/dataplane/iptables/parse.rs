@@ -39,6 +39,16 @@ pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
     seen.finish()
 }
 
+/// Whether `iptables-save` printed a table with nothing in it but built-in chains that accept.
+#[must_use]
+pub fn is_empty(text: &str, table: Table) -> bool {
+    let head = format!("*{}", table.as_str());
+    let mut lines = text.lines().skip_while(|line| *line != head);
+    let is_there = lines.next().is_some();
+    let is_built_in = |line: &str| line.starts_with(':') && line.contains(" ACCEPT ");
+    is_there && lines.take_while(|line| *line != "COMMIT").all(is_built_in)
+}
+
 /// How many rules `iptables-save` printed, and how many chains of ours.
 #[must_use]
 pub fn weigh(layout: &Layout, text: &str) -> (usize, usize) {
@@ -224,4 +234,75 @@ fn words(rule: &str) -> Vec<String> {
         words.push(word);
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use model::node::Naming;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn layout() -> Layout {
+        Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    }
+
+    #[test]
+    fn versions_that_print_a_rule_differently_mean_the_same() {
+        for (printed, same) in [
+            (
+                "-p 6 -m comment --comment x -m tcp -j RETURN",
+                "-p tcp -m comment --comment \"x\" -m tcp -j RETURN",
+            ),
+            (
+                "-m statistic --mode random --probability 0.33333000",
+                "-m statistic --mode random --probability 0.33332999982",
+            ),
+            ("-m comment --comment \"a \\\"b\\\" c\" -j X", "-m comment --comment \"a \"b\" c\" -j X"),
+        ] {
+            assert_eq!(normal(printed), same);
+        }
+    }
+
+    #[test]
+    fn f086_counters_of_endpoints_are_read_with_their_service() {
+        let text = "*nat\n\
+            [7:420] -A TG-SEP-TAB2QD3PCTRC6FF7 -p tcp -m comment --comment \"default/web:http\" -m tcp -j DNAT --to-destination 10.1.1.2:8080\n\
+            [9:1] -A TG-SEP-TAB2QD3PCTRC6FF7 -s 10.1.1.2/32 -j TG-MARK-MASQ\n\
+            [5:1] -A DOCKER -p tcp -m tcp -j DNAT --to-destination 10.1.1.2:8080\nCOMMIT\n";
+        let traffic = traffic(&layout(), IpFamily::V4, text);
+        assert_eq!(traffic.len(), 1);
+        assert_eq!((traffic[0].service.to_string().as_str(), traffic[0].connections), ("default/web", 7));
+        assert_eq!(traffic[0].target.port, Port::new(8080));
+        let text = "[1:1] -A TG-SEP-TAB2QD3PCTRC6FF7 -p udp -m comment --comment \"a/b:\" -m udp -j DNAT --to-destination [fd00::1]:53";
+        let traffic = super::traffic(&layout(), IpFamily::V6, text);
+        assert_eq!(traffic[0].target.address.to_string(), "fd00::1");
+    }
+
+    #[test]
+    fn a_table_is_empty_only_when_nothing_is_in_it() {
+        let text = "*nat\n:INPUT ACCEPT [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\nCOMMIT\n";
+        assert!(is_empty(text, Table::Nat) && !is_empty(text, Table::Filter));
+        assert!(!is_empty("", Table::Nat) && !is_empty("*nat\n:X - [0:0]\nCOMMIT", Table::Nat));
+    }
+
+    proptest! {
+        /// Whatever a tool prints is taken without a panic, and what is not ours leaves no trace.
+        #[test]
+        fn anything_can_be_read(text in "(\\*nat\n|\\*filter\n|:TG-SVC-[A-Z2-7]{16} - \\[0:0\\]\n|-A TG-SERVICES [ -~]{0,40}\n|-A [A-Z-]{1,12} [ -~é\"\\\\]{0,60}\n|\\[[0-9:]{0,9}\\] -A TG-SEP-[A-Z2-7]{16} [ -~]{0,80}\n|COMMIT\n|[ -~]{0,20}\n){0,20}") {
+            let _ = saved(&layout(), &text);
+            let _ = listed(&layout(), Table::Nat, &text);
+            for family in IpFamily::ALL {
+                let _ = traffic(&layout(), family, &text);
+            }
+            let foreign = text.replace("TG-", "XX-");
+            prop_assert_eq!(saved(&layout(), &foreign), Mirror::default());
+        }
+
+        #[test]
+        fn a_rule_in_our_form_stays_as_it_is(words in proptest::collection::vec("[a-z0-9./:-]{1,8}", 1..8)) {
+            let rule = format!("-m comment --comment \"{}\" -j RETURN", words.join(" "));
+            prop_assert_eq!(normal(&rule), rule);
+        }
+    }
 }

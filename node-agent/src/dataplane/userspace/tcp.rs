@@ -210,8 +210,8 @@ async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(_) => return Err(Broken::Source),
         }
-        to.write_all(&chunk).await.map_err(|_| Broken::Sink)?;
         bytes.fetch_add(u64::try_from(chunk.len()).unwrap_or_default(), Ordering::Relaxed);
+        to.write_all(&chunk).await.map_err(|_| Broken::Sink)?;
     }
 }
 

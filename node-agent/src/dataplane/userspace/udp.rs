@@ -171,54 +171,53 @@ impl Flow {
         let idle_time = self.relay.shared.limits.flow_idle;
         let mut idle = pin!(sleep(idle_time));
         let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
-        let (mut last, mut is_answered) = (Vec::new(), false);
         count(&placed.seat.account.connections);
+        let (mut last, mut is_answered) = (Vec::new(), false);
         if let Some(datagram) = unanswered {
-            self.forward(&target, placed, &datagram);
+            self.forward(&target, placed, &datagram).await?;
             last = datagram;
         }
         loop {
             buffer.clear();
-            tokio::select! {
+            let said = tokio::select! {
                 () = placed.seat.cut.cancelled() => return Ok(Left::Over),
                 () = &mut idle => return Ok(Left::Over),
                 datagram = self.from_client.recv() => {
                     let Some(datagram) = datagram else { return Ok(Left::Over) };
-                    self.forward(&target, placed, &datagram);
+                    let sent = self.forward(&target, placed, &datagram).await;
                     if !is_answered {
                         last = datagram;
                     }
-                    idle.as_mut().reset(Instant::now() + idle_time);
+                    sent
                 }
                 received = target.recv_buf(&mut buffer) => match received {
                     Ok(_) => {
                         is_answered = true;
                         self.answer(placed, &buffer).await;
-                        idle.as_mut().reset(Instant::now() + idle_time);
+                        Ok(())
                     }
-                    Err(_) if is_answered => return Ok(Left::Over),
-                    Err(_) => return Ok(Left::Refused(last)),
+                    Err(error) => Err(error),
                 }
+            };
+            match said {
+                Ok(()) => idle.as_mut().reset(Instant::now() + idle_time),
+                Err(_) if is_answered => return Ok(Left::Over),
+                Err(_) => return Ok(Left::Refused(last)),
             }
         }
     }
 
-    /// What cannot be sent at once is dropped. A refusal shows at the next receive.
-    fn forward(&self, target: &UdpSocket, placed: &Placed, datagram: &[u8]) {
+    /// A refusal of an earlier datagram can show here as well as at the next receive.
+    async fn forward(&self, target: &UdpSocket, placed: &Placed, datagram: &[u8]) -> io::Result<()> {
         let header = placed
             .proxy_protocol
             .map(|version| wire::header(version, Protocol::Udp, self.client, self.original));
-        let sent = match header {
-            None => target.try_send(datagram),
-            Some(header) => target.try_send(&[&header, datagram].concat()),
+        match header {
+            None => target.send(datagram).await?,
+            Some(header) => target.send(&[&header, datagram].concat()).await?,
         };
-        match sent {
-            Ok(_) => Self::account(placed, datagram.len()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                count(&self.relay.shared.tally.datagrams_dropped);
-            }
-            Err(_) => {}
-        }
+        Self::account(placed, datagram.len());
+        Ok(())
     }
 
     async fn answer(&self, placed: &Placed, datagram: &[u8]) {
