@@ -6,6 +6,7 @@
 
 pub mod claims;
 pub mod conntrack;
+pub mod ipvs;
 pub mod memory;
 pub mod nftables;
 
@@ -220,7 +221,7 @@ pub enum OpenError {
     #[error("proxy mode {} is not built yet; use nftables", .0.as_str())]
     NotBuilt(ProxyMode),
     /// The kernel did not play along.
-    #[error("proxy mode nftables cannot be used")]
+    #[error("the kernel gives no access")]
     Kernel(#[from] KernelError),
 }
 
@@ -234,6 +235,7 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
-        ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Ipvs => Ok(Box::new(ipvs::IpvsBackend::open(options)?)),
+        ProxyMode::Iptables | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
     }
 }
