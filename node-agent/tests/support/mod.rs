@@ -7,6 +7,7 @@
 
 pub mod control;
 pub mod dir;
+pub mod guest;
 pub mod net;
 pub mod programs;
 pub mod states;
