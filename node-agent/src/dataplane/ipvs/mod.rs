@@ -155,6 +155,7 @@ impl IpvsBackend {
         let mirror = self.mirror.get_or_insert_default();
         let plan = plan::plan(mirror, &self.wants, touched);
         let refused = self.commit(&plan, pass)?;
+        self.recall(&plan);
         self.settle(&plan.draining, pass)?;
         self.release_addresses(touched.addresses.keys().copied(), pass)?;
         Ok(refused)
