@@ -33,6 +33,8 @@ pub struct Options {
     pub service_cidr: String,
     /// The range of node ports, as the flag takes it.
     pub node_port_range: String,
+    /// The proxy modes of the agents, by turns.
+    pub modes: Vec<&'static str>,
 }
 
 impl Default for Options {
@@ -41,6 +43,7 @@ impl Default for Options {
             nodes: 3,
             service_cidr: "10.96.0.0/16,fd00:96::/112".to_owned(),
             node_port_range: "30000-32767".to_owned(),
+            modes: vec!["nftables"],
         }
     }
 }
@@ -57,6 +60,7 @@ pub struct Cluster {
     pub api: Http,
     /// The network.
     pub topology: Topology,
+    modes: Vec<&'static str>,
     directory: TempDir,
 }
 
@@ -103,7 +107,7 @@ impl Cluster {
         })?;
         let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
-        Ok(Self { agents: BTreeMap::new(), server, api, topology, directory })
+        Ok(Self { agents: BTreeMap::new(), server, api, topology, modes: options.modes.clone(), directory })
     }
 
     /// Starts the agent of a machine.
@@ -112,6 +116,8 @@ impl Cluster {
     /// The binary is not built.
     pub fn start_agent(&mut self, node: &str) -> Result<()> {
         let machine = self.topology.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let turn = usize::from(machine.index.saturating_sub(1)) % self.modes.len().max(1);
+        let mode = self.modes.get(turn).copied().unwrap_or("nftables");
         let addresses = topology::node_addresses(machine.index).map(|address| address.to_string()).join(",");
         let process = Process::start(Plan {
             label: format!("tidegate-agent of {node}"),
@@ -120,7 +126,7 @@ impl Cluster {
             arguments: words(&[
                 &format!("--api={}", self.api.url()),
                 &format!("--node={node}"),
-                "--mode=nftables",
+                &format!("--mode={mode}"),
                 &format!("--state-dir={}", self.state_directory(node).display()),
                 &format!("--listen={AGENT}"),
                 &format!("--workload-cidr={}", topology::workload_cidrs(machine.index).join(",")),

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
+mod rows;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
@@ -45,42 +47,6 @@ const IMPURE: [&str; 11] = [
     "std::thread",
     "Instant::now",
     "SystemTime::now",
-];
-
-/// The rows that tests have to prove, with what they say in short.
-const ROWS: [(&str, &str); 27] = [
-    ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
-    ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
-    ("F004", "A Service created once is programmed on every node, and each reports it"),
-    ("F006", "Objects carry their metadata; a stale resourceVersion is refused with 409"),
-    ("F012", "Applying the same file twice makes one revision"),
-    ("F018", "Workloads with addresses, labels, node and phase can be listed by label"),
-    ("F019", "A workload that comes back with another address replaces the old endpoint"),
-    ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
-    ("F021", "Labels, readiness, addresses and selectors are reflected without user action"),
-    ("F022", "Endpoints are shown as address:port and with ready, serving, terminating"),
-    ("F025", "Workload, node and virtual addresses are never mixed"),
-    ("F029", "Every field of a Service is typed; bad combinations are refused with the field's path"),
-    ("F030", "ClusterIP is the default type and reachable from every node and workload"),
-    ("F031", "Overlapping service and workload ranges are refused"),
-    ("F032", "A virtual address answers only its ports and never a service of the host"),
-    ("F033", "A headless Service has no address and no rules"),
-    ("F034", "The address is kept by updates; a free one is honoured, a taken one refused"),
-    ("F035", "A node port answers on every node, also without endpoints there"),
-    ("F036", "Node ports are chosen from the range, unique; an explicit one is honoured"),
-    ("F040", "Allowed external addresses reach the Service through any node"),
-    ("F041", "Clients reach clusterIP:port"),
-    ("F042", "Backends get the connection on targetPort; names resolve per workload"),
-    ("F043", "As F035 for an explicit number"),
-    ("F044", "TCP and UDP work through virtual address and node port"),
-    ("F045", "TCP and UDP on one port of one address are independent"),
-    ("F046", "Successive connections of a client spread over the backends"),
-    ("F059", "Rules carry traffic while the agent is stopped"),
-];
-const MORE_ROWS: [(&str, &str); 3] = [
-    ("F062", "One endpoint change costs the same whatever the number of Services (nftables)"),
-    ("F078", "Flushed rules are repaired and the repair is counted"),
-    ("F079", "Tables of others stay byte-identical"),
 ];
 
 #[test]
@@ -152,7 +118,7 @@ fn every_row_of_the_feature_table_is_proved_by_a_test_and_the_list_is_current() 
          `UPDATE_GOLDEN=1 cargo test -p lab --test tidy` from the names and comments of the tests.\n\n| row | works when | proved by |\n|---|---|---|\n",
     );
     let mut missing = Vec::new();
-    for (row, sentence) in ROWS.into_iter().chain(MORE_ROWS) {
+    for (row, sentence) in rows::ROWS {
         match proofs.get(row) {
             Some(tests) => {
                 let tests: Vec<_> = tests.iter().cloned().collect();

@@ -12,10 +12,13 @@
 pub mod agent;
 pub mod backoff;
 pub mod config;
+pub mod conntrack;
 pub mod dataplane;
+pub mod defaults;
 pub mod desired;
 pub mod facts;
 pub mod feed;
+pub mod health_port;
 pub mod journal;
 pub mod netlink;
 pub mod networks;

@@ -11,18 +11,18 @@ use std::{
 
 use model::{
     feed::NodeState,
-    node::{ProxyMode, ProxyOptions},
+    node::ProxyOptions,
     program,
     report::{FAILURES_MAX, FailureReason},
 };
 use node_agent::{
-    agent::{Agent, Beginning},
-    dataplane::memory::MemoryKernel,
-    feed::machine::Batch,
-    status::Status,
-    tally::Tally,
+    agent::Agent, dataplane::memory::MemoryKernel, feed::machine::Batch, status::Status, tally::Tally,
 };
-use support::{dir::StateDir, states::*};
+use support::{
+    agents::{Kernels, agent},
+    dir::StateDir,
+    states::*,
+};
 
 /// An agent of a node whose kernel and state directory outlive it.
 struct Node {
@@ -34,11 +34,9 @@ struct Node {
 
 impl Node {
     fn start(dir: &StateDir, kernel: &MemoryKernel) -> Self {
-        let (journal, state) = dir.open();
         let (tally, now) = (Tally::default(), Instant::now());
-        let dataplane = Box::new(kernel.open());
-        let beginning = Beginning { node: node_name(), dataplane, journal, state, tally: tally.clone() };
-        Self { agent: Agent::new(beginning, now), kernel: kernel.clone(), tally, now }
+        let agent = agent(dir, &Kernels::only(kernel), &tally, now);
+        Self { agent, kernel: kernel.clone(), tally, now }
     }
 
     /// Takes batches and does what is due; answers the kernel writes.
@@ -329,24 +327,6 @@ fn an_older_batch_is_refused_and_the_last_state_stays() {
     assert_eq!(node.kernel.contents(), before);
     assert_eq!(node.tally.feed_refusals.get(), 5);
     assert_eq!(node.agent.state().position(), Some(position("7-10")));
-}
-
-#[test]
-fn another_mode_that_the_node_asks_for_is_a_warning_with_the_remedy() {
-    let (_dir, mut node) = fresh("mode");
-    let mut batch = full("7-10", vec![service(1, 1, 9)]);
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Ipvs), ..NodeState::default() });
-    node.take([batch]);
-    let status = node.status();
-    assert!(status.is_healthy());
-    assert_eq!(
-        status.warnings,
-        ["the Node asks for mode ipvs, which needs a start with --mode ipvs; nftables runs"]
-    );
-    let mut batch = delta("7-11", Vec::new());
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Nftables), ..NodeState::default() });
-    node.take([batch]);
-    assert_eq!(node.status().warnings, [""; 0]);
 }
 
 #[test]

@@ -340,7 +340,9 @@ fn the_first_of_two_services_has_a_frontend_and_the_other_is_told_and_inherits()
         assert!(message.contains("203.0.113.7 is already taken by Service default/a"), "{message}");
         desired.programs.remove(&key("a"));
         verified(&backend.apply(&desired, &only(&["a"])));
-        assert!(namespace.list_table("tidegate").contains("203.0.113.7 . 6 . 80 . 0 counter : 10.1.2.2 . 80"));
+        assert!(
+            namespace.list_table("tidegate").contains("203.0.113.7 . 6 . 80 . 0 counter : 10.1.2.2 . 80")
+        );
     });
 }
 

@@ -20,6 +20,7 @@ use node_agent::{
     run,
 };
 use support::{
+    agents::Kernels,
     control::{Control, PATIENCE},
     dir::StateDir,
     states::*,
@@ -50,7 +51,7 @@ impl Running {
         let config = Config::from_options(options, "host").unwrap();
         let (kernel, stop) = (MemoryKernel::default(), CancellationToken::new());
         let (ready, is_ready) = oneshot::channel();
-        let task = tokio::spawn(run::run(config, Box::new(kernel.open()), stop.clone(), ready));
+        let task = tokio::spawn(run::run(config, Kernels::only(&kernel).ways(), stop.clone(), ready));
         timeout(PATIENCE, is_ready).await.unwrap().unwrap();
         Self { control, kernel, stop, task, _dir: dir }
     }

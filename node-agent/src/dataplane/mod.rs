@@ -5,7 +5,7 @@
 //! them, never touches others, and survives being killed between any two kernel calls.
 
 pub mod claims;
-pub mod conntrack;
+pub mod iptables;
 pub mod memory;
 pub mod nftables;
 pub mod userspace;
@@ -238,10 +238,14 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
+        ProxyMode::Iptables => {
+            let options = iptables::IptablesOptions::of(options);
+            Ok(Box::new(iptables::IptablesBackend::open(&options)?))
+        }
         ProxyMode::Userspace => {
             let limits = userspace::Limits::default();
             Ok(Box::new(userspace::UserspaceBackend::open(options.masquerade_mark, limits)?))
         }
-        ProxyMode::Iptables | ProxyMode::Ipvs => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Ipvs => Err(OpenError::NotBuilt(mode)),
     }
 }

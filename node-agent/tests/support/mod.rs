@@ -5,9 +5,11 @@
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
 
+pub mod agents;
 pub mod control;
 pub mod cost;
 pub mod dir;
+pub mod iptables;
 pub mod net;
 pub mod programs;
 pub mod relay;

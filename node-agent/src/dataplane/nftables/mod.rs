@@ -24,6 +24,7 @@ pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
+mod traffic;
 mod uapi;
 mod verify;
 pub mod wanted;
@@ -38,7 +39,7 @@ use model::{node::ProxyMode, program::Program, report::FailureReason, resource::
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope,
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
 };
 use crate::netlink::{
@@ -75,6 +76,7 @@ pub struct NftablesBackend {
     claims: Claims,
     /// Pick chains made in this pass.
     chains_made: BTreeSet<Pick>,
+    tally: traffic::Tally,
     counters: KernelCounters,
 }
 
@@ -96,6 +98,7 @@ impl NftablesBackend {
             generation: 0,
             claims: Claims::default(),
             chains_made: BTreeSet::new(),
+            tally: traffic::Tally::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -297,6 +300,11 @@ impl Dataplane for NftablesBackend {
             pass.failed = Some(error);
         }
         pass
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        let read = self.read_traffic();
+        read.map_err(|source| KernelError { action: "reading the counters".into(), source })
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -134,8 +134,6 @@ impl NftablesBackend {
                 added.entry(element.set()).or_default().push((*element, service));
             }
         }
-        let replaced: BTreeSet<_> =
-            added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
         let mut wrong = BTreeSet::new();
         for (set, elements) in &added {
             for chunk in elements.chunks(KEYS_PER_REQUEST) {
@@ -156,22 +154,30 @@ impl NftablesBackend {
                 }
             }
         }
-        let gone: Vec<_> = changes
-            .iter()
-            .filter_map(|(service, change)| match change {
-                Change::Remove(element) => Some((element, *service)),
-                Change::Add(_) => None,
-            })
-            .filter(|(element, _)| !replaced.contains(&(element.set(), element.key())))
-            .collect();
-        let questions: Vec<_> = gone
-            .iter()
-            .map(|(element, _)| render::get_elements(table, element.set(), &[**element]))
-            .collect();
-        let answers = self.netlink.ask(&questions, |_, _| Ok(()))?;
-        let still_there = gone.iter().zip(answers).filter(|(_, errno)| *errno == 0);
-        wrong.extend(still_there.map(|((_, service), _)| (*service).clone()));
+        wrong.extend(self.still_there(changes)?.into_iter().cloned());
         Ok(wrong)
+    }
+
+    /// The Services of which a removed element is there still. Another element can have its key, or hold it within its
+    /// interval.
+    fn still_there<'a>(&mut self, changes: &[(&'a Service, &Change)]) -> io::Result<Vec<&'a Service>> {
+        let removed = |(service, change): &(&'a Service, &Change)| match change {
+            Change::Remove(element) => Some((*element, *service)),
+            Change::Add(_) => None,
+        };
+        let gone: Vec<_> = changes.iter().filter_map(removed).collect();
+        let table = self.options.table;
+        let question = |(element, _): &(Element, _)| render::get_elements(table, element.set(), &[*element]);
+        let mut found = BTreeSet::new();
+        self.netlink.ask(&gone.iter().map(question).collect::<Vec<_>>(), |index, answer| {
+            let Some((element, _)) = gone.get(index) else { return Ok(()) };
+            parse::for_each_element(element.set(), answer, |shown| {
+                if shown.as_ref() == Ok(element) {
+                    found.insert(index);
+                }
+            })
+        })?;
+        Ok(found.into_iter().filter_map(|index| gone.get(index)).map(|(_, service)| *service).collect())
     }
 }
 

@@ -1,0 +1,261 @@
+//! Carrying out what is wanted: runs of bounded size, the search for a Service that the kernel refuses, and reading back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::Arc,
+};
+
+use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
+
+use super::{
+    IptablesBackend,
+    layout::ChainId,
+    mirror::Mirror,
+    parse,
+    plan::{self, Script, Wanted},
+    tools::Flavour,
+};
+use crate::dataplane::{KernelError, Outcome, Pass};
+
+/// Rules in one run: it is taken whole, and holds a lock meanwhile.
+const RULES_PER_RUN: usize = 50_000;
+/// Changed chains up to which they are read back one by one; reading everything is cheaper beyond.
+const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
+/// Services that the kernel may refuse in a pass before it is the kernel that is at fault.
+const REFUSED_SERVICES_MAX: usize = 32;
+
+type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
+
+/// What should become of one Service, or of what belongs to none.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) service: Option<Arc<ServiceKey>>,
+    /// Chains and lines that are there or not, other than
+    pub(super) wanted: Wanted,
+    /// chains that go when nothing leads to them any more.
+    pub(super) removals: BTreeSet<ChainId>,
+}
+
+impl Part {
+    pub(super) fn of(service: Option<&Arc<ServiceKey>>) -> Self {
+        Self { service: service.cloned(), wanted: Wanted::default(), removals: BTreeSet::new() }
+    }
+
+    fn is_failed(&self, failed: &Failed) -> bool {
+        self.service.as_ref().is_some_and(|service| failed.contains_key(service))
+    }
+}
+
+impl IptablesBackend {
+    /// Brings one family to what is wanted and reads it back. Notes the Services that the kernel refused; an error means
+    /// that nothing is known any more.
+    pub(super) fn carry_out(
+        &mut self,
+        family: IpFamily,
+        parts: &[Part],
+        everything: bool,
+        failed: &mut Failed,
+        pass: &mut Pass,
+    ) -> Result<(), KernelError> {
+        let mut run = Run { family, everything, changed: BTreeSet::new(), lines: 0 };
+        // The fixed part is there before anything marks packets for it.
+        let fixed = self.write(&mut run, &Wanted::default(), pass)?;
+        fixed.map_err(|said| refused("writing the fixed chains", said))?;
+        let mut rest = parts;
+        let rules: usize = parts.iter().map(|part| part.wanted.len() + part.removals.len()).sum();
+        if rules <= RULES_PER_RUN {
+            // The usual case is one run, in which what nothing leads to any more goes as well.
+            let wanted = merged(parts, true, failed);
+            if self.write(&mut run, &wanted, pass)?.is_ok() {
+                return self.verify(&run, parts, failed);
+            }
+            self.look_again(&run)?;
+        }
+        while !rest.is_empty() {
+            let (batch, later) = rest.split_at(batch_length(rest));
+            self.write_parts(&mut run, batch, failed, pass)?;
+            rest = later;
+        }
+        let mut wanted = merged(parts, true, failed);
+        wanted.lines.clear();
+        wanted.chains.retain(|_, rules| rules.is_none());
+        let outcome = self.write(&mut run, &wanted, pass)?;
+        outcome.map_err(|said| refused("removing chains", said))?;
+        self.verify(&run, parts, failed)
+    }
+
+    /// Writes parts in one run. When it is refused, halves are tried until the refused Service is alone.
+    fn write_parts(
+        &mut self,
+        run: &mut Run,
+        parts: &[Part],
+        failed: &mut Failed,
+        pass: &mut Pass,
+    ) -> Result<(), KernelError> {
+        let wanted = merged(parts, false, failed);
+        let Err(said) = self.write(run, &wanted, pass)? else { return Ok(()) };
+        self.look_again(run)?;
+        match parts {
+            [] => Err(refused("writing rules", said)),
+            [part] => {
+                let Some(service) = part.service.as_ref().filter(|_| failed.len() < REFUSED_SERVICES_MAX)
+                else {
+                    return Err(refused("writing rules", said));
+                };
+                tracing::warn!(%service, message = said, "the kernel refused a Service");
+                let outcome = Outcome::Failed { reason: FailureReason::KernelRefused, message: said };
+                failed.insert(Arc::clone(service), outcome);
+                Ok(())
+            }
+            parts => {
+                let (first, second) = parts.split_at(parts.len() / 2);
+                self.write_parts(run, first, failed, pass)?;
+                self.write_parts(run, second, failed, pass)
+            }
+        }
+    }
+
+    /// After a refusal: what we believed of the kernel may be wrong. A pass over some Services cannot know what else
+    /// is, so it fails; one over everything goes on from what is seen.
+    fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
+        let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
+        let seen = self.read_family(run.family).map_err(reading)?;
+        let mirror = self.mirror(run.family);
+        if *mirror != seen && !run.everything {
+            let source = io::Error::other("the rules are not as they were left");
+            return Err(KernelError { action: "writing rules".to_owned(), source });
+        }
+        *mirror = seen;
+        Ok(())
+    }
+
+    /// One run of `iptables-restore`, if anything differs.
+    fn write(
+        &mut self,
+        run: &mut Run,
+        wanted: &Wanted,
+        pass: &mut Pass,
+    ) -> Result<Result<(), String>, KernelError> {
+        let family = run.family;
+        let fixed = self.layout.fixed(family, &self.networks);
+        let script = plan::plan(self.mirror(family), &fixed, wanted);
+        if script.is_empty() {
+            return Ok(Ok(()));
+        }
+        let flavour = self.tools.flavour.as_str();
+        let action = || format!("writing {} lines with iptables-{flavour}-restore", script.lines());
+        let writing = |source| KernelError { action: action(), source };
+        let outcome = self.restore(family, &script).map_err(writing)?;
+        if outcome.is_ok() {
+            plan::absorb(self.mirror(family), &fixed, wanted);
+            let lines = u64::try_from(script.lines()).unwrap_or(u64::MAX);
+            self.counters.transactions += 1;
+            self.counters.messages += lines;
+            pass.writes += lines;
+            run.lines += script.lines();
+            run.changed.extend(script.chains());
+        }
+        Ok(outcome)
+    }
+
+    /// Writes, and keeps the generation of our own change apart from those of others.
+    fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
+        let before = self.own_generation()?;
+        let outcome = self.tools.restore(family, &script.to_string())?;
+        let after = self.own_generation()?;
+        let own = u32::try_from(script.tables()).unwrap_or(u32::MAX);
+        let is_ours = |(before, after): (u32, u32)| after.wrapping_sub(before) == own;
+        if before == self.generation && before.zip(after).is_some_and(is_ours) {
+            self.generation = after;
+        }
+        Ok(outcome)
+    }
+
+    /// Compares what was written with what the kernel shows: a difference is a failure of the Service.
+    fn verify(&mut self, run: &Run, parts: &[Part], failed: &mut Failed) -> Result<(), KernelError> {
+        if run.lines == 0 {
+            return Ok(());
+        }
+        let reading = |source| KernelError { action: "reading back what was written".to_owned(), source };
+        self.refresh(run).map_err(reading)?;
+        let fixed = self.layout.fixed(run.family, &self.networks);
+        let mirror = self.mirror(run.family);
+        let is_different = |wanted: &Wanted| !plan::plan(mirror, &fixed, wanted).is_empty();
+        if is_different(&Wanted::default()) {
+            return Err(differs("the fixed chains"));
+        }
+        let parts = parts.iter().filter(|part| !part.is_failed(failed));
+        let wrong: Vec<_> = parts.filter(|part| is_different(&part.wanted)).collect();
+        for part in wrong {
+            let Some(service) = &part.service else { return Err(differs("what belongs to no Service")) };
+            let message = "the kernel shows other rules than were written".to_owned();
+            let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
+            failed.insert(Arc::clone(service), outcome);
+            self.generation = None;
+        }
+        Ok(())
+    }
+
+    /// Reads what was written back into the mirror. In nf_tables a chain is read by itself; the legacy tables are given
+    /// out whole in any case.
+    fn refresh(&mut self, run: &Run) -> io::Result<()> {
+        let Run { family, ref changed, .. } = *run;
+        let are_ours = changed.iter().all(|chain| self.layout.is_ours(chain.table, &chain.name));
+        let one_by_one =
+            self.tools.flavour == Flavour::Nft && are_ours && changed.len() <= CHAINS_READ_ONE_BY_ONE_MAX;
+        if !one_by_one {
+            *self.mirror(family) = self.read_family(family)?;
+            return Ok(());
+        }
+        let mut seen = Mirror::default();
+        for chain in changed {
+            if let Some(text) = self.tools.list(family, chain)? {
+                let Mirror { chains, dispatch, jumps: _ } = parse::listed(&self.layout, chain.table, &text);
+                seen.chains.extend(chains);
+                seen.dispatch.extend(dispatch);
+            }
+        }
+        self.mirror(family).refresh(changed, &seen);
+        Ok(())
+    }
+}
+
+/// What has been written into one family in a pass.
+struct Run {
+    family: IpFamily,
+    everything: bool,
+    changed: BTreeSet<ChainId>,
+    lines: usize,
+}
+
+/// What the parts want together, with the chains that go if those shall be named.
+fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
+    let mut wanted = Wanted::default();
+    for part in parts.iter().filter(|part| !part.is_failed(failed)) {
+        wanted.extend(&part.wanted);
+        if with_removals {
+            wanted.chains.extend(part.removals.iter().map(|chain| (chain.clone(), None)));
+        }
+    }
+    wanted
+}
+
+/// How many parts the next run takes: as many as fit, at least one.
+fn batch_length(parts: &[Part]) -> usize {
+    let mut rules = 0;
+    let fits = |part: &&Part| {
+        rules += part.wanted.len();
+        rules <= RULES_PER_RUN
+    };
+    parts.iter().take_while(fits).count().max(1).min(parts.len())
+}
+
+fn refused(action: &str, said: String) -> KernelError {
+    KernelError { action: action.to_owned(), source: io::Error::other(said) }
+}
+
+fn differs(what: &str) -> KernelError {
+    let source = io::Error::other(format!("the kernel shows {what} differently than they were written"));
+    KernelError { action: "verifying".to_owned(), source }
+}

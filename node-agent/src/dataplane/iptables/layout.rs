@@ -1,0 +1,489 @@
+//! The chains that are there whatever the Services are, how all chains are named, and which names are ours. Pure.
+//!
+//! ```text
+//! nat     PREROUTING, OUTPUT ─▶ SERVICES ─▶ RANGES, then NODEPORTS (at local addresses) ─▶ SVC, FW or XLB ─▶ SEP ─▶ DNAT
+//!         POSTROUTING ─▶ POSTROUTING (masquerades what MARK-MASQ marked)
+//! filter  INPUT, FORWARD, OUTPUT ─▶ PROXY-FIREWALL (drops what MARK-DROP marked)
+//!                                └▶ SERVICES, NODEPORTS (refuse what nothing translated); FORWARD ─▶ FORWARD (accepts)
+//! ```
+//! Every name has the prefix of the naming. The chains are recognised by their names, whoever made them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use model::{
+    net::{self, IpFamily},
+    node::Naming,
+    program::oracle::Networks,
+    service::Protocol,
+};
+use sha2::{Digest, Sha256};
+
+/// A table of iptables that we have chains in, in the order in which they are written: what a kernel may refuse first, so
+/// that then nothing is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Translates.
+    Nat,
+    /// Refuses and drops.
+    Filter,
+}
+
+impl Table {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Nat, Self::Filter];
+
+    /// As iptables calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+        }
+    }
+}
+
+/// A chain of one family.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainId {
+    /// The table it is in.
+    pub table: Table,
+    /// Its name.
+    pub name: String,
+}
+
+/// The chains of Services, by what they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Chooses among all endpoints.
+    Service,
+    /// Chooses among another set of endpoints of the same port.
+    Local,
+    /// Translates to one endpoint.
+    Endpoint,
+    /// Lets in the allowed sources and drops the others.
+    Firewall,
+    /// Tells workloads, the node and everybody else apart.
+    External,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Service, Self::Local, Self::Endpoint, Self::Firewall, Self::External];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Service => "SVC-",
+            Self::Local => "SVL-",
+            Self::Endpoint => "SEP-",
+            Self::Firewall => "FW-",
+            Self::External => "XLB-",
+        }
+    }
+}
+
+/// Characters of the hash in the name of a Service's chain.
+const HASH_LENGTH: usize = 16;
+/// The chains that are always there: those with rules of ours from first to last, and those that Services have lines in.
+const NAT_WHOLE: [&str; 4] = [MARK_MASQ, MARK_DROP, POSTROUTING, OFF_CLUSTER];
+const FILTER_WHOLE: [&str; 3] = [FIREWALL, FORWARD, REJECT];
+const NAT_DISPATCH: [&str; 3] = [SERVICES, RANGES, NODEPORTS];
+const FILTER_DISPATCH: [&str; 2] = [SERVICES, NODEPORTS];
+
+pub(super) const SERVICES: &str = "SERVICES";
+pub(super) const RANGES: &str = "RANGES";
+pub(super) const NODEPORTS: &str = "NODEPORTS";
+pub(super) const MARK_MASQ: &str = "MARK-MASQ";
+pub(super) const MARK_DROP: &str = "MARK-DROP";
+pub(super) const OFF_CLUSTER: &str = "OFF-CLUSTER";
+pub(super) const REJECT: &str = "REJECT";
+const POSTROUTING: &str = "POSTROUTING";
+const FIREWALL: &str = "PROXY-FIREWALL";
+const FORWARD: &str = "FORWARD";
+
+/// How chains are named, and the mark bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// By whose names.
+    pub naming: Naming,
+    /// The packet mark that asks for masquerading.
+    pub masquerade_mark: u32,
+    /// The packet mark that asks for dropping.
+    pub drop_mark: u32,
+}
+
+/// Whose connections to virtual addresses are masqueraded, as far as one match can say it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OffCluster {
+    /// Nobody's.
+    Nobody,
+    /// Everybody's.
+    Everybody,
+    /// Those of all sources but this network.
+    OutsideOf(IpNet),
+    /// It takes the chain for it.
+    Chain,
+}
+
+/// The part of one family that does not depend on Services.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fixed {
+    /// Chains that hold these rules and no others.
+    pub chains: BTreeMap<ChainId, Vec<String>>,
+    /// The last rules of the chains that Services have lines in.
+    pub tails: BTreeMap<ChainId, Vec<String>>,
+    /// Our rules in built-in chains, which come first there.
+    pub jumps: BTreeMap<ChainId, Vec<String>>,
+}
+
+impl Layout {
+    const fn prefix(&self) -> &'static str {
+        match self.naming {
+            Naming::Tidegate => "TG-",
+            Naming::Kube => "KUBE-",
+        }
+    }
+
+    const fn product(&self) -> &'static str {
+        match self.naming {
+            Naming::Tidegate => "tidegate",
+            Naming::Kube => "kubernetes",
+        }
+    }
+
+    /// The full name of a fixed chain.
+    #[must_use]
+    pub fn name(&self, word: &str) -> String {
+        format!("{}{word}", self.prefix())
+    }
+
+    pub(super) fn chain(&self, table: Table, word: &str) -> ChainId {
+        ChainId { table, name: self.name(word) }
+    }
+
+    /// The name of a chain of a port of a Service: the hash is that of kube-proxy. The label is
+    /// `namespace/name:port-name`, the rest an endpoint or empty.
+    #[must_use]
+    pub fn service_chain(&self, kind: Kind, label: &str, protocol: Protocol, rest: &str) -> String {
+        let digest = Sha256::digest(format!("{label}{}{rest}", protocol_word(protocol)));
+        format!("{}{}{}", self.prefix(), kind.word(), base32(&digest, HASH_LENGTH))
+    }
+
+    /// Whether a chain of this name is ours.
+    #[must_use]
+    pub fn is_ours(&self, table: Table, name: &str) -> bool {
+        let Some(word) = name.strip_prefix(self.prefix()) else { return false };
+        let is_hash =
+            |hash: &str| hash.len() == HASH_LENGTH && hash.bytes().all(|byte| BASE32.contains(&byte));
+        self.is_dispatch(table, name)
+            || match table {
+                Table::Filter => FILTER_WHOLE.contains(&word),
+                Table::Nat => {
+                    NAT_WHOLE.contains(&word)
+                        || Kind::ALL
+                            .into_iter()
+                            .any(|kind| word.strip_prefix(kind.word()).is_some_and(is_hash))
+                }
+            }
+    }
+
+    /// Whether Services have single lines in this chain.
+    #[must_use]
+    pub fn is_dispatch(&self, table: Table, name: &str) -> bool {
+        name.strip_prefix(self.prefix()).is_some_and(|word| match table {
+            Table::Filter => FILTER_DISPATCH.contains(&word),
+            Table::Nat => NAT_DISPATCH.contains(&word),
+        })
+    }
+
+    /// Whether a rule with this target belongs behind all lines of Services.
+    #[must_use]
+    pub fn is_tail_target(&self, target: &str) -> bool {
+        target == "RETURN" || [NODEPORTS, RANGES].iter().any(|word| target == self.name(word))
+    }
+
+    /// The fixed part of one family.
+    #[must_use]
+    pub fn fixed(&self, family: IpFamily, networks: &Networks) -> Fixed {
+        let mut fixed = Fixed::default();
+        let product = self.product();
+        let mark = |mark: u32| format!("{mark:#x}/{mark:#x}");
+        let (masquerade, drop) = (mark(self.masquerade_mark), mark(self.drop_mark));
+        let comment = |text: &str| format!("-m comment --comment \"{product} {text}\"");
+        // kube-proxy of the time of its names did not ask for random ports.
+        let randomly = match self.naming {
+            Naming::Tidegate => " --random-fully",
+            Naming::Kube => "",
+        };
+        let whole = [
+            (Table::Nat, MARK_MASQ, vec![format!("-j MARK --set-xmark {masquerade}")]),
+            (Table::Nat, MARK_DROP, vec![format!("-j MARK --set-xmark {drop}")]),
+            (
+                Table::Nat,
+                POSTROUTING,
+                vec![format!(
+                    "{} -m mark --mark {masquerade} -j MASQUERADE{randomly}",
+                    comment("service traffic requiring SNAT")
+                )],
+            ),
+            (Table::Nat, OFF_CLUSTER, self.off_cluster_rules(family, networks)),
+            (
+                Table::Filter,
+                FIREWALL,
+                vec![format!(
+                    "{} -m mark --mark {drop} -j DROP",
+                    comment("firewall for dropping marked packets")
+                )],
+            ),
+            (
+                Table::Filter,
+                FORWARD,
+                vec![
+                    format!("{} -m mark --mark {masquerade} -j ACCEPT", comment("forwarding rules")),
+                    format!(
+                        "{} -m conntrack --ctstate RELATED,ESTABLISHED -m conntrack --ctstate DNAT -j ACCEPT",
+                        comment("forwarding rules")
+                    ),
+                ],
+            ),
+            (Table::Filter, REJECT, reject_rules(family)),
+        ];
+        fixed.chains =
+            whole.into_iter().map(|(table, word, rules)| (self.chain(table, word), rules)).collect();
+        let ranges = format!("{} -j {}", comment("service port ranges"), self.name(RANGES));
+        let node_ports = self.node_port_rules(family, networks);
+        let first = [vec![ranges], node_ports.clone()].concat();
+        for (table, word, tail) in [
+            (Table::Nat, SERVICES, first),
+            (Table::Nat, RANGES, Vec::new()),
+            (Table::Nat, NODEPORTS, Vec::new()),
+            (Table::Filter, SERVICES, node_ports),
+            (Table::Filter, NODEPORTS, Vec::new()),
+        ] {
+            fixed.tails.insert(self.chain(table, word), tail);
+        }
+        fixed.jumps = self.jumps();
+        fixed
+    }
+
+    fn jumps(&self) -> BTreeMap<ChainId, Vec<String>> {
+        let product = self.product();
+        let jump = |matches: &str, text: &str, word: &str| {
+            format!("{matches}-m comment --comment \"{product} {text}\" -j {}", self.name(word))
+        };
+        let services = jump("", "service portals", SERVICES);
+        let firewall = jump("", "service firewall", FIREWALL);
+        // What was translated has met its Service; only what nothing translated can be a port that is not there.
+        let untranslated = "-m conntrack --ctstate NEW -m conntrack ! --ctstate DNAT ";
+        let refuse = jump(untranslated, "service portals", SERVICES);
+        let forward = jump("", "forwarding rules", FORWARD);
+        let postrouting = jump("", "postrouting rules", POSTROUTING);
+        [
+            (Table::Nat, "PREROUTING", vec![services.clone()]),
+            (Table::Nat, "OUTPUT", vec![services]),
+            (Table::Nat, "POSTROUTING", vec![postrouting]),
+            (Table::Filter, "INPUT", vec![firewall.clone(), refuse.clone()]),
+            (Table::Filter, "FORWARD", vec![firewall.clone(), refuse.clone(), forward]),
+            (Table::Filter, "OUTPUT", vec![firewall, refuse]),
+        ]
+        .into_iter()
+        .map(|(table, chain, rules)| (ChainId { table, name: chain.to_owned() }, rules))
+        .collect()
+    }
+
+    /// Node ports answer at local addresses, not at loopback ones.
+    fn node_port_rules(&self, family: IpFamily, networks: &Networks) -> Vec<String> {
+        let product = self.product();
+        let loopback = match family {
+            IpFamily::V4 => "127.0.0.0/8",
+            IpFamily::V6 => "::1/128",
+        };
+        let comment = format!("{product} service nodeports; NOTE: this must be the last rule in this chain");
+        let jump = |destination: String| {
+            let target = self.name(NODEPORTS);
+            format!(
+                "{destination}-m comment --comment \"{comment}\" -m addrtype --dst-type LOCAL -j {target}"
+            )
+        };
+        let except_loopback = format!(
+            "-d {loopback} -m comment --comment \"{product} service nodeports are not on loopback\" -j RETURN"
+        );
+        let nets: Vec<_> = of_family(&networks.node_ports, family).collect();
+        let is_everywhere = nets.iter().any(|net| net.prefix_len() == 0);
+        let jumps: Vec<_> = if is_everywhere {
+            vec![jump(String::new())]
+        } else {
+            nets.iter().map(|net| jump(format!("-d {} ", net.trunc()))).collect()
+        };
+        if jumps.is_empty() { jumps } else { [vec![except_loopback], jumps].concat() }
+    }
+
+    /// How to say whose connections to virtual addresses are masqueraded.
+    #[must_use]
+    pub fn off_cluster(family: IpFamily, networks: &Networks) -> OffCluster {
+        let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();
+        if sources.is_empty() {
+            return OffCluster::Nobody;
+        }
+        match complement(family, &sources).as_slice() {
+            [] => OffCluster::Everybody,
+            [inside] => OffCluster::OutsideOf(*inside),
+            _ => OffCluster::Chain,
+        }
+    }
+
+    fn off_cluster_rules(&self, family: IpFamily, networks: &Networks) -> Vec<String> {
+        let sources: Vec<_> = of_family(&networks.masquerade_sources, family).collect();
+        if sources.is_empty() {
+            return Vec::new();
+        }
+        let inside = complement(family, &sources);
+        let masquerade = format!("-j {}", self.name(MARK_MASQ));
+        if sources.len() < inside.len() {
+            return sources.iter().map(|net| format!("-s {net} {masquerade}")).collect();
+        }
+        let stay = inside.iter().map(|net| format!("-s {net} -j RETURN"));
+        stay.chain([masquerade]).collect()
+    }
+}
+
+fn reject_rules(family: IpFamily) -> Vec<String> {
+    let unreachable = match family {
+        IpFamily::V4 => "icmp-port-unreachable",
+        IpFamily::V6 => "icmp6-port-unreachable",
+    };
+    vec![
+        "-p tcp -j REJECT --reject-with tcp-reset".to_owned(),
+        format!("-p udp -j REJECT --reject-with {unreachable}"),
+        format!("-p sctp -j REJECT --reject-with {unreachable}"),
+    ]
+}
+
+/// A protocol as the rules name it.
+pub(super) const fn protocol_word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+/// The networks of a family, in order.
+pub(super) fn of_family(networks: &BTreeSet<IpNet>, family: IpFamily) -> impl Iterator<Item = IpNet> {
+    networks.iter().filter(move |net| IpFamily::of_net(net) == family).copied()
+}
+
+/// The addresses of a family outside of some networks, as the fewest networks.
+fn complement(family: IpFamily, taken: &[IpNet]) -> Vec<IpNet> {
+    let whole = match family {
+        IpFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+        IpFamily::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+    };
+    let mut taken: Vec<_> =
+        taken.iter().map(|net| (net::to_number(net.network()), net::to_number(net.broadcast()))).collect();
+    taken.sort_unstable();
+    let last = net::to_number(whole.broadcast());
+    let mut gaps = Vec::new();
+    let mut next = Some(0_u128);
+    for (from, to) in taken {
+        let Some(free) = next else { break };
+        if from > free {
+            gaps.push((free, from - 1));
+        }
+        next = if to == last { None } else { Some(free.max(to + 1)) };
+    }
+    gaps.extend(next.map(|free| (free, last)));
+    gaps.into_iter().flat_map(|(from, to)| subnets(family, from, to)).collect()
+}
+
+fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
+    let address = |number| net::from_number(family, number).expect("intervals of a family stay inside it");
+    match (address(from), address(to)) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ipnet::Ipv4Subnets::new(from, to, 0).map(IpNet::V4).collect(),
+        (IpAddr::V6(from), IpAddr::V6(to)) => ipnet::Ipv6Subnets::new(from, to, 0).map(IpNet::V6).collect(),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => Vec::new(),
+    }
+}
+
+const BASE32: [u8; 32] = *b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+
+/// The first characters of the bytes in base 32 (RFC 4648 section 6).
+fn base32(bytes: &[u8], length: usize) -> String {
+    let bit = |index: usize| {
+        let byte = bytes.get(index / 8).copied().unwrap_or_default();
+        usize::from(byte >> (7 - index % 8) & 1)
+    };
+    let symbol = |number: usize| (0..5).fold(0, |value, offset| value << 1 | bit(number * 5 + offset));
+    (0..length).map(|number| char::from(BASE32[symbol(number)])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kube() -> Layout {
+        Layout { naming: Naming::Kube, masquerade_mark: 0x4000, drop_mark: 0x8000 }
+    }
+
+    #[test]
+    fn f093_f094_chain_names_are_those_of_the_founding_documents() {
+        let name = |kind, label: &str, rest: &str| kube().service_chain(kind, label, Protocol::Tcp, rest);
+        assert_eq!(name(Kind::Service, "default/nginx:", ""), "KUBE-SVC-4N57TFCL4MD7ZTDA");
+        assert_eq!(name(Kind::External, "default/nginx:", ""), "KUBE-XLB-4N57TFCL4MD7ZTDA");
+        for (rest, hash) in [
+            ("10.244.1.2:80", "UXHBWR5XIMVGXW3H"),
+            ("10.244.2.4:80", "TOYRWPNILILHH3OR"),
+            ("10.244.3.4:80", "6QCC2MHJZP35QQAR"),
+        ] {
+            assert_eq!(name(Kind::Endpoint, "default/nginx:", rest), format!("KUBE-SEP-{hash}"));
+        }
+        assert_eq!(name(Kind::Service, "default/nginx-service:", ""), "KUBE-SVC-GKN7Y2BSGW4NJTYL");
+        for (rest, hash) in [
+            ("10.1.13.2:80", "7ROBBXFV7SD4AIRW"),
+            ("10.1.13.3:80", "XY3F6VJIZ7ELIF4Z"),
+            ("10.1.13.4:80", "JIDZHFC4A3T535AK"),
+        ] {
+            assert_eq!(name(Kind::Endpoint, "default/nginx-service:", rest), format!("KUBE-SEP-{hash}"));
+        }
+    }
+
+    #[test]
+    fn only_our_own_names_are_ours() {
+        let ours = |name| kube().is_ours(Table::Nat, name);
+        for name in ["KUBE-SERVICES", "KUBE-MARK-DROP", "KUBE-SEP-6QCC2MHJZP35QQAR", "KUBE-RANGES"] {
+            assert!(ours(name), "{name}");
+        }
+        for name in [
+            "KUBE-KUBELET-CANARY",
+            "KUBE-SEP-6QCC2MHJZP35QQA1",
+            "KUBE-SEP-",
+            "TG-SERVICES",
+            "KUBE-FORWARD",
+            "DOCKER",
+        ] {
+            assert!(!ours(name), "{name}");
+        }
+        assert!(!kube().is_ours(Table::Filter, "KUBE-FIREWALL"), "that one is the kubelet's");
+    }
+
+    #[test]
+    fn one_known_network_is_excepted_by_one_match_and_several_by_a_chain() {
+        let networks = |texts: &[&str]| Networks {
+            masquerade_sources: texts.iter().map(|text| text.parse().unwrap()).collect(),
+            ..Networks::default()
+        };
+        let off_cluster = |texts: &[&str]| Layout::off_cluster(IpFamily::V4, &networks(texts));
+        assert_eq!(off_cluster(&[]), OffCluster::Nobody);
+        assert_eq!(off_cluster(&["0.0.0.0/0"]), OffCluster::Everybody);
+        assert_eq!(off_cluster(&["fd00::/8"]), OffCluster::Nobody);
+        let half = "128.0.0.0/1".parse().unwrap();
+        assert_eq!(off_cluster(&["0.0.0.0/1"]), OffCluster::OutsideOf(half));
+        assert_eq!(off_cluster(&["0.0.0.0/2", "128.0.0.0/2"]), OffCluster::Chain);
+        let few = kube().off_cluster_rules(IpFamily::V4, &networks(&["192.0.2.0/24"]));
+        assert_eq!(few, ["-s 192.0.2.0/24 -j KUBE-MARK-MASQ"]);
+        let rules = kube().off_cluster_rules(IpFamily::V4, &networks(&["0.0.0.0/2", "128.0.0.0/2"]));
+        assert_eq!(rules, ["-s 64.0.0.0/2 -j RETURN", "-s 192.0.0.0/2 -j RETURN", "-j KUBE-MARK-MASQ"]);
+    }
+}

@@ -1,0 +1,279 @@
+//! Compares what should be in one family with what is, and says what to write: a text for `iptables-restore` in which
+//! only chains and lines stand that differ. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::{self, Display},
+};
+
+use super::{
+    layout::{ChainId, Fixed, Table},
+    mirror::{Dispatch, Jumps, Mirror, digest},
+};
+
+/// What should become of some chains and lines; what is not named stays as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Chains with all of their rules; `None` is no such chain.
+    pub chains: BTreeMap<ChainId, Option<Vec<String>>>,
+    /// The lines in shared chains, by what they match.
+    pub lines: BTreeMap<(ChainId, String), Vec<String>>,
+}
+
+impl Wanted {
+    /// How many rules these are, at most.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let rules: usize = self.chains.values().map(|rules| 1 + rules.as_ref().map_or(0, Vec::len)).sum();
+        rules + self.lines.values().map(Vec::len).sum::<usize>()
+    }
+
+    /// Whether nothing is named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.lines.is_empty()
+    }
+
+    /// Adds what another one names.
+    pub fn extend(&mut self, other: &Self) {
+        self.chains.extend(other.chains.iter().map(|(chain, rules)| (chain.clone(), rules.clone())));
+        self.lines.extend(other.lines.iter().map(|(place, lines)| (place.clone(), lines.clone())));
+    }
+
+    /// The chains in which something is named.
+    #[must_use]
+    pub fn places(&self) -> BTreeSet<ChainId> {
+        self.chains.keys().chain(self.lines.keys().map(|(chain, _)| chain)).cloned().collect()
+    }
+}
+
+/// What to write, per table.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Script {
+    sections: BTreeMap<Table, Section>,
+}
+
+/// What to write into one table: each is carried out behind the one before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Section {
+    /// Chains that are made, or emptied if they exist.
+    declared: Vec<String>,
+    /// The rules of those.
+    appended: Vec<String>,
+    /// Rules that go.
+    deleted: Vec<String>,
+    /// Rules at the end of a chain, behind what others have there.
+    closing: Vec<String>,
+    /// Rules at the head of a chain, the last one first.
+    inserted: Vec<String>,
+    /// Chains that go.
+    removed: Vec<String>,
+}
+
+impl Script {
+    /// Whether there is nothing to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sections.is_empty()
+    }
+
+    /// How many transactions it makes.
+    #[must_use]
+    pub fn tables(&self) -> usize {
+        self.sections.len()
+    }
+
+    /// How many lines it changes.
+    #[must_use]
+    pub fn lines(&self) -> usize {
+        let lines = |section: &Section| {
+            let Section { declared, appended, deleted, closing, inserted, removed } = section;
+            let changed = appended.len() + deleted.len() + closing.len() + inserted.len();
+            declared.len() + changed + 2 * removed.len()
+        };
+        self.sections.values().map(lines).sum()
+    }
+
+    /// The chains that are written and stay.
+    #[must_use]
+    pub fn chains(&self) -> BTreeSet<ChainId> {
+        let mut chains = BTreeSet::new();
+        for (table, Section { declared, appended, deleted, closing, inserted, removed: _ }) in &self.sections
+        {
+            for line in [declared, appended, deleted, closing, inserted].into_iter().flatten() {
+                let name = line.split(' ').next().unwrap_or_default().to_owned();
+                chains.insert(ChainId { table: *table, name });
+            }
+        }
+        chains
+    }
+
+    fn section(&mut self, table: Table) -> &mut Section {
+        self.sections.entry(table).or_default()
+    }
+}
+
+impl Display for Script {
+    /// The input of `iptables-restore --noflush`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (table, Section { declared, appended, deleted, closing, inserted, removed }) in &self.sections {
+            writeln!(formatter, "*{}", table.as_str())?;
+            for chain in declared {
+                writeln!(formatter, ":{chain} - [0:0]")?;
+            }
+            for rule in appended {
+                writeln!(formatter, "-A {rule}")?;
+            }
+            for rule in deleted {
+                writeln!(formatter, "-D {rule}")?;
+            }
+            for rule in closing {
+                writeln!(formatter, "-A {rule}")?;
+            }
+            for rule in inserted.iter().rev() {
+                writeln!(formatter, "-I {rule}")?;
+            }
+            for chain in removed {
+                writeln!(formatter, "-F {chain}")?;
+            }
+            for chain in removed {
+                writeln!(formatter, "-X {chain}")?;
+            }
+            writeln!(formatter, "COMMIT")?;
+        }
+        Ok(())
+    }
+}
+
+/// What to write so that the fixed part and what is wanted are there.
+#[must_use]
+pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
+    let mut script = Script::default();
+    for (chain, rules) in &fixed.chains {
+        whole(&mut script, mirror, chain, Some(rules));
+    }
+    for (chain, rules) in &wanted.chains {
+        whole(&mut script, mirror, chain, rules.as_ref());
+    }
+    for (chain, tail) in &fixed.tails {
+        self::tail(&mut script, mirror.dispatch.get(chain), chain, tail);
+    }
+    for ((chain, key), lines) in &wanted.lines {
+        let held = mirror.dispatch.get(chain).and_then(|held| held.lines.get(key));
+        let held = held.map_or(&[][..], Vec::as_slice);
+        if held != lines.as_slice() {
+            let section = script.section(chain.table);
+            section.deleted.extend(held.iter().map(|line| format!("{} {line}", chain.name)));
+            section.inserted.extend(lines.iter().map(|line| format!("{} {line}", chain.name)));
+        }
+    }
+    for chain in fixed.jumps.keys().chain(mirror.jumps.keys()).collect::<BTreeSet<_>>() {
+        let rules = fixed.jumps.get(chain).map_or(&[][..], Vec::as_slice);
+        jumps(&mut script, mirror.jumps.get(chain), chain, rules);
+    }
+    script
+}
+
+/// What to write so that nothing of ours is there.
+#[must_use]
+pub fn removal(mirror: &Mirror) -> Script {
+    let mut script = Script::default();
+    for (chain, jumps) in &mirror.jumps {
+        let deleted = jumps.rules.iter().map(|rule| format!("{} {rule}", chain.name));
+        script.section(chain.table).deleted.extend(deleted);
+    }
+    for chain in mirror.dispatch.keys().chain(mirror.chains.keys()) {
+        script.section(chain.table).removed.push(chain.name.clone());
+    }
+    script
+}
+
+fn whole(script: &mut Script, mirror: &Mirror, chain: &ChainId, rules: Option<&Vec<String>>) {
+    let held = mirror.chains.get(chain);
+    match (held, rules) {
+        (Some(held), Some(rules)) if *held == digest(rules) => {}
+        (_, Some(rules)) => {
+            let section = script.section(chain.table);
+            section.declared.push(chain.name.clone());
+            section.appended.extend(rules.iter().map(|rule| format!("{} {rule}", chain.name)));
+        }
+        (Some(_), None) => script.section(chain.table).removed.push(chain.name.clone()),
+        (None, None) => {}
+    }
+}
+
+fn tail(script: &mut Script, held: Option<&Dispatch>, chain: &ChainId, tail: &[String]) {
+    let is_right = |held: &Dispatch| held.tail == tail && (!held.is_out_of_order || tail.is_empty());
+    if held.is_some_and(is_right) {
+        return;
+    }
+    let section = script.section(chain.table);
+    match held {
+        None => section.declared.push(chain.name.clone()),
+        Some(held) => section.deleted.extend(held.tail.iter().map(|rule| format!("{} {rule}", chain.name))),
+    }
+    section.closing.extend(tail.iter().map(|rule| format!("{} {rule}", chain.name)));
+}
+
+/// Ours come first in the table `nat`, where the first translation counts; in `filter` others may come before.
+fn jumps(script: &mut Script, held: Option<&Jumps>, chain: &ChainId, rules: &[String]) {
+    let held_rules = held.map_or(&[][..], |held| held.rules.as_slice());
+    let must_lead = chain.table == Table::Nat;
+    if held_rules == rules && !(must_lead && held.is_some_and(|held| held.is_behind)) {
+        return;
+    }
+    let section = script.section(chain.table);
+    section.deleted.extend(held_rules.iter().map(|rule| format!("{} {rule}", chain.name)));
+    section.inserted.extend(rules.iter().map(|rule| format!("{} {rule}", chain.name)));
+}
+
+/// Takes over into the mirror that a plan was carried out.
+pub fn absorb(mirror: &mut Mirror, fixed: &Fixed, wanted: &Wanted) {
+    for (chain, rules) in &fixed.chains {
+        mirror.chains.insert(chain.clone(), digest(rules));
+    }
+    for (chain, rules) in &wanted.chains {
+        match rules {
+            Some(rules) => drop(mirror.chains.insert(chain.clone(), digest(rules))),
+            None => drop(mirror.chains.remove(chain)),
+        }
+    }
+    for (chain, tail) in &fixed.tails {
+        let held = mirror.dispatch.entry(chain.clone()).or_default();
+        held.tail.clone_from(tail);
+        held.is_out_of_order = false;
+    }
+    for ((chain, key), lines) in &wanted.lines {
+        let held = mirror.dispatch.entry(chain.clone()).or_default();
+        if lines.is_empty() {
+            held.lines.remove(key);
+        } else {
+            held.lines.insert(key.clone(), lines.clone());
+        }
+    }
+    mirror.jumps = fixed
+        .jumps
+        .iter()
+        .map(|(chain, rules)| (chain.clone(), Jumps { rules: rules.clone(), is_behind: false }))
+        .collect();
+}
+
+/// Everything in the mirror that is neither fixed nor wanted by anybody, to go.
+#[must_use]
+pub fn strays<'a>(
+    mirror: &Mirror,
+    fixed: &Fixed,
+    wanted: impl Iterator<Item = &'a Wanted> + Clone,
+) -> Wanted {
+    let chains: BTreeSet<_> = wanted.clone().flat_map(|wanted| wanted.chains.keys()).collect();
+    let lines: BTreeSet<_> = wanted.flat_map(|wanted| wanted.lines.keys()).collect();
+    let mut strays = Wanted::default();
+    let unknown = mirror.chains.keys();
+    let unknown = unknown.filter(|chain| !fixed.chains.contains_key(chain) && !chains.contains(chain));
+    strays.chains.extend(unknown.map(|chain| (chain.clone(), None)));
+    for (chain, held) in &mirror.dispatch {
+        let places = held.lines.keys().map(|key| (chain.clone(), key.clone()));
+        strays.lines.extend(places.filter(|place| !lines.contains(place)).map(|place| (place, Vec::new())));
+    }
+    strays
+}

@@ -1,0 +1,383 @@
+//! Turns the packet program of one Service into chains and lines of one family. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use model::{
+    net::IpFamily,
+    node::Naming,
+    program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Targets, Verdict},
+    resource::ServiceKey,
+    service::Protocol,
+};
+
+use super::{
+    layout::{
+        ChainId, Kind, Layout, MARK_DROP, MARK_MASQ, NODEPORTS, OFF_CLUSTER, OffCluster, RANGES, REJECT,
+        SERVICES, Table,
+    },
+    rule::{self, Match, Source},
+};
+
+/// The longest comment that the kernel takes.
+const COMMENT_LENGTH_MAX: usize = 255;
+/// What is put behind a Service's label in a comment, at most.
+const COMMENT_SUFFIX_LENGTH_MAX: usize = 32;
+/// Equal shares with more endpoints than this are given with more than kube-proxy's five decimals.
+const FIVE_DECIMALS_ENDPOINTS_MAX: usize = 100;
+
+/// What the rules of one family depend on besides the Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Context {
+    /// Names and marks.
+    pub layout: Layout,
+    /// The family.
+    pub family: IpFamily,
+    /// Where workloads are.
+    pub workloads: Vec<IpNet>,
+    /// Whose connections to virtual addresses are masqueraded.
+    pub off_cluster: OffCluster,
+}
+
+/// What one Service needs in one family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// Its own chains, all in the table `nat`.
+    pub chains: BTreeMap<ChainId, Vec<String>>,
+    /// Its lines in shared chains, by frontend.
+    pub lines: BTreeMap<Frontend, Vec<(ChainId, Vec<String>)>>,
+}
+
+/// Whether this backend can carry a program out; says what it cannot.
+///
+/// # Errors
+/// In words, what keeps the Service from being programmed.
+pub fn check(service: &ServiceKey, program: &Program) -> Result<(), String> {
+    for (frontend, route) in &program.frontends {
+        if let Some(scheduler) = &route.scheduler {
+            let name = scheduler.0.as_str();
+            return Err(format!(
+                "proxy mode iptables chooses at random by weight and has no scheduler {name}"
+            ));
+        }
+        if !route.scheduler_flags.is_empty() {
+            return Err("proxy mode iptables has no scheduler flags".to_owned());
+        }
+        if route.proxy_protocol.is_some() {
+            return Err("proxy mode iptables cannot send a PROXY protocol header".to_owned());
+        }
+        if route.verdicts().into_iter().any(|verdict| matches!(verdict, Verdict::Relay { .. })) {
+            return Err(format!("port {} is for a relay", frontend.ports));
+        }
+        let length = label(service, route).len() + COMMENT_SUFFIX_LENGTH_MAX;
+        if length > COMMENT_LENGTH_MAX {
+            return Err(format!(
+                "the names of the Service and its port are too long for a comment in a rule by {} characters",
+                length - COMMENT_LENGTH_MAX
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The chains and lines of the frontends that a Service has.
+#[must_use]
+pub fn service(
+    context: &Context,
+    service: &ServiceKey,
+    program: &Program,
+    has: impl Fn(&Frontend) -> bool,
+) -> Rendered {
+    let mut rendered = Rendered::default();
+    let mut ports: BTreeMap<(String, Protocol), Vec<(Frontend, &Route)>> = BTreeMap::new();
+    for (frontend, route) in &program.frontends {
+        if frontend.destination.family() == context.family && has(frontend) {
+            let port = ports.entry((label(service, route), frontend.protocol)).or_default();
+            port.push((*frontend, route));
+        }
+    }
+    for ((label, protocol), mut routes) in ports {
+        // The chain of the Service is the one that clients of other nodes' Services meet too.
+        routes.sort_by_key(|(frontend, route)| (route.role == Role::ClusterIp, *frontend));
+        let mut port = Port {
+            context,
+            label: &label,
+            protocol,
+            program,
+            sets: Vec::new(),
+            entries: Vec::new(),
+            rendered: &mut rendered,
+        };
+        for (_, route) in &routes {
+            for targets in route.verdicts().into_iter().filter_map(Verdict::targets) {
+                port.balance(targets, route.affinity_seconds);
+            }
+        }
+        for (frontend, route) in routes {
+            port.frontend(frontend, route);
+        }
+    }
+    rendered
+}
+
+/// The shared chains in which a frontend can have lines.
+#[must_use]
+pub fn dispatch_chains(layout: &Layout, frontend: &Frontend) -> [ChainId; 2] {
+    let (nat, filter) = match frontend.destination {
+        Destination::AnyLocal(_) => (NODEPORTS, NODEPORTS),
+        // One port is looked for before the ranges that it may lie in.
+        Destination::Address(_) if frontend.ports.single().is_none() => (RANGES, SERVICES),
+        Destination::Address(_) => (SERVICES, SERVICES),
+    };
+    [layout.chain(Table::Nat, nat), layout.chain(Table::Filter, filter)]
+}
+
+/// The line that refuses every port of a virtual address that nothing translated.
+#[must_use]
+pub fn virtual_address(layout: &Layout, address: std::net::IpAddr) -> (ChainId, String, String) {
+    let comment = "not a port of this virtual address";
+    let line = Match { destination: Some(address), comment, ..Match::default() };
+    let line = line.rule(&format!("-j {}", layout.name(REJECT)));
+    (layout.chain(Table::Filter, SERVICES), rule::address_key(address), line)
+}
+
+fn label(service: &ServiceKey, route: &Route) -> String {
+    let port = route.port_name.as_ref().map_or("", model::name::Label::as_str);
+    format!("{}/{}:{port}", service.namespace.as_str(), service.name.as_str())
+}
+
+/// One port of a Service in one family, while its chains are made.
+struct Port<'a> {
+    context: &'a Context,
+    /// `namespace/name:port-name`.
+    label: &'a str,
+    protocol: Protocol,
+    program: &'a Program,
+    /// The sets of targets that have a chain, with its name.
+    sets: Vec<((Targets, Option<u32>), String)>,
+    /// The chains before those, by what they do, with their names.
+    entries: Vec<((Kind, Vec<String>), String)>,
+    rendered: &'a mut Rendered,
+}
+
+impl Port<'_> {
+    fn layout(&self) -> &Layout {
+        &self.context.layout
+    }
+
+    fn put(&mut self, name: &str, rules: Vec<String>) {
+        let chain = ChainId { table: Table::Nat, name: name.to_owned() };
+        self.rendered.chains.insert(chain, rules);
+    }
+
+    /// The name of a chain, other than its siblings of the same kind before it.
+    fn chain_name(&self, kind: Kind, siblings: usize) -> String {
+        let rest = if siblings == 0 { String::new() } else { format!("#{siblings}") };
+        self.layout().service_chain(kind, self.label, self.protocol, &rest)
+    }
+
+    /// The chain that chooses among the targets.
+    fn balance(&mut self, targets: &Targets, affinity: Option<u32>) -> String {
+        let same = |((other, seconds), _): &&((Targets, Option<u32>), String)| {
+            *seconds == affinity && **other == **targets
+        };
+        if let Some((_, name)) = self.sets.iter().find(same) {
+            return name.clone();
+        }
+        let kind = if self.sets.is_empty() { Kind::Service } else { Kind::Local };
+        let name = self.chain_name(kind, self.sets.len().saturating_sub(1));
+        self.sets.push(((targets.clone(), affinity), name.clone()));
+        let family = self.context.family;
+        let endpoints: Vec<_> =
+            targets.iter().map(|(target, weight)| (self.endpoint(*target, affinity), *weight)).collect();
+        let line = Match { comment: self.label, ..Match::default() };
+        let stuck = affinity.into_iter().flat_map(|seconds| {
+            endpoints.iter().map(move |(chain, _)| {
+                let seen = rule::recent(family, chain, &format!("--rcheck --seconds {seconds} --reap"));
+                line.rule(&format!("{seen}-j {chain}"))
+            })
+        });
+        let mut rules: Vec<_> = stuck.collect();
+        let first = endpoints.first().map(|(_, weight)| *weight);
+        let is_equal = endpoints.iter().all(|(_, weight)| Some(*weight) == first);
+        let is_short = is_equal && endpoints.len() <= FIVE_DECIMALS_ENDPOINTS_MAX;
+        let decimals = if self.layout().naming == Naming::Kube && is_short { 5 } else { 10 };
+        let mut remaining = endpoints.iter().map(|(_, weight)| u64::from(weight.0)).sum();
+        for (chain, weight) in &endpoints {
+            let share = rule::share(*weight, remaining, decimals).unwrap_or_default();
+            rules.push(line.rule(&format!("{share}-j {chain}")));
+            remaining -= u64::from(weight.0);
+        }
+        self.put(&name, rules);
+        name
+    }
+
+    /// The chain that translates to a target.
+    fn endpoint(&mut self, target: Target, affinity: Option<u32>) -> String {
+        let place = rule::place(target.address, target.port);
+        let rest = if affinity.is_some_and(|_| self.has_other_affinity(affinity)) {
+            format!("{place}#{}", affinity.unwrap_or_default())
+        } else {
+            place.clone()
+        };
+        let name = self.layout().service_chain(Kind::Endpoint, self.label, self.protocol, &rest);
+        let line = Match { comment: self.label, ..Match::default() };
+        let mut rules = Vec::new();
+        if self.program.hairpins.contains(&target.address) {
+            let itself = Match { source: Source::In(IpNet::from(target.address)), ..line };
+            rules.push(itself.rule(&format!("-j {}", self.layout().name(MARK_MASQ))));
+        }
+        let seen = affinity.map(|_| rule::recent(self.context.family, &name, "--set")).unwrap_or_default();
+        let protocol = super::layout::protocol_word(self.protocol);
+        let translate = Match { transport: Some((self.protocol, None)), ..line };
+        rules.push(translate.rule(&format!("{seen}-m {protocol} -j DNAT --to-destination {place}")));
+        self.put(&name, rules);
+        name
+    }
+
+    /// Whether this port has been made with another stickiness before, which takes chains of their own.
+    fn has_other_affinity(&self, affinity: Option<u32>) -> bool {
+        self.sets.iter().any(|((_, other), _)| *other != affinity)
+    }
+
+    fn frontend(&mut self, frontend: Frontend, route: &Route) {
+        let comment = match route.role {
+            Role::ClusterIp => format!("{} cluster IP", self.label),
+            Role::ExternalIp => format!("{} external IP", self.label),
+            Role::LoadBalancer => format!("{} loadbalancer IP", self.label),
+            Role::NodePort => self.label.to_owned(),
+        };
+        let is_plain = route.allowed_sources.is_none();
+        let lines = match route.uniform() {
+            Some(verdict) if is_plain && !is_firewalled(route, verdict) => {
+                let line = Match::frontend(frontend, &comment);
+                self.carry_out(&line, verdict, route.affinity_seconds)
+            }
+            Some(_) | None => {
+                let chain = match route.uniform() {
+                    None if is_plain && route.role != Role::LoadBalancer => self.external(route),
+                    Some(_) | None => self.firewall(route, &comment),
+                };
+                vec![Match::frontend(frontend, &comment).rule(&format!("-j {chain}"))]
+            }
+        };
+        let [nat, filter] = dispatch_chains(self.layout(), &frontend);
+        let mut places = vec![(nat, lines)];
+        if route.verdicts().into_iter().any(|verdict| *verdict == Verdict::Reject) {
+            let comment = format!("{} has no endpoints", self.label);
+            let refuse = format!("-j {}", self.layout().name(REJECT));
+            places.push((filter, vec![Match::frontend(frontend, &comment).rule(&refuse)]));
+        }
+        self.rendered.lines.insert(frontend, places);
+    }
+
+    /// The rules that do what a verdict says with the packets of a match.
+    fn carry_out(&mut self, line: &Match<'_>, verdict: &Verdict, affinity: Option<u32>) -> Vec<String> {
+        match verdict {
+            Verdict::Forward { masquerade, targets } => {
+                let chain = self.balance(targets, affinity);
+                let mut rules = self.masquerade(line, *masquerade);
+                rules.push(line.rule(&format!("-j {chain}")));
+                rules
+            }
+            // It is refused in the table that can, where it comes untranslated if no other rule gets it.
+            Verdict::Reject => {
+                let comment = format!("{} has no endpoints", self.label);
+                vec![Match { comment: &comment, ..*line }.rule("-j ACCEPT")]
+            }
+            Verdict::Drop => {
+                let comment = format!("{} has no local endpoints", self.label);
+                let drop = format!("-j {}", self.layout().name(MARK_DROP));
+                vec![Match { comment: &comment, ..*line }.rule(&drop)]
+            }
+            // Refused by `check`.
+            Verdict::Relay { .. } => Vec::new(),
+        }
+    }
+
+    fn masquerade(&self, line: &Match<'_>, masquerade: Masquerade) -> Vec<String> {
+        let mark = format!("-j {}", self.layout().name(MARK_MASQ));
+        let by_chain = format!("-j {}", self.layout().name(OFF_CLUSTER));
+        match (masquerade, &self.context.off_cluster) {
+            (Masquerade::Never, _) | (Masquerade::OffCluster, OffCluster::Nobody) => Vec::new(),
+            (Masquerade::Always, _) | (Masquerade::OffCluster, OffCluster::Everybody) => {
+                vec![line.rule(&mark)]
+            }
+            (Masquerade::OffCluster, OffCluster::OutsideOf(net)) if matches!(line.source, Source::Any) => {
+                vec![Match { source: Source::NotIn(*net), ..*line }.rule(&mark)]
+            }
+            (Masquerade::OffCluster, OffCluster::OutsideOf(_) | OffCluster::Chain) => {
+                vec![line.rule(&by_chain)]
+            }
+        }
+    }
+
+    /// The chain that lets in the allowed sources and the node itself.
+    fn firewall(&mut self, route: &Route, comment: &str) -> String {
+        let line = Match { comment, ..Match::default() };
+        let (mut rules, actions) = match route.uniform() {
+            Some(Verdict::Forward { masquerade, targets }) => {
+                let chain = self.balance(targets, route.affinity_seconds);
+                (self.masquerade(&line, *masquerade), Some(format!("-j {chain}")))
+            }
+            Some(Verdict::Reject) => (Vec::new(), Some("-j ACCEPT".to_owned())),
+            Some(Verdict::Drop | Verdict::Relay { .. }) => (Vec::new(), None),
+            None => (Vec::new(), Some(format!("-j {}", self.external(route)))),
+        };
+        if let Some(action) = actions {
+            match &route.allowed_sources {
+                None => rules.push(line.rule(&action)),
+                Some(allowed) => {
+                    let allowed = allowed.iter().map(|net| Source::In(*net)).chain([Source::Node]);
+                    rules.extend(allowed.map(|source| Match { source, ..line }.rule(&action)));
+                }
+            }
+        }
+        rules.push(line.rule(&format!("-j {}", self.layout().name(MARK_DROP))));
+        self.entry(Kind::Firewall, rules)
+    }
+
+    /// The chain that tells sources apart.
+    fn external(&mut self, route: &Route) -> String {
+        let line = Match { comment: self.label, ..Match::default() };
+        let mut rules = Vec::new();
+        let workloads = self.context.workloads.iter().map(|net| (Source::In(*net), &route.from_workloads));
+        let classes = workloads
+            .chain([(Source::Node, &route.from_node), (Source::Any, &route.from_elsewhere)])
+            .collect::<Vec<_>>();
+        for (source, verdict) in classes {
+            rules.extend(self.carry_out(&Match { source, ..line }, verdict, route.affinity_seconds));
+        }
+        self.entry(Kind::External, rules)
+    }
+
+    /// A chain before those that choose; frontends that want the same share it.
+    fn entry(&mut self, kind: Kind, rules: Vec<String>) -> String {
+        let key = (kind, without_comments(&rules));
+        if let Some((_, name)) = self.entries.iter().find(|(other, _)| *other == key) {
+            return name.clone();
+        }
+        let siblings = self.entries.iter().filter(|((other, _), _)| *other == kind).count();
+        let name = self.chain_name(kind, siblings);
+        self.entries.push((key, name.clone()));
+        self.put(&name, rules);
+        name
+    }
+}
+
+/// Load balancer addresses are translated behind a chain of their own, as kube-proxy has it.
+fn is_firewalled(route: &Route, verdict: &Verdict) -> bool {
+    route.role == Role::LoadBalancer && verdict.targets().is_some()
+}
+
+/// The rules without what only names them.
+fn without_comments(rules: &[String]) -> Vec<String> {
+    let bare = |rule: &String| rule.split('"').step_by(2).collect::<String>();
+    rules.iter().map(bare).collect()
+}
+
+/// The names of a Service's own chains.
+#[must_use]
+pub fn chain_names(rendered: &Rendered) -> BTreeSet<ChainId> {
+    rendered.chains.keys().cloned().collect()
+}

@@ -1,0 +1,242 @@
+//! The programs of iptables: which of the two flavours, and one run of each. Nothing is decided here about rules.
+//!
+//! The flavours keep their rules apart in the kernel (`nft` in nf_tables, `legacy` in tables of its own), so the one has to
+//! be used in which rules are: a packet meets both, but whoever looks would see half.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    process::{Command, Output, Stdio},
+};
+
+use model::net::IpFamily;
+use nix::sched::{CloneFlags, setns};
+
+use super::{
+    layout::{ChainId, Layout},
+    parse,
+};
+
+/// How long a run waits for the lock of another one, in seconds. A pass that does not get it fails whole and comes again.
+const LOCK_WAIT_SECS: u32 = 5;
+/// The exit status of a run that could not get a resource: the lock, or the rights.
+const EXIT_RESOURCE: i32 = 4;
+/// Where the programs may be when the environment does not say so.
+const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
+/// Characters of what a program says that are worth keeping.
+const SAID_LENGTH_MAX: usize = 400;
+
+/// In which part of the kernel rules are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Flavour {
+    /// In nf_tables.
+    Nft,
+    /// In the tables of ip_tables and ip6_tables.
+    Legacy,
+}
+
+impl Flavour {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
+
+    /// As the programs are named.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nft => "nft",
+            Self::Legacy => "legacy",
+        }
+    }
+}
+
+/// The programs of one flavour, for one network namespace.
+#[derive(Debug)]
+pub(super) struct Tools {
+    pub(super) flavour: Flavour,
+    /// The families that they can be used for.
+    pub(super) families: Vec<IpFamily>,
+    namespace: Namespace,
+}
+
+/// What a flavour was found to be.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    is_usable: bool,
+    rules: usize,
+    ours: usize,
+}
+
+impl Tools {
+    /// The flavour asked for, or the one that holds rules: ours before others', more before fewer; where there are
+    /// none, what `iptables` itself is.
+    pub(super) fn find(layout: &Layout, asked: Option<Flavour>) -> io::Result<Self> {
+        let namespace = Namespace::current()?;
+        let found = Flavour::ALL.map(|flavour| (flavour, look(&namespace, layout, flavour)));
+        let usable: Vec<_> = found.into_iter().filter(|(_, found)| found.is_usable).collect();
+        let default = default_flavour(&namespace);
+        let rank =
+            |(flavour, found): &&(Flavour, Found)| (found.ours, found.rules, default == Some(*flavour));
+        let chosen = match asked {
+            Some(asked) => usable.iter().find(|(flavour, _)| *flavour == asked),
+            None => usable.iter().max_by_key(rank),
+        };
+        let Some((flavour, found)) = chosen else {
+            let asked = asked.map_or("", Flavour::as_str);
+            let message = format!("no usable {asked} iptables-restore and iptables-save were found");
+            return Err(io::Error::new(io::ErrorKind::NotFound, message));
+        };
+        let mut tools = Self { flavour: *flavour, families: IpFamily::ALL.to_vec(), namespace };
+        tools.families = IpFamily::ALL.into_iter().filter(|family| tools.works_for(*family)).collect();
+        tracing::info!(
+            flavour = flavour.as_str(), rules = found.rules, own_chains = found.ours, families = ?tools.families,
+            "iptables flavour chosen"
+        );
+        Ok(tools)
+    }
+
+    /// The same programs once more.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        let namespace = self.namespace.again()?;
+        Ok(Self { flavour: self.flavour, families: self.families.clone(), namespace })
+    }
+
+    /// The programs of the other flavour, if it holds chains of ours.
+    pub(super) fn other_with_ours(&self, layout: &Layout) -> io::Result<Option<Self>> {
+        let others = Flavour::ALL.into_iter().filter(|flavour| *flavour != self.flavour);
+        for flavour in others {
+            let namespace = self.namespace.again()?;
+            if look(&namespace, layout, flavour).ours > 0 {
+                return Ok(Some(Self { flavour, families: self.families.clone(), namespace }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn works_for(&self, family: IpFamily) -> bool {
+        match family {
+            IpFamily::V4 => true,
+            IpFamily::V6 => self.save(family, false).is_ok(),
+        }
+    }
+
+    /// All rules of a family in all tables, with their counters if asked for.
+    pub(super) fn save(&self, family: IpFamily, with_counters: bool) -> io::Result<String> {
+        let arguments: &[&str] = if with_counters { &["-c"] } else { &[] };
+        let output = self.namespace.run(&program(family, self.flavour, "-save"), arguments, "")?;
+        said(output)?.map_err(io::Error::other)
+    }
+
+    /// The rules of one chain; `None` when there is no such chain.
+    pub(super) fn list(&self, family: IpFamily, chain: &ChainId) -> io::Result<Option<String>> {
+        let wait = LOCK_WAIT_SECS.to_string();
+        let arguments = ["-w", &wait, "-t", chain.table.as_str(), "-S", &chain.name];
+        let output = self.namespace.run(&program(family, self.flavour, ""), &arguments, "")?;
+        Ok(said(output)?.ok())
+    }
+
+    /// Writes; what the kernel refuses is undone for its table and said in words.
+    pub(super) fn restore(&self, family: IpFamily, script: &str) -> io::Result<Result<(), String>> {
+        let wait = format!("--wait={LOCK_WAIT_SECS}");
+        let restore = program(family, self.flavour, "-restore");
+        let output = self.namespace.run(&restore, &["--noflush", &wait], script)?;
+        Ok(said(output)?.map(|_| ()))
+    }
+}
+
+/// Whether a flavour can be used here, and what it holds. Makes no table.
+fn look(namespace: &Namespace, layout: &Layout, flavour: Flavour) -> Found {
+    let mut found = Found::default();
+    for family in IpFamily::ALL {
+        let save = program(family, flavour, "-save");
+        let Ok(Ok(text)) = namespace.run(&save, &[], "").and_then(said) else { continue };
+        let (rules, ours) = parse::weigh(layout, &text);
+        found.is_usable |= family == IpFamily::V4;
+        found.rules += rules;
+        found.ours += ours;
+    }
+    found
+}
+
+fn default_flavour(namespace: &Namespace) -> Option<Flavour> {
+    let version = namespace.run("iptables", &["--version"], "").and_then(said).ok()?.ok()?;
+    Some(if version.contains("nf_tables") { Flavour::Nft } else { Flavour::Legacy })
+}
+
+fn program(family: IpFamily, flavour: Flavour, what: &str) -> String {
+    let family = match family {
+        IpFamily::V4 => "iptables",
+        IpFamily::V6 => "ip6tables",
+    };
+    format!("{family}-{}{what}", flavour.as_str())
+}
+
+/// What a program printed, or why it refused.
+fn said(output: Output) -> io::Result<Result<String, String>> {
+    if output.status.success() {
+        let text = String::from_utf8(output.stdout);
+        return text.map(Ok).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let text: String = text.trim().replace('\n', "; ").chars().take(SAID_LENGTH_MAX).collect();
+    match output.status.code() {
+        Some(EXIT_RESOURCE) => Err(io::Error::new(io::ErrorKind::ResourceBusy, text)),
+        Some(_) => Ok(Err(text)),
+        None => Err(io::Error::other(format!("{}: {text}", output.status))),
+    }
+}
+
+/// The network namespace that programs run in: that of the thread that opened the backend.
+#[derive(Debug)]
+struct Namespace {
+    file: File,
+    inode: u64,
+}
+
+/// The network namespace of the calling thread.
+const OWN_NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+impl Namespace {
+    fn current() -> io::Result<Self> {
+        let file = File::open(OWN_NAMESPACE)?;
+        let inode = file.metadata()?.ino();
+        Ok(Self { file, inode })
+    }
+
+    /// The same namespace once more.
+    fn again(&self) -> io::Result<Self> {
+        Ok(Self { file: self.file.try_clone()?, inode: self.inode })
+    }
+
+    /// Runs a program to its end. A child is in the namespace of the thread that starts it.
+    fn run(&self, program: &str, arguments: &[&str], input: &str) -> io::Result<Output> {
+        if std::fs::metadata(OWN_NAMESPACE)?.ino() == self.inode {
+            return run(program, arguments, input);
+        }
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+                run(program, arguments, input)
+            });
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that ran iptables panicked")))
+        })
+    }
+}
+
+fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<Output> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(program);
+    command.args(arguments).env("PATH", format!("{path}:{MORE_PATHS}")).env("LC_ALL", "C");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let pipe = child.stdin.take();
+    if let Some(Err(error)) = pipe.map(|mut pipe| pipe.write_all(input.as_bytes()))
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        // It ends without the rest of its input, and then writes nothing.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
+    }
+    child.wait_with_output()
+}
