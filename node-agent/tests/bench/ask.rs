@@ -1,0 +1,178 @@
+//! Connections that clients make, many at a time, and what they hear.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind, Read},
+    net::{IpAddr, SocketAddr},
+    os::fd::AsRawFd,
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use model::service::Protocol;
+use nix::sys::{
+    socket::{AddressFamily, SockaddrStorage, bind, connect, setsockopt, sockopt},
+    time::{TimeVal, TimeValLike},
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::{TcpSocket, UdpSocket},
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{Hosts, Spot, servers::sctp_socket};
+
+/// How long a client waits for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a client waits where nothing may come.
+pub const SILENCE: Duration = Duration::from_millis(350);
+/// A datagram is sent again after this time.
+const RESEND: Duration = Duration::from_millis(250);
+/// Connections that one host makes at a time.
+const AT_ONCE: usize = 48;
+
+/// A connection to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ask {
+    pub from: Spot,
+    /// The client's address; the kernel chooses when `None`.
+    pub source: Option<IpAddr>,
+    pub to: IpAddr,
+    pub protocol: Protocol,
+    pub port: u16,
+}
+
+/// What the client heard.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Heard {
+    /// A server's name, the source address and the port that it saw.
+    Answer { name: String, source: IpAddr, port: u16 },
+    /// A reset, or that the port is unreachable.
+    Refused,
+    /// The client's own kernel would not send.
+    Prohibited,
+    /// Nothing.
+    Silence,
+    /// Something else.
+    Odd(String),
+}
+
+impl Hosts {
+    /// Makes the connections, side by side; each waits so long for an answer.
+    pub fn ask(&self, asks: &[(Ask, Duration)]) -> Vec<Heard> {
+        let mut by_host: BTreeMap<Spot, Vec<usize>> = BTreeMap::new();
+        for (index, (ask, _)) in asks.iter().enumerate() {
+            by_host.entry(ask.from).or_default().push(index);
+        }
+        let mut heard = vec![Heard::Silence; asks.len()];
+        let answers = std::thread::scope(|scope| {
+            let threads: Vec<_> = by_host
+                .into_iter()
+                .map(|(spot, indices)| {
+                    scope.spawn(move || self.at(spot).run(|| ask_from_here(asks, &indices)))
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        for (index, answer) in answers {
+            heard[index] = answer;
+        }
+        heard
+    }
+}
+
+/// Sockets belong to the namespace of the thread that makes them: one runtime on this thread.
+fn ask_from_here(asks: &[(Ask, Duration)], indices: &[usize]) -> Vec<(usize, Heard)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        stream::iter(indices)
+            .map(|&index| async move {
+                let (ask, patience) = asks[index];
+                (index, one(ask, patience).await)
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await
+    })
+}
+
+async fn one(ask: Ask, patience: Duration) -> Heard {
+    let answer = match ask.protocol {
+        Protocol::Tcp => {
+            timeout(patience, tcp(ask)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+        }
+        Protocol::Udp => udp(ask, patience).await,
+        Protocol::Sctp => tokio::task::spawn_blocking(move || sctp(ask, patience)).await.unwrap(),
+    };
+    match answer {
+        Ok(text) => parse(&text),
+        Err(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => Heard::Refused,
+            ErrorKind::PermissionDenied => Heard::Prohibited,
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => Heard::Silence,
+            _ if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => Heard::Silence,
+            _ => Heard::Odd(error.to_string()),
+        },
+    }
+}
+
+fn parse(text: &str) -> Heard {
+    let words: Vec<_> = text.lines().next().unwrap_or_default().split(' ').collect();
+    let [name, source, port] = words[..] else { return Heard::Odd(format!("{text:?}")) };
+    Heard::Answer { name: name.to_owned(), source: source.parse().unwrap(), port: port.parse().unwrap() }
+}
+
+async fn tcp(ask: Ask) -> io::Result<String> {
+    let to = SocketAddr::new(ask.to, ask.port);
+    let socket = if ask.to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    if let Some(source) = ask.source {
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::new(source, 0))?;
+    }
+    let stream = socket.connect(to).await?;
+    // Closed by a reset: a port that waits in TIME_WAIT cannot be used again soon.
+    stream.set_zero_linger()?;
+    let mut text = String::new();
+    BufReader::new(stream).read_line(&mut text).await?;
+    Ok(text)
+}
+
+async fn udp(ask: Ask, patience: Duration) -> io::Result<String> {
+    let any: IpAddr = if ask.to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind(SocketAddr::new(ask.source.unwrap_or(any), 0)).await?;
+    socket.connect(SocketAddr::new(ask.to, ask.port)).await?;
+    let end = Instant::now() + patience;
+    let mut buffer = [0; 256];
+    loop {
+        if let Err(error) = socket.send(b"?").await {
+            if error.kind() != ErrorKind::PermissionDenied {
+                return Err(error);
+            }
+            // A refusal on the own host prevents the sending and says so besides.
+            return match timeout(SILENCE.min(patience), socket.recv(&mut buffer)).await {
+                Ok(Err(refused)) => Err(refused),
+                _ => Err(error),
+            };
+        }
+        match timeout_at(end.min(Instant::now() + RESEND), socket.recv(&mut buffer)).await {
+            Ok(received) => return Ok(String::from_utf8_lossy(&buffer[..received?]).into_owned()),
+            Err(_) if Instant::now() >= end => return Err(ErrorKind::TimedOut.into()),
+            Err(_) => {}
+        }
+    }
+}
+
+fn sctp(ask: Ask, patience: Duration) -> io::Result<String> {
+    let family = if ask.to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = sctp_socket(family).ok_or_else(|| io::Error::other("this kernel has no SCTP"))?;
+    let limit = TimeVal::milliseconds(patience.as_millis().try_into().unwrap());
+    setsockopt(&socket, sockopt::SendTimeout, &limit)?;
+    setsockopt(&socket, sockopt::ReceiveTimeout, &limit)?;
+    if let Some(source) = ask.source {
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;
+    }
+    connect(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(ask.to, ask.port)))?;
+    let mut buffer = [0; 256];
+    let length = std::fs::File::from(socket).read(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}

@@ -1,0 +1,210 @@
+//! The hosts, their addresses, and the wires between them.
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::IpAddr,
+    process::{Command, Stdio},
+};
+
+use model::net::IpFamily;
+
+use super::servers::{Listen, Servers};
+use crate::support::Namespace;
+
+/// A host of the bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spot {
+    Client,
+    Node,
+    A,
+    B,
+    C,
+    D,
+    E,
+}
+
+use Spot::{A, B, C, Client, D, E, Node};
+
+impl Spot {
+    pub const ALL: [Self; 7] = [Client, Node, A, B, C, D, E];
+    /// The hosts behind the node.
+    pub const WORKLOADS: [Self; 5] = [A, B, C, D, E];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Client => "client",
+            Node => "node",
+            A => "a",
+            B => "b",
+            C => "c",
+            D => "d",
+            E => "e",
+        }
+    }
+
+    /// The address by which others reach it.
+    pub fn address(self, family: IpFamily) -> IpAddr {
+        let text = match (self, family) {
+            (Client, IpFamily::V4) => "192.0.2.2",
+            (Client, IpFamily::V6) => "2001:db8::2",
+            (Node, IpFamily::V4) => "192.0.2.1",
+            (Node, IpFamily::V6) => "2001:db8::1",
+            (A, IpFamily::V4) => "10.1.1.2",
+            (A, IpFamily::V6) => "fd01:1::2",
+            (B, IpFamily::V4) => "10.1.2.2",
+            (B, IpFamily::V6) => "fd01:2::2",
+            (C, IpFamily::V4) => "10.1.3.2",
+            (C, IpFamily::V6) => "fd01:3::2",
+            (D, IpFamily::V4) => "10.2.1.2",
+            (D, IpFamily::V6) => "fd02:1::2",
+            (E, IpFamily::V4) => "10.2.2.2",
+            (E, IpFamily::V6) => "fd02:2::2",
+        };
+        text.parse().unwrap()
+    }
+
+    /// Which host has an address as its first one.
+    pub fn of(address: IpAddr) -> Option<Self> {
+        Self::ALL.into_iter().find(|spot| spot.address(IpFamily::of(address)) == address)
+    }
+}
+
+/// Ports that every host listens at over TCP and UDP.
+pub const PORTS: [u16; 4] = [8080, 8081, 9090, 7005];
+/// Further ports that only the workloads listen at.
+pub const WORKLOAD_PORTS: [u16; 4] = [80, 443, 7001, 7010];
+/// A daemon of the node that listens everywhere; it belongs to no Service.
+pub const DAEMON_PORT: u16 = 2222;
+/// The networks of all workloads.
+pub const WORKLOAD_NETWORKS: [&str; 4] = ["10.1.0.0/16", "10.2.0.0/16", "fd01::/16", "fd02::/16"];
+/// How many addresses the client has for tests of affinity.
+pub const CROWD: u8 = 16;
+
+pub struct Hosts {
+    namespaces: Vec<(Spot, Namespace)>,
+    pub servers: Servers,
+}
+
+impl Hosts {
+    /// Makes the namespaces and starts the servers.
+    pub fn new(test: &str) -> Self {
+        let namespaces: Vec<_> = Spot::ALL
+            .into_iter()
+            .map(|spot| (spot, Namespace::new(&format!("{test}-{}", spot.name()))))
+            .collect();
+        let hosts = Self { namespaces, servers: Servers::new() };
+        for spot in [Client, A, B, C, D, E] {
+            hosts.wire(spot);
+        }
+        let node = hosts.at(Node);
+        for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+            node.run(|| std::fs::write(format!("/proc/sys/net/{file}"), "1").unwrap());
+        }
+        batch(node, "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n");
+        // Packets to virtual addresses need some route before they are translated.
+        batch(node, "route add default via 192.0.2.2\n-6 route add default via 2001:db8::2\n");
+        batch(hosts.at(Client), &client_addresses());
+        hosts.serve();
+        hosts
+    }
+
+    pub fn at(&self, spot: Spot) -> &Namespace {
+        self.namespaces.iter().find(|(at, _)| *at == spot).map(|(_, namespace)| namespace).unwrap()
+    }
+
+    fn wire(&self, spot: Spot) {
+        let (node, other) = (self.at(Node), self.at(spot));
+        let device = format!("to-{}", spot.name());
+        let mut ours = format!("link add {device} type veth peer name eth0 netns {}\n", other.name());
+        let mut theirs = String::new();
+        for family in IpFamily::ALL {
+            let address = spot.address(family);
+            let (length, option) = if address.is_ipv4() { (24, "") } else { (64, " nodad") };
+            ours += &format!("addr add {}/{length} dev {device}{option}\n", gateway(spot, family));
+            theirs += &format!("addr add {address}/{length} dev eth0{option}\n");
+        }
+        ours += &format!("link set {device} up\n");
+        theirs += "link set eth0 up\n";
+        for (family, word) in IpFamily::ALL.into_iter().zip(["-4", "-6"]) {
+            theirs += &format!("{word} route add default via {}\n", gateway(spot, family));
+        }
+        batch(node, &ours);
+        batch(other, &theirs);
+    }
+
+    fn serve(&self) {
+        for spot in Spot::WORKLOADS {
+            let mut ports = PORTS.to_vec();
+            ports.extend(WORKLOAD_PORTS);
+            self.servers.serve(self.at(spot), spot.name(), &ports, Listen::Anywhere);
+        }
+        for family in IpFamily::ALL {
+            let address = Node.address(family);
+            self.servers.serve(self.at(Node), Node.name(), &PORTS, Listen::At(address));
+        }
+        self.servers.serve(self.at(Node), "daemon", &[DAEMON_PORT], Listen::Anywhere);
+    }
+}
+
+/// The node's address on the wire to a host.
+fn gateway(spot: Spot, family: IpFamily) -> IpAddr {
+    let text = spot.address(family).to_string();
+    let end = text.len() - 1;
+    format!("{}1", &text[..end]).parse().unwrap()
+}
+
+/// Every address of the node but loopback ones.
+pub fn node_addresses() -> BTreeSet<IpAddr> {
+    let wires = [Client, A, B, C, D, E]
+        .into_iter()
+        .flat_map(|spot| IpFamily::ALL.map(move |family| gateway(spot, family)));
+    wires.chain(["192.0.2.11", "2001:db8::11"].map(|text| text.parse().unwrap())).collect()
+}
+
+/// Further addresses of the client: one in the node's network, one behind it.
+pub fn client_address(family: IpFamily, number: usize) -> IpAddr {
+    let list = match family {
+        IpFamily::V4 => ["192.0.2.2", "192.0.2.3", "198.51.100.2"],
+        IpFamily::V6 => ["2001:db8::2", "2001:db8::3", "2001:db8:100::2"],
+    };
+    list[number].parse().unwrap()
+}
+
+/// Many clients.
+pub fn crowd(family: IpFamily) -> Vec<IpAddr> {
+    let address = |number: u8| match family {
+        IpFamily::V4 => format!("192.0.2.{}", 100 + number),
+        IpFamily::V6 => format!("2001:db8::{:x}", 0x100 + u16::from(number)),
+    };
+    (0..CROWD).map(|number| address(number).parse().unwrap()).collect()
+}
+
+fn client_addresses() -> String {
+    let mut script = String::new();
+    let mut add = |address: IpAddr| {
+        let (length, option) = if address.is_ipv4() { (24, "") } else { (64, " nodad") };
+        script += &format!("addr add {address}/{length} dev eth0{option}\n");
+    };
+    for family in IpFamily::ALL {
+        (1..3).for_each(|number| add(client_address(family, number)));
+        crowd(family).into_iter().for_each(&mut add);
+    }
+    script
+}
+
+/// Runs `ip` once for a script of lines.
+fn batch(namespace: &Namespace, script: &str) {
+    // One line may name its family, which a batch file cannot: such lines are run by themselves.
+    let (alone, together): (Vec<_>, Vec<_>) = script.lines().partition(|line| line.starts_with('-'));
+    let mut child = Command::new("ip")
+        .args(["-n", namespace.name(), "-batch", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("ip starts");
+    child.stdin.take().unwrap().write_all((together.join("\n") + "\n").as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "ip refused: {script}");
+    for line in alone {
+        namespace.ip(&line.split_whitespace().collect::<Vec<_>>());
+    }
+}

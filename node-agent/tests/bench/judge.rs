@@ -1,0 +1,139 @@
+//! What must become of a connection, by the oracle and the bench's own hosts, and whether that is what the client heard.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use model::{
+    net::IpFamily,
+    program::{
+        Program,
+        oracle::{self, Connection, Fate, Networks},
+    },
+    quantity::{Port, Weight},
+    service::Protocol,
+};
+
+use super::{
+    Ask, Heard, Spot,
+    hosts::{DAEMON_PORT, PORTS, WORKLOAD_PORTS, node_addresses},
+};
+use crate::support::programs::port;
+
+/// What the client must hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// One of these servers.
+    Answer(BTreeMap<(IpAddr, Port), Seen>),
+    /// The node's own daemon.
+    Daemon,
+    Refused,
+    Silence,
+}
+
+/// Whom an answering server must see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    Client,
+    Node,
+}
+
+/// The connection of an ask, as rules see it.
+pub fn connection(ask: Ask) -> Connection {
+    let own = node_addresses();
+    let is_from_node = ask.from == Spot::Node;
+    // What a host says to itself comes from the address it goes to.
+    let default =
+        if is_from_node && own.contains(&ask.to) { ask.to } else { ask.from.address(IpFamily::of(ask.to)) };
+    Connection {
+        source: ask.source.unwrap_or(default),
+        is_from_node,
+        destination: ask.to,
+        is_node_address: own.contains(&ask.to),
+        protocol: ask.protocol,
+        port: port(ask.port),
+    }
+}
+
+/// What the oracle says.
+pub fn fate<'a>(programs: impl Iterator<Item = &'a Program> + Clone, networks: &Networks, ask: Ask) -> Fate {
+    oracle::fate(programs, networks, &connection(ask))
+}
+
+/// What the client must hear when that is its fate.
+pub fn expected(fate: &Fate, ask: Ask) -> Expected {
+    match fate {
+        Fate::Untouched => untouched(ask),
+        Fate::Reject => Expected::Refused,
+        Fate::Drop => Expected::Silence,
+        Fate::Relay(_) => panic!("no program that is made from a Service relays"),
+        Fate::Forward { targets, is_masqueraded, hairpins } => {
+            let seen = |address: &IpAddr| {
+                if *is_masqueraded || hairpins.contains(address) { Seen::Node } else { Seen::Client }
+            };
+            let answer = |(at, _): (&(IpAddr, Port), &Weight)| (*at, seen(&at.0));
+            Expected::Answer(targets.iter().map(answer).collect())
+        }
+    }
+}
+
+/// No rule concerns it: whoever has the address answers.
+fn untouched(ask: Ask) -> Expected {
+    let is_own = node_addresses().contains(&ask.to) || ask.to.is_loopback();
+    match Spot::of(ask.to) {
+        _ if is_own && ask.port == DAEMON_PORT && ask.protocol == Protocol::Tcp => Expected::Daemon,
+        Some(spot) if listens(spot, ask.port) => {
+            Expected::Answer([((ask.to, port(ask.port)), Seen::Client)].into())
+        }
+        Some(_) => Expected::Refused,
+        None if is_own => Expected::Refused,
+        None => Expected::Silence,
+    }
+}
+
+fn listens(spot: Spot, number: u16) -> bool {
+    match spot {
+        Spot::Client => false,
+        Spot::Node => PORTS.contains(&number),
+        Spot::A | Spot::B | Spot::C | Spot::D | Spot::E => {
+            PORTS.contains(&number) || WORKLOAD_PORTS.contains(&number)
+        }
+    }
+}
+
+/// Whether the client heard what it must.
+pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
+    match (expected, heard) {
+        (Expected::Refused, Heard::Refused) | (Expected::Silence, Heard::Silence) => true,
+        // The node's kernel tells the sender, and that is all there is to tell drop and reject apart by.
+        (Expected::Refused | Expected::Silence, Heard::Prohibited) => ask.from == Spot::Node,
+        // SCTP takes no notice of an unreachable port.
+        (Expected::Refused, Heard::Silence) => ask.protocol == Protocol::Sctp,
+        (Expected::Daemon, Heard::Answer { name, .. }) => name == "daemon",
+        (Expected::Answer(targets), Heard::Answer { name, source, port }) => {
+            targets.iter().any(|((address, number), seen)| {
+                Spot::of(*address).is_some_and(|spot| spot.name() == name)
+                    && number.get() == *port
+                    && sees(*address, *seen, ask, *source)
+            })
+        }
+        (
+            Expected::Answer(_) | Expected::Daemon | Expected::Refused | Expected::Silence,
+            Heard::Answer { .. } | Heard::Refused | Heard::Prohibited | Heard::Silence | Heard::Odd(_),
+        ) => false,
+    }
+}
+
+fn sees(target: IpAddr, seen: Seen, ask: Ask, source: IpAddr) -> bool {
+    let is_node = node_addresses().contains(&source);
+    let is_client = connection(ask).source == source;
+    if ask.from == Spot::Node {
+        return is_node;
+    }
+    // What is delivered on the node does not leave it, and is not translated on the way out.
+    if node_addresses().contains(&target) {
+        return is_node || is_client;
+    }
+    match seen {
+        Seen::Client => is_client,
+        Seen::Node => is_node,
+    }
+}

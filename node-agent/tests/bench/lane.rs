@@ -1,0 +1,63 @@
+//! The ways of programming that the suites compare.
+
+use model::{net::IpFamily, node::ProxyMode, program::Program};
+
+/// A proxy mode, in one of its flavours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    Nftables,
+    Iptables,
+    IptablesLegacy,
+    Ipvs,
+    Userspace,
+}
+
+impl Lane {
+    pub const ALL: [Self; 5] =
+        [Self::Nftables, Self::Iptables, Self::IptablesLegacy, Self::Ipvs, Self::Userspace];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nftables => "nftables",
+            Self::Iptables => "iptables",
+            Self::IptablesLegacy => "iptables-legacy",
+            Self::Ipvs => "ipvs",
+            Self::Userspace => "userspace",
+        }
+    }
+
+    pub fn parse(name: &str) -> Self {
+        Self::ALL.into_iter().find(|lane| lane.name() == name).unwrap_or_else(|| panic!("no lane {name}"))
+    }
+
+    pub const fn mode(self) -> ProxyMode {
+        match self {
+            Self::Nftables => ProxyMode::Nftables,
+            Self::Iptables | Self::IptablesLegacy => ProxyMode::Iptables,
+            Self::Ipvs => ProxyMode::Ipvs,
+            Self::Userspace => ProxyMode::Userspace,
+        }
+    }
+
+    /// Whether it needs the second kernel (`lab/guest.sh`).
+    pub const fn in_guest(self) -> bool {
+        matches!(self, Self::IptablesLegacy | Self::Ipvs)
+    }
+
+    /// What the mode makes of a program where it deliberately differs from it; `None` where it refuses it.
+    pub fn lower(self, program: &Program) -> Option<Program> {
+        match self {
+            Self::Nftables | Self::Iptables | Self::IptablesLegacy | Self::Ipvs | Self::Userspace => {
+                Some(program.clone())
+            }
+        }
+    }
+}
+
+/// Short name of a family.
+pub const fn family_word(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "v4",
+        IpFamily::V6 => "v6",
+    }
+}

@@ -1,0 +1,28 @@
+//! A node under test with its surroundings: hosts in network namespaces, servers on them, a real backend on the node,
+//! connections that are really made, and the oracle that says what must become of them.
+//!
+//! ```text
+//!                                                  ┌─ a 10.1.1.2 ┐
+//! client 192.0.2.2, .3, 198.51.100.2, ──── node ───┼─ b 10.1.2.2 ├ workloads of this node (n1, zone z1)
+//!        192.0.2.100–115             192.0.2.1, .11├─ c 10.1.3.2 ┘
+//!                                    and x.y.z.1   ├─ d 10.2.1.2   of node n2 in zone z2
+//!                                                  └─ e 10.2.2.2   of node n3 in zone z1
+//! ```
+//! The same in IPv6. All traffic stays in these namespaces.
+
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each suite uses its part of the bench")]
+
+pub mod ask;
+pub mod flow;
+pub mod hosts;
+pub mod judge;
+pub mod lane;
+pub mod node;
+pub mod say;
+pub mod servers;
+
+pub use ask::{Ask, Heard};
+pub use hosts::{Hosts, Spot};
+pub use lane::Lane;
+pub use node::Bench;
+pub use say::Build;

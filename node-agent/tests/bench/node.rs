@@ -1,0 +1,353 @@
+//! The node under test: desired state in, real backend, and expectations that are checked against the oracle and by real
+//! connections.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
+
+use model::{
+    feed::{NetworkState, NodeState},
+    net::IpFamily,
+    program::{self, Program, oracle::Fate},
+    quantity::Revision,
+    report::FailureReason,
+    resource::ServiceKey,
+    service::Protocol,
+};
+use node_agent::{
+    dataplane::{self, BackendOptions, Dataplane, Desired, DesiredProgram, OpenError, Outcome, Pass, Scope},
+    networks::networks,
+};
+
+use super::{
+    Ask, Build, Heard, Hosts, Lane, Spot,
+    ask::{PATIENCE, SILENCE},
+    hosts::WORKLOAD_NETWORKS,
+    judge::{self, Expected, Seen},
+    lane::family_word,
+    say,
+};
+
+pub const TCP: &[Protocol] = &[Protocol::Tcp];
+pub const UDP: &[Protocol] = &[Protocol::Udp];
+pub const BOTH: &[Protocol] = &[Protocol::Tcp, Protocol::Udp];
+
+/// What a scenario says must happen.
+#[derive(Debug, Clone, Copy)]
+pub enum Claim<'a> {
+    /// It reaches these hosts, each of them now and then.
+    Reach(&'a [Spot]),
+    /// So, and they see the client's address.
+    Keep(&'a [Spot]),
+    /// So, and they see the node's address.
+    Mask(&'a [Spot]),
+    /// The node's own daemon answers.
+    Daemon,
+    Refused,
+    Silence,
+}
+
+/// The panic of a scenario that the backend refuses with a reason.
+pub struct Unsupported(pub String);
+
+pub struct Bench {
+    pub lane: Lane,
+    pub family: IpFamily,
+    pub hosts: Hosts,
+    pub backend: Box<dyn Dataplane>,
+    pub desired: Desired,
+    pub place: program::Place,
+    /// Where the mode deliberately differs from the program, as met by the scenario.
+    pub differences: BTreeSet<&'static str>,
+    serial: u8,
+}
+
+impl Bench {
+    pub fn open(suite: &str, lane: Lane, family: IpFamily) -> Result<Self, OpenError> {
+        let hosts = Hosts::new(&format!("{suite}-{}{}", short(lane), family_word(family)));
+        let mut backend = hosts.at(Spot::Node).run(|| open(lane))?;
+        hosts.at(Spot::Node).run(|| backend.observe()).expect("a fresh node can be observed");
+        let mut bench = Self {
+            lane,
+            family,
+            hosts,
+            backend,
+            desired: Desired::default(),
+            place: say::place(),
+            differences: BTreeSet::new(),
+            serial: 0,
+        };
+        bench.networks(&NodeState::default(), &WORKLOAD_NETWORKS);
+        Ok(bench)
+    }
+
+    /// Begins a scenario on a node without Services.
+    pub fn begin(&mut self, serial: u8) {
+        self.serial = serial;
+        self.differences.clear();
+        self.place = say::place();
+        self.networks(&NodeState::default(), &WORKLOAD_NETWORKS);
+        self.desired.programs.clear();
+        let pass = self.apply(&Scope::Everything);
+        assert!(pass.failed.is_none(), "the node is emptied: {:?}", pass.failed);
+    }
+
+    /// A cluster IP of the scenario's own.
+    pub fn vip(&self, number: u8) -> IpAddr {
+        self.own(["10.96", "fd96:"], number)
+    }
+
+    /// An address of the scenario's own that somebody outside routes to the node.
+    pub fn outer(&self, number: u8) -> IpAddr {
+        self.own(["198.18", "2001:db8:18:"], number)
+    }
+
+    fn own(&self, [v4, v6]: [&str; 2], number: u8) -> IpAddr {
+        let serial = self.serial;
+        let text = match self.family {
+            IpFamily::V4 => format!("{v4}.{serial}.{number}"),
+            IpFamily::V6 => format!("{v6}{serial:x}::{number:x}"),
+        };
+        text.parse().unwrap()
+    }
+
+    /// The node's addresses in the family: the one towards the client, a second one there, one towards a workload.
+    pub fn node_addresses(&self) -> [IpAddr; 3] {
+        self.node_addresses_of(self.family)
+    }
+
+    pub fn node_addresses_of(&self, family: IpFamily) -> [IpAddr; 3] {
+        match family {
+            IpFamily::V4 => ["192.0.2.1", "192.0.2.11", "10.1.1.1"],
+            IpFamily::V6 => ["2001:db8::1", "2001:db8::11", "fd01:1::1"],
+        }
+        .map(|text| text.parse().unwrap())
+    }
+
+    pub fn node_address(&self) -> IpAddr {
+        Spot::Node.address(self.family)
+    }
+
+    /// A Service without address.
+    pub fn bare(&self, name: &str) -> Build {
+        Build::new(name, self.family)
+    }
+
+    /// A Service with the cluster IP of this number.
+    pub fn service(&self, name: &str, number: u8) -> Build {
+        self.bare(name).cluster_ip(self.vip(number))
+    }
+
+    /// Replaces the networks; takes effect with the next pass.
+    pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
+        let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        self.desired.networks = networks(&NetworkState { workload_cidrs: cidrs }, node);
+    }
+
+    /// Programs Services, which must succeed.
+    pub fn set(&mut self, services: &[&Build]) -> u64 {
+        let pass = self.try_set(services);
+        verified(&pass)
+    }
+
+    /// Programs Services.
+    pub fn try_set(&mut self, services: &[&Build]) -> Pass {
+        for build in services {
+            self.want(build);
+        }
+        self.apply(&Scope::Services(services.iter().map(|build| build.key()).collect()))
+    }
+
+    /// Says what a Service should be, without a pass.
+    pub fn want(&mut self, build: &Build) {
+        if build.service.is_programmable() {
+            let program = program::program(&build.service, &self.place).expect("everything is carried out");
+            let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
+            self.desired.programs.insert(build.key(), program);
+        } else {
+            self.desired.programs.remove(&build.key());
+        }
+    }
+
+    pub fn remove(&mut self, service: &Build) {
+        self.desired.programs.remove(&service.key());
+        verified(&self.apply(&Scope::Services([service.key()].into())));
+    }
+
+    pub fn apply(&mut self, scope: &Scope) -> Pass {
+        let (backend, desired) = (&mut self.backend, &self.desired);
+        self.hosts.at(Spot::Node).run(|| backend.apply(desired, scope))
+    }
+
+    /// Another process takes over, as after an upgrade of the agent. Answers how much it had to write.
+    pub fn restart(&mut self) -> u64 {
+        let lane = self.lane;
+        let mut backend = self.hosts.at(Spot::Node).run(|| open(lane)).expect("it opens again");
+        // The old one's memory goes before the new one looks, as it does with its process.
+        std::mem::swap(&mut self.backend, &mut backend);
+        drop(backend);
+        let (backend, node) = (&mut self.backend, self.hosts.at(Spot::Node));
+        node.run(|| backend.observe()).expect("what another process left can be observed");
+        verified(&self.apply(&Scope::Everything))
+    }
+
+    /// Expects of connections from each host, over each protocol.
+    pub fn expect(&mut self, from: &[Spot], over: &[Protocol], to: IpAddr, port: u16, claim: Claim<'_>) {
+        for protocol in over {
+            let asks: Vec<_> = from
+                .iter()
+                .map(|spot| {
+                    let is_self = *spot == Spot::Node;
+                    let source = (!is_self).then(|| spot.address(IpFamily::of(to)));
+                    Ask { from: *spot, source, to, protocol: *protocol, port }
+                })
+                .collect();
+            self.expect_each(&asks, claim);
+        }
+    }
+
+    /// Expects of connections of the client, from these addresses of its own.
+    pub fn expect_from(&mut self, sources: &[IpAddr], to: IpAddr, port: u16, claim: Claim<'_>) {
+        let ask = |source: &IpAddr| Ask {
+            from: Spot::Client,
+            source: Some(*source),
+            to,
+            protocol: Protocol::Tcp,
+            port,
+        };
+        self.expect_each(&sources.iter().map(ask).collect::<Vec<_>>(), claim);
+    }
+
+    fn expect_each(&mut self, asks: &[Ask], claim: Claim<'_>) {
+        let targets = match claim {
+            Claim::Reach(spots) | Claim::Keep(spots) | Claim::Mask(spots) => spots.len(),
+            Claim::Daemon | Claim::Refused | Claim::Silence => 1,
+        };
+        for ask in asks {
+            check_claim(claim, *ask, &judge::expected(&self.intended(*ask), *ask));
+        }
+        // Each of k targets is missed by chance once in 10^8 runs.
+        let times = if targets > 1 { (16 * targets).div_ceil(asks.len()).max(4) } else { 1 };
+        let asks: Vec<_> = asks.iter().flat_map(|ask| std::iter::repeat_n(*ask, times)).collect();
+        let mut met: BTreeSet<String> = BTreeSet::new();
+        for heard in self.ask(&asks) {
+            if let Heard::Answer { name, .. } = heard {
+                met.insert(name);
+            }
+        }
+        let by_mode = self.lowered(asks[0]);
+        if let Expected::Answer(targets) = judge::expected(&by_mode, asks[0]) {
+            let names = targets.keys().filter_map(|(address, _)| Spot::of(*address));
+            let names: BTreeSet<_> = names.map(|spot| spot.name().to_owned()).collect();
+            assert!(targets.len() == 1 || met == names, "{asks:?} should meet {names:?}, met {met:?}");
+        }
+    }
+
+    /// Makes connections; fails where one differs from what the oracle says for this mode.
+    pub fn ask(&mut self, asks: &[Ask]) -> Vec<Heard> {
+        let judged: Vec<_> = asks.iter().map(|ask| judge::expected(&self.lowered(*ask), *ask)).collect();
+        let timed: Vec<_> = asks.iter().copied().zip(judged.iter().map(patience)).collect();
+        let heard = self.hosts.ask(&timed);
+        for ((ask, expected), heard) in asks.iter().zip(&judged).zip(&heard) {
+            assert!(
+                judge::agrees(expected, *ask, heard),
+                "{ask:?}\n  must be {expected:?}\n  but was {heard:?}"
+            );
+            let intended = judge::expected(&self.intended(*ask), *ask);
+            if let Some(difference) = difference(&intended, expected) {
+                self.differences.insert(difference);
+            }
+        }
+        heard
+    }
+
+    /// What the packet program says.
+    fn intended(&self, ask: Ask) -> Fate {
+        let programs: Vec<_> = self.desired.programs.values().map(|desired| &*desired.program).collect();
+        judge::fate(programs.into_iter(), &self.desired.networks, ask)
+    }
+
+    /// What the mode makes of it.
+    pub fn lowered(&self, ask: Ask) -> Fate {
+        let programs: BTreeMap<&ServiceKey, Program> = self
+            .desired
+            .programs
+            .iter()
+            .filter_map(|(key, desired)| Some((key, self.lane.lower(&desired.program)?)))
+            .collect();
+        judge::fate(programs.values(), &self.desired.networks, ask)
+    }
+}
+
+pub fn open(lane: Lane) -> Result<Box<dyn Dataplane>, OpenError> {
+    dataplane::open(lane.mode(), &BackendOptions::default())
+}
+
+/// How long to wait: long for what must come.
+pub fn patience(expected: &Expected) -> Duration {
+    match expected {
+        Expected::Answer(_) | Expected::Daemon | Expected::Refused => PATIENCE,
+        Expected::Silence => SILENCE,
+    }
+}
+
+/// Fails unless everything in the pass went well; answers its writes.
+pub fn verified(pass: &Pass) -> u64 {
+    assert!(pass.failed.is_none(), "{:?}", pass.failed);
+    for (service, outcome) in &pass.outcomes {
+        match outcome {
+            Outcome::Verified => {}
+            Outcome::Failed { reason: FailureReason::Unsupported, message } => {
+                std::panic::panic_any(Unsupported(message.clone()));
+            }
+            Outcome::Failed { reason, message } => panic!("{service}: {reason:?}: {message}"),
+        }
+    }
+    pass.writes
+}
+
+/// How a mode differs from the program, in words.
+pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
+    match (intended, by_mode) {
+        _ if intended == by_mode => None,
+        (Expected::Answer(wanted), Expected::Answer(found)) if wanted.keys().eq(found.keys()) => {
+            Some("endpoints see the node's address")
+        }
+        _ => Some("the source is not told apart"),
+    }
+}
+
+/// Holds a scenario's words against the oracle, before any packet is sent.
+fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
+    let reach = |spots: &[Spot], wanted: Option<Seen>| match expected {
+        Expected::Answer(targets) => {
+            let family = IpFamily::of(ask.to);
+            let named: BTreeSet<_> = spots.iter().map(|spot| spot.address(family)).collect();
+            let found: BTreeSet<_> = targets.keys().map(|(address, _)| *address).collect();
+            named == found && targets.values().all(|seen| wanted.is_none_or(|wanted| wanted == *seen))
+        }
+        Expected::Daemon | Expected::Refused | Expected::Silence => false,
+    };
+    let holds = match claim {
+        Claim::Reach(spots) => reach(spots, None),
+        Claim::Keep(spots) => reach(spots, Some(Seen::Client)),
+        Claim::Mask(spots) => reach(spots, Some(Seen::Node)),
+        Claim::Daemon => *expected == Expected::Daemon,
+        Claim::Refused => *expected == Expected::Refused,
+        Claim::Silence => *expected == Expected::Silence,
+    };
+    assert!(holds, "the scenario says {claim:?} of {ask:?}, the oracle {expected:?}");
+}
+
+const fn short(lane: Lane) -> &'static str {
+    match lane {
+        Lane::Nftables => "n",
+        Lane::Iptables => "t",
+        Lane::IptablesLegacy => "l",
+        Lane::Ipvs => "v",
+        Lane::Userspace => "u",
+    }
+}

@@ -1,0 +1,112 @@
+//! Servers that say who they are and whom they see, and then send back what they get.
+
+use std::{
+    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket},
+    os::fd::OwnedFd,
+};
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrIn6, bind, listen, socket,
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream, runtime::Runtime};
+
+use crate::support::Namespace;
+
+/// Longest datagram that is sent back.
+pub const DATAGRAM_BYTES_MAX: usize = 16 * 1024;
+
+pub struct Servers {
+    runtime: Runtime,
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy)]
+pub enum Listen {
+    Anywhere,
+    At(IpAddr),
+}
+
+impl Servers {
+    pub fn new() -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        Self { runtime }
+    }
+
+    /// Serves TCP, UDP and, where the kernel has it, SCTP at the ports.
+    pub fn serve(&self, namespace: &Namespace, name: &'static str, ports: &[u16], at: Listen) {
+        let address = match at {
+            Listen::Anywhere => Ipv6Addr::UNSPECIFIED.into(),
+            Listen::At(address) => address,
+        };
+        let bound: Vec<_> = namespace.run(|| {
+            let bind = |port: &u16| {
+                let address = SocketAddr::new(address, *port);
+                let tcp = TcpListener::bind(address).unwrap();
+                let sctp = matches!(at, Listen::Anywhere).then(|| listen_sctp(*port)).flatten();
+                (tcp, UdpSocket::bind(address).unwrap(), sctp)
+            };
+            ports.iter().map(bind).collect()
+        });
+        let _runtime = self.runtime.enter();
+        for (tcp, udp, sctp) in bound {
+            for listener in [Some(tcp), sctp].into_iter().flatten() {
+                self.runtime.spawn(serve_streams(listener, name));
+            }
+            self.runtime.spawn(serve_datagrams(udp, name));
+        }
+    }
+}
+
+/// Whether this kernel has SCTP sockets.
+pub fn has_sctp() -> bool {
+    sctp_socket(AddressFamily::Inet).is_some()
+}
+
+pub fn sctp_socket(family: AddressFamily) -> Option<OwnedFd> {
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp).ok()
+}
+
+fn listen_sctp(port: u16) -> Option<TcpListener> {
+    let socket = sctp_socket(AddressFamily::Inet6)?;
+    let any = std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
+    bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrIn6::from(any)).unwrap();
+    listen(&socket, Backlog::new(16).unwrap()).unwrap();
+    Some(TcpListener::from(socket))
+}
+
+async fn serve_streams(listener: TcpListener, name: &'static str) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        if let Ok((stream, peer)) = listener.accept().await {
+            tokio::spawn(serve_stream(stream, peer, name));
+        }
+    }
+}
+
+async fn serve_stream(mut stream: TcpStream, peer: SocketAddr, name: &'static str) {
+    let Ok(own) = stream.local_addr() else { return };
+    if stream.write_all(banner(name, peer, own.port()).as_bytes()).await.is_ok() {
+        let (mut from, mut to) = stream.split();
+        let _ = tokio::io::copy(&mut from, &mut to).await;
+        let _ = to.shutdown().await;
+    }
+}
+
+async fn serve_datagrams(socket: UdpSocket, name: &'static str) {
+    socket.set_nonblocking(true).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let socket = tokio::net::UdpSocket::from_std(socket).unwrap();
+    let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        if let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+            let answer = [banner(name, peer, port).as_bytes(), &buffer[..length]].concat();
+            let _ = socket.send_to(&answer, peer).await;
+        }
+    }
+}
+
+fn banner(name: &str, peer: SocketAddr, own_port: u16) -> String {
+    format!("{name} {} {own_port}\n", peer.ip().to_canonical())
+}

@@ -1,0 +1,176 @@
+//! One suite for every proxy mode: what a node does with Services, seen by real clients and servers.
+//!
+//! The lanes that need the second kernel run this same test in it, one boot per lane, and leave what came of it in a file.
+//!
+//! `CONFORMANCE_LANES=nftables,ipvs` and `CONFORMANCE_ONLY=words` choose a part, without the page then.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    missing_docs,
+    reason = "a test's helpers are tests"
+)]
+
+mod affinity;
+mod change;
+mod cluster;
+mod exposed;
+mod kernel;
+mod policy;
+mod scenario;
+mod table;
+mod upstream;
+
+#[path = "../bench/mod.rs"]
+mod bench;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::{env, fs, path::PathBuf, process::Command, sync::Mutex, thread, time::Instant};
+
+use bench::{Bench, Lane, lane::family_word};
+use model::net::IpFamily;
+use node_agent::dataplane::OpenError;
+use scenario::{Outcome, Scenario};
+use table::Results;
+
+/// Lanes that run at the same time.
+const AT_ONCE: usize = 2;
+
+fn scenarios() -> Vec<Scenario> {
+    [
+        cluster::SCENARIOS,
+        exposed::SCENARIOS,
+        policy::SCENARIOS,
+        affinity::SCENARIOS,
+        change::SCENARIOS,
+        kernel::SCENARIOS,
+    ]
+    .concat()
+}
+
+#[test]
+fn every_upstream_test_has_a_scenario_or_a_reason() {
+    assert_eq!(table::uncovered(&scenarios()), Vec::<String>::new());
+    assert!(scenarios().len() >= 60);
+}
+
+#[test]
+fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says() {
+    if env::var_os("TIDEGATE_GUEST").is_some() {
+        let lane = Lane::parse(&env::var("CONFORMANCE_LANES").expect("the guest is told its lane"));
+        IpFamily::ALL.into_iter().for_each(|family| run(lane, family));
+        return;
+    }
+    let lanes = env::var("CONFORMANCE_LANES");
+    let wanted =
+        |lane: &Lane| lanes.as_ref().is_ok_and(|names| names.split(',').any(|name| name == lane.name()));
+    let lanes: Vec<_> = Lane::ALL.into_iter().filter(|lane| lanes.is_err() || wanted(lane)).collect();
+    let results = run_all(&lanes);
+    if lanes.len() < Lane::ALL.len() || env::var_os("CONFORMANCE_ONLY").is_some() {
+        let bad = results.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(_)));
+        let bad: Vec<_> = bad.collect();
+        assert!(bad.is_empty(), "{bad:#?}");
+        return;
+    }
+    let faults = table::faults(&scenarios(), &results);
+    assert!(faults.is_empty(), "{} cells:\n{}", faults.len(), faults.join("\n"));
+    check_page(&table::render(&scenarios(), &results));
+}
+
+/// Runs the lanes, the slow ones first, and collects what came of them.
+fn run_all(lanes: &[Lane]) -> Results {
+    let mut jobs: Vec<(Lane, Option<IpFamily>)> = Vec::new();
+    // The last is taken first.
+    for lane in lanes.iter().filter(|lane| !lane.in_guest()) {
+        jobs.extend(IpFamily::ALL.map(|family| (*lane, Some(family))));
+    }
+    jobs.extend(lanes.iter().filter(|lane| lane.in_guest()).map(|lane| (*lane, None)));
+    for lane in lanes {
+        IpFamily::ALL.map(|family| fs::remove_file(results_path(*lane, family)).ok());
+    }
+    let jobs = Mutex::new(jobs);
+    let next = || jobs.lock().unwrap().pop();
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((lane, family)) = next() {
+                    match family {
+                        Some(family) => run(lane, family),
+                        None => run_in_guest(lane),
+                    }
+                }
+            });
+        }
+    });
+    lanes.iter().flat_map(|lane| IpFamily::ALL.map(|family| read(*lane, family))).flatten().collect()
+}
+
+fn run_in_guest(lane: Lane) {
+    let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/guest.sh");
+    let name = "f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says";
+    let status = Command::new(guest)
+        .arg(env::current_exe().unwrap())
+        .args([name, "--exact", "--nocapture"])
+        .env("CONFORMANCE_LANES", lane.name())
+        .status()
+        .expect("lab/guest.sh starts");
+    println!("{}: the guest ended with {status}", lane.name());
+}
+
+/// Runs every scenario in one lane and family, and writes down what came of them as they end.
+fn run(lane: Lane, family: IpFamily) {
+    let only = env::var("CONFORMANCE_ONLY").unwrap_or_default();
+    let word = family_word(family);
+    let mut lines = String::new();
+    let mut bench = None;
+    for (serial, scenario) in (1..).zip(scenarios()) {
+        if !scenario.name.contains(&only) {
+            continue;
+        }
+        let begin = Instant::now();
+        let outcome = match bench.take().map_or_else(|| Bench::open("cf", lane, family), Ok) {
+            Ok(mut opened) => {
+                let outcome = scenario.run(&mut opened, serial);
+                // After a failure nothing is known about the hosts: the next scenario gets new ones.
+                bench = Some(opened).filter(|_| !matches!(outcome, Outcome::Failed(_)));
+                outcome
+            }
+            Err(OpenError::NotBuilt(_)) => Outcome::NotBuilt,
+            Err(error) => Outcome::Failed(format!("{error:?}")),
+        };
+        let spent = begin.elapsed().as_millis();
+        println!("{:15} {word} {spent:6} ms  {}: {outcome}", lane.name(), scenario.name);
+        lines += &format!("{}\t{outcome}\n", scenario.name);
+        fs::write(results_path(lane, family), &lines).unwrap();
+    }
+}
+
+fn results_path(lane: Lane, family: IpFamily) -> PathBuf {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("conformance");
+    fs::create_dir_all(&directory).unwrap();
+    directory.join(format!("{}-{}.tsv", lane.name(), family_word(family)))
+}
+
+fn read(lane: Lane, family: IpFamily) -> Results {
+    let text = fs::read_to_string(results_path(lane, family)).unwrap_or_default();
+    let entry = |line: &str| {
+        let (name, outcome) = line.split_once('\t').unwrap();
+        ((lane, name.to_owned(), family_word(family)), Outcome::parse(outcome))
+    };
+    text.lines().map(entry).collect()
+}
+
+fn check_page(page: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/conformance.md");
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, page).unwrap();
+    }
+    let known = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        known == page,
+        "docs/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it"
+    );
+}
