@@ -31,7 +31,7 @@ use std::{
 
 use model::{
     node::ProxyMode,
-    program::{Program, Target},
+    program::{Program, Target, oracle::Networks},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
@@ -289,7 +289,8 @@ impl Dataplane for UserspaceBackend {
         if *scope == Scope::Everything {
             self.lowered.programs.clear();
         }
-        self.lowered.networks.clone_from(&desired.networks);
+        // Everything is masqueraded, because it is the relay that connects.
+        self.lowered.networks = Networks { masquerade_sources: BTreeSet::new(), ..desired.networks.clone() };
         let mut failures = BTreeMap::new();
         for service in &services {
             self.lowered.programs.remove(service);
