@@ -54,8 +54,10 @@ impl Kind {
 pub enum Test {
     /// The process has `CAP_NET_ADMIN`.
     NetAdmin,
-    /// The table of the mode, with one Service in it, can be made and read back.
-    OurTable,
+    /// The table of nftables mode, with one Service in it, can be made and read back.
+    Table,
+    /// The same of the capture rules of userspace mode.
+    CaptureTable,
     /// The connection tracking table can be listed.
     Conntrack,
     /// The kernel's ipset answers.
@@ -85,8 +87,9 @@ pub enum Test {
 pub fn of(mode: ProxyMode) -> Vec<Need> {
     let mut needs = vec![NET_ADMIN];
     match mode {
-        ProxyMode::Nftables | ProxyMode::Userspace => {
-            needs.extend([NF_TABLES, NF_CONNTRACK]);
+        ProxyMode::Nftables => needs.extend([NF_TABLES, NF_CONNTRACK]),
+        ProxyMode::Userspace => {
+            needs.extend([Need { test: Test::CaptureTable, ..NF_TABLES }, NF_CONNTRACK]);
         }
         ProxyMode::Iptables => {
             needs.extend([NF_CONNTRACK]);
@@ -129,7 +132,7 @@ const NF_TABLES: Need = Need {
     name: "nf_tables",
     kind: Kind::Module,
     modules: &["nf_tables"],
-    test: Test::OurTable,
+    test: Test::Table,
     required: true,
     purpose: "the rules",
     remedy: "use a kernel with CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET and NFT_{CT,NAT,MASQ,REDIR,REJECT,FIB,NUMGEN} \

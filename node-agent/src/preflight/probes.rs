@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     path::Path,
     process::{Command, Stdio},
     sync::Arc,
@@ -26,6 +26,7 @@ use crate::{
     dataplane::{
         Dataplane as _, Desired, DesiredProgram, Outcome, Scope,
         nftables::{NftablesBackend, NftablesOptions},
+        userspace,
     },
     netlink::{
         socket::{Netlink, Protocol as NetlinkProtocol},
@@ -65,7 +66,16 @@ impl Prober {
             Test::NetAdmin => net_admin(),
             Test::Writable(path) => writable(path),
             Test::IsOn(path) => is_on(path),
-            Test::OurTable => apart(our_table),
+            Test::Table => apart(|| {
+                let target = Target { address: address(2), port: Some(PORT) };
+                let targets = Arc::new(BTreeMap::from([(target, Weight(1))]));
+                let verdict = Verdict::Forward { masquerade: Masquerade::OffCluster, targets };
+                table(NftablesOptions::default(), verdict)
+            }),
+            Test::CaptureTable => apart(|| {
+                let options = NftablesOptions { table: userspace::TABLE, ..NftablesOptions::default() };
+                table(options, Verdict::Relay { port: PORT })
+            }),
             Test::Conntrack => apart(conntrack),
             Test::Ipset => apart(|| ipset(IPSET_CMD_PROTOCOL, Attributes::default())),
             Test::IpsetType(name) => apart(move || {
@@ -135,17 +145,19 @@ fn is_on(path: &str) -> Answer {
     }
 }
 
+const PORT: Port = Port::new(80).expect("80 is not 0");
+
+const fn address(last: u8) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(192, 0, 2, last))
+}
+
 /// Programs one Service, as the mode would, and reads it back.
-fn our_table() -> Result<String, String> {
+fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
     let service = ServiceKey::try_from("preflight/probe".to_owned()).map_err(|error| error.to_string())?;
-    let address = |last| IpAddr::from([192, 0, 2, last]);
-    let port = Port::new(80).ok_or("80 is a port")?;
-    let targets = BTreeMap::from([(Target { address: address(2), port: Some(port) }, Weight(1))]);
-    let verdict = Verdict::Forward { masquerade: Masquerade::OffCluster, targets: Arc::new(targets) };
     let frontend = Frontend {
         destination: Destination::Address(address(1)),
         protocol: Protocol::Tcp,
-        ports: port.into(),
+        ports: PORT.into(),
     };
     let program = Program {
         frontends: BTreeMap::from([(frontend, Route::new(Role::ClusterIp, verdict))]),
@@ -159,7 +171,7 @@ fn our_table() -> Result<String, String> {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     };
-    let mut backend = NftablesBackend::open(NftablesOptions::default()).map_err(|error| said(&error))?;
+    let mut backend = NftablesBackend::open(options).map_err(|error| said(&error))?;
     let pass = backend.apply(&desired, &Scope::Everything);
     match (pass.failed, pass.outcomes.get(&service)) {
         (Some(error), _) => Err(said(&error)),

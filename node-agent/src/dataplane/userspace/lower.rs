@@ -9,7 +9,7 @@ use std::{
 };
 
 use model::{
-    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
+    program::{Frontend, Masquerade, Program, Route, Targets, Verdict},
     quantity::Port,
     service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
@@ -170,12 +170,6 @@ pub fn expect(program: &Program) -> Program {
     }
 }
 
-/// The targets that established connections may be on, whoever made them.
-#[must_use]
-pub fn current_targets(program: &Program, frontend: &Frontend) -> BTreeSet<Target> {
-    program.frontends.get(frontend).map(Route::all_targets).unwrap_or_default()
-}
-
 /// The targets that a class meets, and the first class that meets the same.
 fn shared(route: &Route, class: SourceClass) -> Option<(SourceClass, &Targets)> {
     let targets = verdict_for(route, class).targets()?;
@@ -188,5 +182,96 @@ const fn verdict_for(route: &Route, class: SourceClass) -> &Verdict {
         SourceClass::Workloads => &route.from_workloads,
         SourceClass::Node => &route.from_node,
         SourceClass::Elsewhere => &route.from_elsewhere,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use model::{
+        program::{Destination, Role, Target},
+        quantity::Weight,
+        service::Scheduler,
+    };
+
+    use super::*;
+
+    const PORT: Port = Port::new(80).unwrap();
+
+    fn forward(masquerade: Masquerade, last: &[u8]) -> Verdict {
+        let target = |last| Target { address: IpAddr::from([10, 0, 0, last]), port: Some(PORT) };
+        let targets = last.iter().map(|last| (target(*last), Weight(1))).collect();
+        Verdict::Forward { masquerade, targets: Arc::new(targets) }
+    }
+
+    fn program(route: Route) -> (Frontend, Program) {
+        let destination = Destination::Address(IpAddr::from([10, 96, 0, 1]));
+        let frontend = Frontend { destination, protocol: Protocol::Tcp, ports: PORT.into() };
+        (frontend, Program { frontends: BTreeMap::from([(frontend, route)]), ..Program::default() })
+    }
+
+    #[test]
+    fn sources_with_the_same_targets_share_a_listener_whatever_their_masquerading() {
+        let (frontend, program) = program(Route {
+            from_workloads: forward(Masquerade::Never, &[1, 2]),
+            from_node: forward(Masquerade::Always, &[1, 2]),
+            from_elsewhere: forward(Masquerade::Never, &[1]),
+            ..Route::new(Role::LoadBalancer, Verdict::Drop)
+        });
+        let relays = relays(&program);
+        let classes: Vec<_> = relays.iter().map(|(id, targets)| (id.class, targets.len())).collect();
+        assert_eq!(classes, [(SourceClass::Workloads, 2), (SourceClass::Elsewhere, 1)]);
+        let port_of = |id: RelayId| match id.class {
+            SourceClass::Workloads => Port::new(1001),
+            SourceClass::Node => Port::new(1002),
+            SourceClass::Elsewhere => Port::new(1003),
+        };
+        let lowered = lower(&program, port_of);
+        let relay = |port| Verdict::Relay { port: Port::new(port).unwrap() };
+        let route = &lowered.frontends[&frontend];
+        assert_eq!(route.verdicts(), [&relay(1001), &relay(1001), &relay(1003)]);
+    }
+
+    #[test]
+    fn what_is_not_forwarded_is_left_to_the_rules_and_what_is_comes_from_the_node() {
+        let (frontend, program) = program(Route {
+            from_workloads: Verdict::Reject,
+            from_node: forward(Masquerade::Never, &[1]),
+            from_elsewhere: Verdict::Drop,
+            ..Route::new(Role::LoadBalancer, Verdict::Drop)
+        });
+        let lowered = lower(&program, |_| None);
+        let verdicts = [&Verdict::Reject, &Verdict::Reject, &Verdict::Drop];
+        assert_eq!(lowered.frontends[&frontend].verdicts(), verdicts, "no listener, no way");
+        let always = forward(Masquerade::Always, &[1]);
+        assert_eq!(
+            expect(&program).frontends[&frontend].verdicts(),
+            [&Verdict::Reject, &always, &Verdict::Drop]
+        );
+    }
+
+    #[test]
+    fn what_a_relay_cannot_do_is_refused_with_its_port() {
+        let route = |scheduler: &str, flags: &[SchedulerFlag]| Route {
+            scheduler: Some(Scheduler(scheduler.to_owned().try_into().unwrap())),
+            scheduler_flags: flags.iter().copied().collect(),
+            ..Route::new(Role::ClusterIp, Verdict::Reject)
+        };
+        let verdict = |route| check(&program(route).1);
+        for (scheduler, flags) in [
+            ("rr", &[][..]),
+            ("wrr", &[]),
+            ("lc", &[]),
+            ("sh", &[SchedulerFlag::Port, SchedulerFlag::Fallback]),
+        ] {
+            assert_eq!(verdict(route(scheduler, flags)), Ok(()), "{scheduler}");
+        }
+        for (scheduler, flags) in
+            [("mh", &[][..]), ("rr", &[SchedulerFlag::Port]), ("sh", &[SchedulerFlag::OnePacket])]
+        {
+            let error = verdict(route(scheduler, flags)).unwrap_err();
+            assert!(error.contains("port 80") && error.contains(scheduler), "{error}");
+        }
     }
 }

@@ -31,7 +31,7 @@ use std::{
 
 use model::{
     node::ProxyMode,
-    program::{Program, Target},
+    program::{Program, Target, oracle::Networks},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
@@ -72,6 +72,8 @@ pub struct UserspaceBackend {
     misled: Listeners,
     is_retired: bool,
     conntrack_deletions: u64,
+    /// The counters when they were last looked at.
+    counted: RelayCounters,
 }
 
 type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
@@ -115,6 +117,7 @@ impl UserspaceBackend {
             misled: Listeners::new(),
             is_retired: false,
             conntrack_deletions: 0,
+            counted: RelayCounters::default(),
         })
     }
 
@@ -232,6 +235,23 @@ impl UserspaceBackend {
         }
     }
 
+    /// Says when limits were met.
+    fn warn_of_limits(&mut self) {
+        let counters = self.relay_counters();
+        let RelayCounters { connections_refused, flows_refused, .. } = counters;
+        let before = std::mem::replace(&mut self.counted, counters);
+        if connections_refused > before.connections_refused || flows_refused > before.flows_refused {
+            let Limits { connections_max, flows_max, .. } = self.shared.limits;
+            tracing::warn!(
+                connections_refused,
+                connections_max,
+                flows_refused,
+                flows_max,
+                "the relay is full: connections or flows were refused"
+            );
+        }
+    }
+
     fn runtime(&self) -> &Runtime {
         self.runtime.as_ref().expect("only dropping takes the runtime")
     }
@@ -269,7 +289,8 @@ impl Dataplane for UserspaceBackend {
         if *scope == Scope::Everything {
             self.lowered.programs.clear();
         }
-        self.lowered.networks.clone_from(&desired.networks);
+        // Everything is masqueraded, because it is the relay that connects.
+        self.lowered.networks = Networks { masquerade_sources: BTreeSet::new(), ..desired.networks.clone() };
         let mut failures = BTreeMap::new();
         for service in &services {
             self.lowered.programs.remove(service);
@@ -299,6 +320,7 @@ impl Dataplane for UserspaceBackend {
     fn upkeep(&mut self) -> Result<(), KernelError> {
         let now = Instant::now();
         self.lingering.retain(|relay| relay.keep_up(now));
+        self.warn_of_limits();
         self.capture.upkeep()
     }
 

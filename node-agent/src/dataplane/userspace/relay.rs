@@ -238,7 +238,9 @@ impl Relay {
         balancer.update(orders.policy, orders.targets, orders.affinity_seconds);
         (*proxy_protocol, *removal) = (orders.proxy_protocol, orders.removal);
         for target in orders.targets.keys() {
-            let returned = leaving.remove(target).map(|(seat, _)| seat);
+            // One that has been cut is of no use to new connections.
+            let returned =
+                leaving.remove(target).map(|(seat, _)| seat).filter(|seat| !seat.cut.is_cancelled());
             seats
                 .entry(*target)
                 .or_insert_with(|| returned.unwrap_or_else(|| Arc::new(Seat::new(*target, account(target)))));
