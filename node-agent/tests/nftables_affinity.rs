@@ -129,6 +129,38 @@ fn namespace_listing(namespace: &Namespace) -> String {
     namespace.exec(&["nft", "list", "ruleset"])
 }
 
+/// Policy Local and affinity. In: the endpoint that a client outside stays on is not on this node any more. Out: the
+/// client moves to the one that is; the node itself may stay where it was.
+#[test]
+fn f047_f048_a_client_leaves_an_endpoint_that_went_to_another_node() {
+    let topology = Topology::new("afflocal");
+    topology.node.run(|| {
+        let mut backend = backend();
+        let all = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
+        let frontend = at("203.0.113.7", Protocol::Tcp, 80);
+        let service = |here: usize| {
+            let verdicts = [
+                forward(Masquerade::Never, &all),
+                forward(Masquerade::Always, &all),
+                forward(Masquerade::Never, &all[here..=here]),
+            ];
+            let mut route = by_source(&frontend, verdicts);
+            route.affinity_seconds = Some(600);
+            desired(vec![("web", routed(vec![(frontend, route)]))])
+        };
+        let home = |namespace: &Namespace| namespace.ask_tcp("203.0.113.7", 80).unwrap().name;
+        verified(&backend.apply(&service(0), &Scope::Everything));
+        let of_node = home(&topology.node);
+        for (here, name) in [(0, "a"), (1, "b"), (0, "a")] {
+            verified(&backend.apply(&service(here), &only(&["web"])));
+            for _ in 0..6 {
+                assert_eq!(home(&topology.client), name);
+                assert_eq!(home(&topology.node), of_node);
+            }
+        }
+    });
+}
+
 /// In: an affinity of one second. Out: after some pauses the client has met both endpoints, and never two at a time.
 #[test]
 fn f047_affinity_ends_with_its_timeout() {

@@ -71,7 +71,7 @@ fn key(set: SetId) -> Vec<Field> {
         SetRole::Affinity(place) | SetRole::AllowedSources(place) => {
             [frontend(place, family), vec![address(family)]].concat()
         }
-        SetRole::AffinityTargets(place) => [frontend(place, family), vec![TYPE_MARK]].concat(),
+        SetRole::AffinityTargets(place, _) => [frontend(place, family), vec![TYPE_MARK]].concat(),
         SetRole::Ranges => frontend(Place::Address, family),
         SetRole::VirtualAddresses | SetRole::Networks(_) => vec![address(family)],
         SetRole::Hairpins => vec![address(family), address(family)],
@@ -85,7 +85,7 @@ pub fn set_shape(set: SetId) -> SetShape {
     let (interval, concat) = (uapi::NFT_SET_INTERVAL, uapi::NFT_SET_INTERVAL | uapi::NFT_SET_CONCAT);
     let (flags, value) = match set.role {
         SetRole::Dispatch(_) | SetRole::DispatchFrom(..) => (uapi::NFT_SET_MAP, Vec::new()),
-        SetRole::Endpoints(_) | SetRole::AffinityTargets(_) => (uapi::NFT_SET_MAP, target(set.family)),
+        SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => (uapi::NFT_SET_MAP, target(set.family)),
         SetRole::Affinity(_) => {
             (uapi::NFT_SET_MAP | uapi::NFT_SET_TIMEOUT | uapi::NFT_SET_EVAL, vec![TYPE_MARK])
         }
@@ -102,7 +102,7 @@ pub fn set_shape(set: SetId) -> SetShape {
         key_length: length(&key),
         data_type: if is_verdict { uapi::NFT_DATA_VERDICT } else { types(&value) },
         data_length: length(&value),
-        is_counted: matches!(set.role, SetRole::Endpoints(_) | SetRole::AffinityTargets(_)),
+        is_counted: matches!(set.role, SetRole::Endpoints(_) | SetRole::AffinityTargets(..)),
     }
 }
 

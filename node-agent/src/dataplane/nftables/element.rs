@@ -32,8 +32,8 @@ pub enum Element {
     Slot(Frontend, Slot, Target),
     /// Which target a slot stands for, where sources stay on targets.
     AffinitySlot(Frontend, Slot, TargetId),
-    /// A target that sources may stay on.
-    AffinityTarget(Frontend, TargetId, Target),
+    /// A target that the sources of a pool may stay on.
+    AffinityTarget(Frontend, Pool, TargetId, Target),
     /// Sources that may connect.
     Allowed(Frontend, Span),
     /// A range of ports.
@@ -205,7 +205,9 @@ impl Element {
             }
             Self::Slot(frontend, ..) => of(frontend, SetRole::Endpoints),
             Self::AffinitySlot(frontend, ..) => of(frontend, SetRole::AffinitySlots),
-            Self::AffinityTarget(frontend, ..) => of(frontend, SetRole::AffinityTargets),
+            Self::AffinityTarget(frontend, pool, ..) => {
+                SetId::new(SetRole::AffinityTargets(place(frontend), *pool), frontend.destination.family())
+            }
             Self::Allowed(frontend, _) => of(frontend, SetRole::AllowedSources),
             Self::Range(frontend) => SetId::new(SetRole::Ranges, frontend.destination.family()),
             Self::VirtualAddress(address) => SetId::new(SetRole::VirtualAddresses, IpFamily::of(*address)),
@@ -225,7 +227,7 @@ impl Element {
             Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
                 exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
             }
-            Self::AffinityTarget(frontend, id, _) => {
+            Self::AffinityTarget(frontend, _, id, _) => {
                 exact([&frontend_key(frontend)[..], &id.0.to_ne_bytes()].concat())
             }
             Self::Allowed(frontend, span) => {
@@ -246,7 +248,7 @@ impl Element {
     #[must_use]
     pub fn value(&self) -> Option<Vec<u8>> {
         match self {
-            Self::Slot(_, _, target) | Self::AffinityTarget(_, _, target) => Some(target_value(target)),
+            Self::Slot(_, _, target) | Self::AffinityTarget(_, _, _, target) => Some(target_value(target)),
             Self::AffinitySlot(_, _, id) => Some(id.0.to_ne_bytes().to_vec()),
             Self::Range(frontend) => Some(ports_bytes(frontend.ports).to_vec()),
             Self::Dispatch(..)
@@ -295,10 +297,10 @@ impl Element {
                 let RawValue::Bytes(value) = raw.value else { return None };
                 Self::AffinitySlot(frontend, slot, TargetId(u32::from_ne_bytes(Fields(value).take()?)))
             }
-            SetRole::AffinityTargets(place) => {
+            SetRole::AffinityTargets(place, pool) => {
                 let frontend = key.frontend(place, family)?;
                 let id = TargetId(u32::from_ne_bytes(key.take()?));
-                Self::AffinityTarget(frontend, id, parse_target(family, raw)?)
+                Self::AffinityTarget(frontend, pool, id, parse_target(family, raw)?)
             }
             SetRole::AllowedSources(place) => {
                 let frontend = key.frontend(place, family)?;
@@ -450,7 +452,7 @@ impl fmt::Display for Element {
                 write_frontend(f, frontend)?;
                 write!(f, " . {} : {id:#010x}", slot.number())
             }
-            Self::AffinityTarget(frontend, TargetId(id), target) => {
+            Self::AffinityTarget(frontend, _, TargetId(id), target) => {
                 write_frontend(f, frontend)?;
                 write!(f, " . {id:#010x} : ")?;
                 write_target(f, target)

@@ -53,8 +53,8 @@ pub struct Held {
     pub pools: BTreeMap<Pool, Vec<Option<Target>>>,
     /// The ids of targets by slot, where sources stay on targets.
     pub affinity_pools: BTreeMap<Pool, Vec<Option<TargetId>>>,
-    /// The targets that sources may stay on.
-    pub affinity_targets: BTreeMap<TargetId, Target>,
+    /// The targets that the sources of a pool may stay on. A target has the same id in all pools.
+    pub affinity_targets: BTreeMap<(Pool, TargetId), Target>,
     /// The sources that may connect.
     pub allowed: BTreeSet<Span>,
     /// Whether the range of ports is known; never of a single port.
@@ -65,7 +65,8 @@ impl Held {
     /// The slots of a pool.
     #[must_use]
     pub fn slots(&self, pool: Pool) -> Vec<Option<Target>> {
-        let target = |id: &Option<TargetId>| id.and_then(|id| self.affinity_targets.get(&id)).copied();
+        let target =
+            |id: &Option<TargetId>| id.and_then(|id| self.affinity_targets.get(&(pool, id))).copied();
         match self.affinity_pools.get(&pool) {
             Some(ids) => ids.iter().map(target).collect(),
             None => self.pools.get(&pool).cloned().unwrap_or_default(),
@@ -82,8 +83,9 @@ impl Held {
             by_source.iter().map(|(source, dispatch)| Element::DispatchFrom(frontend, *source, *dispatch));
         let slots = slots_of(pools).map(|(slot, target)| Element::Slot(frontend, slot, target));
         let ids = slots_of(affinity_pools).map(|(slot, id)| Element::AffinitySlot(frontend, slot, id));
-        let targets =
-            affinity_targets.iter().map(|(id, target)| Element::AffinityTarget(frontend, *id, *target));
+        let targets = affinity_targets
+            .iter()
+            .map(|((pool, id), target)| Element::AffinityTarget(frontend, *pool, *id, *target));
         let allowed = allowed.iter().map(|span| Element::Allowed(frontend, *span));
         let range = is_range.then_some(Element::Range(frontend));
         dispatch.chain(by_source).chain(slots).chain(ids).chain(targets).chain(allowed).chain(range).collect()
@@ -97,8 +99,8 @@ impl Held {
             }
             Element::Slot(_, slot, target) => put(&mut self.pools, slot, Some(target)),
             Element::AffinitySlot(_, slot, id) => put(&mut self.affinity_pools, slot, Some(id)),
-            Element::AffinityTarget(_, id, target) => {
-                self.affinity_targets.insert(id, target);
+            Element::AffinityTarget(_, pool, id, target) => {
+                self.affinity_targets.insert((pool, id), target);
             }
             Element::Allowed(_, span) => {
                 self.allowed.insert(span);
@@ -116,8 +118,8 @@ impl Held {
             }
             Element::Slot(_, slot, _) => put(&mut self.pools, slot, None),
             Element::AffinitySlot(_, slot, _) => put(&mut self.affinity_pools, slot, None),
-            Element::AffinityTarget(_, id, _) => {
-                self.affinity_targets.remove(&id);
+            Element::AffinityTarget(_, pool, id, _) => {
+                self.affinity_targets.remove(&(pool, id));
             }
             Element::Allowed(_, span) => {
                 self.allowed.remove(&span);

@@ -10,6 +10,11 @@
 //!
 //! We speak netlink ourselves; no process is started. The table is recognised by its name, whoever made it.
 //! There is deliberately no chain, set or rule per Service, and no object outside the table.
+//!
+//! Which source stays on which target is remembered by the kernel alone, in maps that packets fill: no pass reads or
+//! writes them, and only the removal of the table forgets. Schedulers that need a state per frontend (round robin, least
+//! connections) have none here, since the chains are shared. Established flows go on without the table as long as anybody
+//! else in the network namespace translates addresses, which is so when another mode has taken over.
 
 mod commit;
 pub mod definition;

@@ -46,7 +46,7 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
         SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
         SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
         SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
-        SetRole::AffinityTargets(place) => ([frontend(place), vec![&mark]].concat(), target),
+        SetRole::AffinityTargets(place, _) => ([frontend(place), vec![&mark]].concat(), target),
         SetRole::Dispatch(_)
         | SetRole::DispatchFrom(..)
         | SetRole::AllowedSources(_)

@@ -294,7 +294,7 @@ fn load_target(pick: Pick, layout: Layout) -> Vec<Expr> {
     if pick.affinity_seconds.is_some() {
         rule.push(lookup(SetRole::AffinitySlots(pick.place)));
         rule.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
-        rule.push(lookup(SetRole::AffinityTargets(pick.place)));
+        rule.push(lookup(SetRole::AffinityTargets(pick.place, pick.pool)));
     } else {
         rule.push(lookup(SetRole::Endpoints(pick.place)));
     }
@@ -341,7 +341,7 @@ fn affinity_rules(pick: Pick, layout: Layout, seconds: u32) -> [Vec<Expr>; 3] {
     let mut stay = layout.load_key();
     stay.extend([layout.load_source(), Expr::Map { map, from: layout.key(), to: Layout::TARGET }]);
     stay.extend(Layout::answer_to(&[layout.behind(), layout.target_id()]));
-    let targets = layout.set(SetRole::AffinityTargets(pick.place));
+    let targets = layout.set(SetRole::AffinityTargets(pick.place, pick.pool));
     stay.push(Expr::Map { map: targets, from: layout.key(), to: Layout::TARGET });
     stay.extend(go());
     let mut forget = layout.load_key();

@@ -162,8 +162,8 @@ pub enum SetRole {
     Affinity(Place),
     /// Frontend and slot to the id of the target, where sources stay on targets.
     AffinitySlots(Place),
-    /// Frontend and id to the target, where sources stay on targets.
-    AffinityTargets(Place),
+    /// Frontend and id to the target, where sources stay on targets; those of one pool.
+    AffinityTargets(Place, Pool),
     /// Frontends with the sources that they allow.
     AllowedSources(Place),
     /// Address, protocol and port to the range of ports.
@@ -227,6 +227,14 @@ impl Pool {
         }
     }
 
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Workloads => "",
+            Self::Node => "-node",
+            Self::Elsewhere => "-elsewhere",
+        }
+    }
+
     /// The number of its first slot. The distance is more than [`TARGETS_MAX`].
     #[must_use]
     pub const fn offset(self) -> u32 {
@@ -242,20 +250,16 @@ impl NetworkSet {
 impl SetRole {
     /// Every role, in the order of the listing.
     pub fn all() -> impl Iterator<Item = Self> {
-        let of_places = [
-            Self::Dispatch,
-            Self::Endpoints,
-            Self::Affinity,
-            Self::AffinitySlots,
-            Self::AffinityTargets,
-            Self::AllowedSources,
-        ];
+        let of_places =
+            [Self::Dispatch, Self::Endpoints, Self::Affinity, Self::AffinitySlots, Self::AllowedSources];
         let of_places = of_places.into_iter().flat_map(|role| Place::ALL.map(role));
         let of_sources = Place::ALL
             .into_iter()
             .flat_map(|place| Source::ALL.map(|source| Self::DispatchFrom(place, source)));
+        let of_pools =
+            Place::ALL.into_iter().flat_map(|place| Pool::ALL.map(|pool| Self::AffinityTargets(place, pool)));
         let others = [Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
-        of_places.chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
+        of_places.chain(of_pools).chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
     }
 }
 
@@ -269,7 +273,9 @@ impl fmt::Display for SetRole {
             Self::Endpoints(place) => write!(f, "{}endpoints", place.prefix()),
             Self::Affinity(place) => write!(f, "{}affinity", place.prefix()),
             Self::AffinitySlots(place) => write!(f, "{}affinity-slots", place.prefix()),
-            Self::AffinityTargets(place) => write!(f, "{}affinity-targets", place.prefix()),
+            Self::AffinityTargets(place, pool) => {
+                write!(f, "{}affinity-targets{}", place.prefix(), pool.suffix())
+            }
             Self::AllowedSources(place) => write!(f, "{}allowed-sources", place.prefix()),
             Self::Ranges => f.write_str("ranges"),
             Self::VirtualAddresses => f.write_str("virtual-addresses"),
@@ -358,11 +364,7 @@ impl fmt::Display for Pick {
         let Self { place, masquerade, pool, slots, choice, action, affinity_seconds } = self;
         let stem = PICK_STEMS.iter().find(|(p, m, _)| p == place && m == masquerade);
         write!(f, "{}-{slots}", stem.map_or("", |(.., stem)| stem))?;
-        f.write_str(match pool {
-            Pool::Workloads => "",
-            Pool::Node => "-node",
-            Pool::Elsewhere => "-elsewhere",
-        })?;
+        f.write_str(pool.suffix())?;
         f.write_str(match choice {
             Choice::Random => "",
             Choice::SourceAddress => "-hash",

@@ -47,7 +47,7 @@ impl Tally {
 
 fn target(element: &Element) -> Option<(Frontend, Target)> {
     match element {
-        Element::Slot(frontend, _, target) | Element::AffinityTarget(frontend, _, target) => {
+        Element::Slot(frontend, _, target) | Element::AffinityTarget(frontend, _, _, target) => {
             // A listener of this node is no target of a Service.
             (!target.address.is_unspecified()).then_some((*frontend, *target))
         }
@@ -68,7 +68,7 @@ impl NftablesBackend {
         let table = self.options.table;
         let mut readings = BTreeMap::new();
         let counted = |set: &SetId| match set.role {
-            SetRole::Endpoints(_) | SetRole::AffinityTargets(_) => true,
+            SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => true,
             SetRole::Dispatch(_)
             | SetRole::DispatchFrom(..)
             | SetRole::Affinity(_)

@@ -111,7 +111,7 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
                 let slots = slots::layout(&held.slots(pool), &slots::counts(&targets));
                 let pick = pick(frontend, route, *masquerade, pool, slots.len());
                 if route.affinity_seconds.is_some() {
-                    let ids = identify(&slots, held, &mut wanted.affinity_targets);
+                    let ids = identify(pool, &slots, held, &mut wanted.affinity_targets);
                     wanted.affinity_pools.insert(pool, ids);
                 } else {
                     wanted.pools.insert(pool, slots.into_iter().map(Some).collect());
@@ -164,26 +164,29 @@ fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::q
 }
 
 /// The ids of the targets in the slots: those that they have or, for new ones, that follow from the target.
-fn identify(slots: &[Target], held: &Held, ids: &mut BTreeMap<TargetId, Target>) -> Vec<Option<TargetId>> {
-    let mut known: BTreeMap<Target, TargetId> = ids.iter().map(|(id, target)| (*target, *id)).collect();
-    let targets: BTreeSet<Target> = slots.iter().copied().collect();
-    for (id, target) in held.affinity_targets.iter().filter(|(_, target)| targets.contains(*target)) {
-        if !known.contains_key(target) && !ids.contains_key(id) {
-            known.insert(*target, *id);
-            ids.insert(*id, *target);
+fn identify(
+    pool: Pool,
+    slots: &[Target],
+    held: &Held,
+    wanted: &mut BTreeMap<(Pool, TargetId), Target>,
+) -> Vec<Option<TargetId>> {
+    let (mut ids, mut taken) = (BTreeMap::new(), BTreeSet::new());
+    for ((_, id), target) in wanted.iter().chain(&held.affinity_targets) {
+        if !ids.contains_key(target) && taken.insert(*id) {
+            ids.insert(*target, *id);
         }
     }
-    for target in targets {
-        known.entry(target).or_insert_with(|| {
-            let mut id = TargetId::of(&target);
-            while ids.contains_key(&id) {
+    for target in slots {
+        let id = *ids.entry(*target).or_insert_with(|| {
+            let mut id = TargetId::of(target);
+            while !taken.insert(id) {
                 id = id.next();
             }
-            ids.insert(id, target);
             id
         });
+        wanted.insert((pool, id), *target);
     }
-    slots.iter().map(|target| known.get(target).copied()).collect()
+    slots.iter().map(|target| ids.get(target).copied()).collect()
 }
 
 fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, slots: usize) -> Pick {

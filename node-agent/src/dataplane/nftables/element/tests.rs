@@ -68,11 +68,9 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
             slot,
             TargetId(id)
         )),
-        (frontend(), any::<u32>(), target()).prop_map(|(frontend, id, target)| Element::AffinityTarget(
-            frontend,
-            TargetId(id),
-            target
-        )),
+        (frontend(), slot(), any::<u32>(), target()).prop_map(|(frontend, slot, id, target)| {
+            Element::AffinityTarget(frontend, slot.pool, TargetId(id), target)
+        }),
         (frontend(), address(), address())
             .prop_map(|(frontend, first, last)| Element::Allowed(frontend, Span { first, last })),
         frontend().prop_filter("a range", is_range).prop_map(Element::Range),
