@@ -9,7 +9,7 @@
 //! changes nothing. Chains are recognised by their names, whoever made them; foreign rules are never named.
 //!
 //! Somebody else's changes are noticed by the generation of nf_tables. The legacy tables have none, so there they are
-//! read again, no more often than costs a twentieth of one processor.
+//! read again: at each question while that is cheap, else after a pause of twenty times its cost, of five seconds at most.
 //!
 //! A connection is given to one endpoint at random, and to no other when that one does not answer: netfilter decides at
 //! the first packet. Stickiness is a list of recent sources per endpoint, of which the kernel keeps the last 100 by
@@ -62,6 +62,8 @@ const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 const PROBE_CHEAP: Duration = Duration::from_millis(50);
 /// How many times longer than such a look the time to the next one is.
 const PROBE_PAUSE_FACTOR: u32 = 20;
+/// The longest time between such looks, however long they take.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// How the backend programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -363,7 +365,8 @@ impl IptablesBackend {
     /// Whether the legacy tables show something else than we left there.
     fn is_legacy_disturbed(&mut self) -> io::Result<bool> {
         let rests = |(at, took): (Instant, Duration)| {
-            took > PROBE_CHEAP && at.elapsed() < took.saturating_mul(PROBE_PAUSE_FACTOR)
+            let pause = took.saturating_mul(PROBE_PAUSE_FACTOR).min(PROBE_PAUSE_MAX);
+            took > PROBE_CHEAP && at.elapsed() < pause
         };
         if self.mirrors.is_none() || self.probe.is_some_and(rests) {
             return Ok(self.mirrors.is_none());
