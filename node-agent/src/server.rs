@@ -229,9 +229,10 @@ fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -
         for (service, sum) in sums {
             let labels = [("namespace", service.namespace.as_str()), ("service", service.name.as_str())];
             let metric = family.encode_family(&labels)?;
-            match kind {
-                MetricType::Counter => ConstCounter::new(sum).encode(metric)?,
-                _ => ConstGauge::new(sum).encode(metric)?,
+            if matches!(kind, MetricType::Counter) {
+                ConstCounter::new(sum).encode(metric)?;
+            } else {
+                ConstGauge::new(sum).encode(metric)?;
             }
         }
     }

@@ -1,201 +1,251 @@
-//! What a packet's way through each proxy mode costs: throughput of one long flow, and the rate and latency of short
-//! connections, beside the same without any proxy.
+//! What the way of a packet through each proxy mode costs, beside the way without any: rate and latency of new
+//! connections, and throughput of one long flow.
+//!
+//! Every way has namespaces of its own, which exist side by side. Rounds go through all of them, forth and back in turn,
+//! so that whatever else the machine does meets them alike; ratios are taken within a round.
 
-use std::{
-    collections::BTreeSet,
-    fmt::Write as _,
-    io::{Read, Write},
-    net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
-use model::node::ProxyMode;
-use node_agent::dataplane::{self, BackendOptions, Outcome, Scope};
+use model::{node::ProxyMode, program::Masquerade, service::Protocol};
+use node_agent::dataplane::{self, BackendOptions, Dataplane, Desired, Scope};
 
 use super::{
-    Namespace,
+    load::{self, LONG_PORT, SHORT_PORT, Servers},
+    many::many,
     net::Topology,
-    programs::{desired, simple},
+    programs::{at, forward, program, set, verified},
 };
 
-const LONG_PORT: u16 = 9100;
-const SHORT_PORT: u16 = 9101;
-const VIP_LONG: &str = "10.96.0.1";
-const VIP_SHORT: &str = "10.96.0.2";
+/// The virtual addresses of the first Service by name and of the last: a list of rules is not as quick for both.
+const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
+const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
 
-/// How much is measured.
-#[derive(Debug, Clone, Copy)]
+/// What is measured, and how much of it.
+#[derive(Debug, Clone)]
 pub struct Size {
-    /// Bytes of the long flow.
-    pub bytes: usize,
-    /// Short connections, one after the other.
-    pub connections: usize,
-    /// How often each is measured; the median counts.
+    pub modes: Vec<ProxyMode>,
+    /// How many Services there are, those measured included; each number is a way of its own.
+    pub services: Vec<u32>,
+    /// Endpoints of each of the other Services.
+    pub endpoints: u32,
     pub rounds: usize,
+    /// Short connections in a round.
+    pub connections: usize,
+    /// Clients that make them at once.
+    pub clients: usize,
+    /// Bytes of the long flow in a round; 0 measures none.
+    pub bytes: usize,
 }
 
-/// What one mode costs.
+/// The figures of one way: medians over the rounds.
 #[derive(Debug, Clone)]
 pub struct Cost {
-    /// The mode; `None` is the way without a proxy.
-    pub mode: Option<ProxyMode>,
-    /// The figures, or why there are none.
-    pub figures: Result<Figures, String>,
+    /// The mode and the number of Services; `None` is the way without a proxy, whose node holds no rule.
+    pub way: Option<(ProxyMode, u32)>,
+    pub connections_per_second: Compared,
+    pub latency_median: Duration,
+    pub latency_p99: Duration,
+    pub bytes_per_second: Option<Compared>,
 }
 
+/// A figure, and its share of that without a proxy.
 #[derive(Debug, Clone, Copy)]
-pub struct Figures {
-    pub bytes_per_second: f64,
-    pub connections_per_second: f64,
-    pub median: Duration,
-    pub p99: Duration,
+pub struct Compared {
+    pub figure: f64,
+    pub share: f64,
 }
 
-/// Measures every mode on one topology, first of all the direct way.
-pub fn measure(test: &str, size: Size) -> Vec<Cost> {
-    let topology = Topology::new(test);
-    let chunk = vec![0; 64 << 10];
-    let _long = Served::start(&topology.a, LONG_PORT, move |mut stream| {
-        let mut left = size.bytes;
-        while left > 0 && stream.write_all(&chunk[..chunk.len().min(left)]).is_ok() {
-            left -= chunk.len().min(left);
-        }
-    });
-    let _short = Served::start(&topology.a, SHORT_PORT, |mut stream| {
-        let _gone = stream.write_all(b"!");
-    });
-    let direct = figures(&topology.client, ("10.1.1.2", LONG_PORT), ("10.1.1.2", SHORT_PORT), size);
-    let mut costs = vec![Cost { mode: None, figures: Ok(direct) }];
-    for mode in ProxyMode::ALL {
-        costs.push(Cost { mode: Some(mode), figures: through(&topology, mode, size) });
+/// Measures; the way without a proxy comes first.
+pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
+    let mut ways = vec![Way::direct(test)];
+    for mode in &size.modes {
+        ways.extend(
+            size.services.iter().map(|services| Way::through(test, *mode, *services, size.endpoints)),
+        );
     }
-    costs
-}
-
-fn through(topology: &Topology, mode: ProxyMode, size: Size) -> Result<Figures, String> {
-    let program = |vip, port| {
-        let mut program = simple(vip, &[("10.1.1.2", port, 1)]);
-        program.hairpins = BTreeSet::new();
-        program
-    };
-    let wanted =
-        desired(vec![("long", program(VIP_LONG, LONG_PORT)), ("short", program(VIP_SHORT, SHORT_PORT))]);
-    let opened = topology.node.run(|| dataplane::open(mode, &BackendOptions::default()));
-    let mut backend = opened.map_err(|error| error.to_string())?;
-    let pass = topology.node.run(|| backend.apply(&wanted, &Scope::Everything));
-    if let Some(error) = pass.failed {
-        return Err(error.to_string());
-    }
-    for outcome in pass.outcomes.values() {
-        match outcome {
-            Outcome::Verified => {}
-            Outcome::Failed { message, .. } => return Err(message.clone()),
+    for round in 0..size.rounds {
+        let measure = |way: &mut Way| {
+            let round = Round::of(way, size);
+            way.rounds.push(round);
+        };
+        if round % 2 == 0 {
+            ways.iter_mut().for_each(measure)
+        } else {
+            ways.iter_mut().rev().for_each(measure)
         }
+        eprintln!("round {} of {}", round + 1, size.rounds);
     }
-    let measured = figures(&topology.client, (VIP_LONG, 80), (VIP_SHORT, 80), size);
-    topology.node.run(|| backend.cleanup()).map_err(|error| error.to_string())?;
-    Ok(measured)
+    let (direct, _) = ways.split_first().expect("the direct way comes first");
+    ways.iter().map(|way| way.cost(direct)).collect()
 }
 
-fn figures(client: &Namespace, long: (&str, u16), short: (&str, u16), size: Size) -> Figures {
-    let at = |(ip, port): (&str, u16)| SocketAddr::new(ip.parse().unwrap(), port);
-    let (long, short) = (at(long), at(short));
-    client.run(move || {
-        let mut throughputs: Vec<f64> = (0..size.rounds).map(|_| throughput(long, size.bytes)).collect();
-        throughputs.sort_by(f64::total_cmp);
-        let mut latencies: Vec<Duration> =
-            (0..size.rounds * size.connections).map(|_| latency(short)).collect();
-        let total: Duration = latencies.iter().sum();
-        latencies.sort();
-        Figures {
-            bytes_per_second: throughputs[throughputs.len() / 2],
-            connections_per_second: latencies.len() as f64 / total.as_secs_f64(),
-            median: latencies[latencies.len() / 2],
-            p99: latencies[latencies.len() * 99 / 100],
-        }
-    })
+/// A client, a node in the middle, and servers.
+struct Way {
+    way: Option<(ProxyMode, u32)>,
+    short: Vec<SocketAddr>,
+    long: SocketAddr,
+    rounds: Vec<Round>,
+    backend: Option<Box<dyn Dataplane>>,
+    _servers: Vec<Servers>,
+    topology: Topology,
 }
 
-fn throughput(address: SocketAddr, bytes: usize) -> f64 {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let (mut buffer, mut received, start) = (vec![0; 256 << 10], 0, Instant::now());
-    loop {
-        match stream.read(&mut buffer).unwrap() {
-            0 => break,
-            length => received += length,
+impl Way {
+    fn direct(test: &str) -> Self {
+        let topology = Topology::silent(&format!("{test}-direct"));
+        Self {
+            way: None,
+            short: WORKLOADS.map(|ip| socket(ip, SHORT_PORT)).to_vec(),
+            long: socket(WORKLOADS[0], LONG_PORT),
+            rounds: Vec::new(),
+            backend: None,
+            _servers: vec![Servers::start(&topology.a), Servers::start(&topology.b)],
+            topology,
         }
     }
-    assert_eq!(received, bytes);
-    bytes as f64 / start.elapsed().as_secs_f64()
-}
 
-/// From the first packet to the first byte of the answer.
-fn latency(address: SocketAddr) -> Duration {
-    let start = Instant::now();
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.read_exact(&mut [0; 1]).unwrap();
-    start.elapsed()
-}
-
-/// The table as Markdown.
-pub fn table(costs: &[Cost]) -> String {
-    let mut table = String::from(
-        "| mode | one flow, MB/s | short connections/s | median, µs | p99, µs |\n|---|---:|---:|---:|---:|\n",
-    );
-    for Cost { mode, figures } in costs {
-        let name = mode.map_or("direct", ProxyMode::as_str);
-        match figures {
-            Ok(it) => {
-                let mb = it.bytes_per_second / 1e6;
-                let (rate, median, p99) =
-                    (it.connections_per_second, it.median.as_micros(), it.p99.as_micros());
-                writeln!(table, "| {name} | {mb:.0} | {rate:.0} | {median} | {p99} |").unwrap();
-            }
-            Err(why) => writeln!(table, "| {name} | not here: {why} | | | |").unwrap(),
-        }
-    }
-    table
-}
-
-/// A server that waits in `accept`, so that it costs nothing while idle.
-struct Served {
-    stop: Arc<AtomicBool>,
-    wake: (String, u16),
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Served {
-    fn start(namespace: &Namespace, port: u16, serve: impl Fn(TcpStream) + Send + 'static) -> Self {
-        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-        let listener = namespace.run(|| TcpListener::bind(any).unwrap());
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::Relaxed) {
-                    return;
-                }
-                serve(stream.unwrap());
-            }
+    fn through(test: &str, mode: ProxyMode, services: u32, endpoints: u32) -> Self {
+        let topology = Topology::silent(&format!("{test}-{}{services}", mode.as_str()));
+        let desired = desired(services, endpoints);
+        let backend = topology.node.run(|| {
+            let mut backend = dataplane::open(mode, &BackendOptions::default()).unwrap();
+            verified(&backend.apply(&desired, &Scope::Everything));
+            backend
         });
-        Self { stop, wake: (namespace.name().to_owned(), port), thread: Some(thread) }
+        eprintln!("{} programmed with {services} Services", mode.as_str());
+        Self {
+            way: Some((mode, services)),
+            short: VIRTUAL.map(|ip| socket(ip, 80)).to_vec(),
+            long: socket(VIRTUAL[0], 81),
+            rounds: Vec::new(),
+            backend: Some(backend),
+            _servers: vec![Servers::start(&topology.a), Servers::start(&topology.b)],
+            topology,
+        }
+    }
+
+    fn cost(&self, direct: &Self) -> Cost {
+        let compared = |figure: fn(&Round) -> f64| {
+            let pairs = self.rounds.iter().zip(&direct.rounds);
+            Compared {
+                figure: median(self.rounds.iter().map(figure)),
+                share: median(pairs.map(|(own, direct)| figure(own) / figure(direct))),
+            }
+        };
+        let seconds = |figure: fn(&Round) -> f64| Duration::from_secs_f64(compared(figure).figure);
+        let is_flow_measured = self.rounds.iter().all(|round| round.bytes_per_second.is_finite());
+        Cost {
+            way: self.way,
+            connections_per_second: compared(|round| round.connections_per_second),
+            latency_median: seconds(|round| round.latency_median),
+            latency_p99: seconds(|round| round.latency_p99),
+            bytes_per_second: is_flow_measured.then(|| compared(|round| round.bytes_per_second)),
+        }
     }
 }
 
-impl Drop for Served {
+impl Drop for Way {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let (name, port) = self.wake.clone();
-        let waker = thread::spawn(move || {
-            super::enter(&name);
-            TcpStream::connect(("127.0.0.1", port))
+        let Some(mut backend) = self.backend.take() else { return };
+        self.topology.node.run(move || {
+            // A backend may keep something outside its namespace.
+            if let Err(error) = backend.cleanup() {
+                eprintln!("{error}");
+            }
         });
-        let _woken = waker.join();
-        let _ended = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// One round of one way; latencies in seconds, the throughput infinite when it is not measured.
+struct Round {
+    connections_per_second: f64,
+    latency_median: f64,
+    latency_p99: f64,
+    bytes_per_second: f64,
+}
+
+impl Round {
+    fn of(way: &Way, size: &Size) -> Self {
+        let client = &way.topology.client;
+        let short = load::short(client, &way.short, size.connections, size.clients);
+        let latency = |percent: usize| short.latencies[short.latencies.len() * percent / 100].as_secs_f64();
+        Self {
+            connections_per_second: short.connections_per_second,
+            latency_median: latency(50),
+            latency_p99: latency(99),
+            bytes_per_second: match size.bytes {
+                0 => f64::INFINITY,
+                bytes => load::long(client, way.long, bytes),
+            },
+        }
+    }
+}
+
+/// So many Services, of which the first and the last by name have endpoints that answer.
+fn desired(services: u32, endpoints: u32) -> Desired {
+    let mut desired = many(services.saturating_sub(2), endpoints);
+    for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
+        let frontends = [(80, SHORT_PORT), (81, LONG_PORT)].map(|(port, target)| {
+            let targets = WORKLOADS.map(|ip| (ip, target, 1));
+            (at(virtual_address, Protocol::Tcp, port), forward(Masquerade::OffCluster, &targets))
+        });
+        set(&mut desired, name, program(&[virtual_address], &[], &frontends));
+    }
+    desired
+}
+
+fn socket(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+/// The middle one.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<_> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// The figures as a Markdown table.
+pub fn table(costs: &[Cost]) -> String {
+    let mut text = String::from(
+        "| mode | Services | new connections/s | of direct | latency median | p99 | one flow, Gbit/s | of direct |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
+        let (mode, services) = way
+            .map_or(("direct", "–".to_owned()), |(mode, services)| (mode.as_str(), services.to_string()));
+        let (flow, flow_share) = bytes_per_second.map_or(("–".to_owned(), "–".to_owned()), |flow| {
+            (format!("{:.2}", flow.figure * 8.0 / 1e9), format!("{:.2}", flow.share))
+        });
+        writeln!(
+            text,
+            "| {mode} | {services} | {:.0} | {:.2} | {} µs | {} µs | {flow} | {flow_share} |",
+            connections_per_second.figure,
+            connections_per_second.share,
+            latency_median.as_micros(),
+            latency_p99.as_micros(),
+        )
+        .expect("a String takes everything");
+    }
+    text
+}
+
+/// The machine and the kernel that figures were measured on.
+pub fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let count = processors.lines().filter(|line| line.starts_with("processor")).count();
+    let guest = if std::env::var_os("TIDEGATE_GUEST").is_some() { " (User Mode Linux guest)" } else { "" };
+    format!(
+        "{count} × {}, Linux {}{guest}",
+        model.trim_start_matches([' ', '\t', ':']),
+        read("/proc/sys/kernel/osrelease").trim(),
+    )
+}
+
+/// The proxy mode of a word on a command line.
+pub fn mode(word: &str) -> Result<ProxyMode, String> {
+    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == word);
+    mode.ok_or_else(|| format!("one of {}", ProxyMode::ALL.map(ProxyMode::as_str).join(", ")))
 }
