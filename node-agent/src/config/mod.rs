@@ -140,14 +140,16 @@ fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
 /// # Errors
 /// When it is none of ours.
 pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
+    let wrong = |problem: String| setting_error!("mode", "TIDEGATE_MODE", "{problem}");
     let Some(text) = text else { return Ok(ProxyMode::default()) };
-    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text);
-    mode.ok_or_else(|| {
-        let all = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
-        let is_of_windows = ["winuserspace", "kernelspace"].contains(&text);
-        let why = if is_of_windows { ", a mode of Windows nodes: the agent is Linux only" } else { "" };
-        setting_error!("mode", "TIDEGATE_MODE", "must be one of {all}; not `{text}`{why}")
-    })
+    let names = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
+    match ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+        Some(mode) => Ok(mode),
+        None if text.starts_with("win") || text == "kernelspace" => Err(wrong(format!(
+            "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"
+        ))),
+        None => Err(wrong(format!("must be one of {names}, not `{text}`"))),
+    }
 }
 
 fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {

@@ -152,7 +152,7 @@ pub fn read_pattern(stream: &mut impl Read) -> io::Result<usize> {
 
 /// Waits until something holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE * 4;
     while !holds() {
         assert!(Instant::now() < end, "{what}");
         thread::sleep(Duration::from_millis(5));
