@@ -6,6 +6,7 @@
 
 pub mod claims;
 pub mod iptables;
+pub mod ipvs;
 pub mod memory;
 pub mod nftables;
 pub mod userspace;
@@ -246,6 +247,6 @@ pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Datapla
             let limits = userspace::Limits::default();
             Ok(Box::new(userspace::UserspaceBackend::open(options.masquerade_mark, limits)?))
         }
-        ProxyMode::Ipvs => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Ipvs => Ok(Box::new(ipvs::IpvsBackend::open(options)?)),
     }
 }
