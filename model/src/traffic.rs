@@ -5,6 +5,7 @@
 //! Prometheus needs to tell a rate.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     net::IpAddr,
 };
@@ -25,6 +26,8 @@ use crate::{
 
 /// Endpoints remembered, once for each node that has them: about 100 bytes each, so 20 MB. Of more, nothing is kept.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
+/// Endpoints listed in one answer, and rows of endpoints over all of its nodes: some 2 MB. Sums cover all.
+pub const ROWS_LISTED_MAX: usize = 10_000;
 /// How long what an agent's earlier start said is believed when its next start does not repeat it, in seconds: an agent
 /// counts every 10 s and spreads much over several reports.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
@@ -101,9 +104,14 @@ pub struct ServiceTraffic {
     /// The sum over all nodes and endpoints.
     pub total: Counts,
     /// The endpoints, each summed over the nodes.
+    #[schema(max_items = 10000)]
     pub endpoints: Vec<EndpointTraffic>,
-    /// The nodes that report traffic of the Service.
+    /// Endpoints that are not listed, for want of room.
+    pub endpoints_omitted: usize,
+    /// The nodes that report traffic of the Service; those with most connections when there are too many.
     pub nodes: BTreeMap<Name, NodeTraffic>,
+    /// Nodes that are not listed, for want of room.
+    pub nodes_omitted: usize,
 }
 
 /// The traffic of one Service through one node.
@@ -262,14 +270,23 @@ impl TrafficBook {
         let rows = |targets: &BTreeMap<TargetKey, Counts>| {
             targets.iter().map(|(target, counts)| row(*target, *counts, &ports)).collect::<Vec<_>>()
         };
-        let pages = self.services.get(key);
         let mut sums: BTreeMap<TargetKey, Counts> = BTreeMap::new();
+        let pages = self.services.get(key);
+        let page_of = |view: &'_ NodeView<'_>| pages.and_then(|pages| pages.nodes.get(view.name));
+        let mut reporting: Vec<_> =
+            views.iter().filter_map(|view| page_of(view).map(|page| (view, page))).collect();
+        for (target, counts) in reporting.iter().flat_map(|(_, page)| &page.targets) {
+            sums.entry(*target).or_default().add(counts);
+        }
+        reporting.sort_by_cached_key(|(_, page)| Reverse(Counts::sum(page.targets.values()).connections));
+        let mut room = ROWS_LISTED_MAX;
+        let listed = reporting.iter().take_while(|(_, page)| {
+            let left = room.checked_sub(page.targets.len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        });
         let mut nodes = BTreeMap::new();
-        for view in views {
-            let Some(page) = pages.and_then(|pages| pages.nodes.get(view.name)) else { continue };
-            for (target, counts) in &page.targets {
-                sums.entry(*target).or_default().add(counts);
-            }
+        for (view, page) in listed {
             let age = view.last_report.map(|at| now.unix_seconds().saturating_sub(at.unix_seconds()));
             let traffic = NodeTraffic {
                 mode: view.report.map(|report| report.mode),
@@ -280,8 +297,16 @@ impl TrafficBook {
             };
             nodes.insert(view.name.clone(), traffic);
         }
-        let total = Counts::sum(sums.values());
-        ServiceTraffic { service: key.clone(), total, endpoints: rows(&sums), nodes }
+        let mut endpoints = rows(&sums);
+        endpoints.truncate(ROWS_LISTED_MAX);
+        ServiceTraffic {
+            service: key.clone(),
+            total: Counts::sum(sums.values()),
+            endpoints_omitted: sums.len() - endpoints.len(),
+            endpoints,
+            nodes_omitted: reporting.len() - nodes.len(),
+            nodes,
+        }
     }
 
     /// The sums of every Service that had a connection.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use model::{
     name::Name,
-    quantity::Timestamp,
+    quantity::{Port, Timestamp},
     report::{Report, TargetTraffic},
     resource::ServiceKey,
     rollup::NodeView,
-    traffic::{Counts, REPEAT_WITHIN_SECS, ServiceTraffic, TARGETS_KEPT_MAX, TrafficBook},
+    traffic::{Counts, REPEAT_WITHIN_SECS, ROWS_LISTED_MAX, ServiceTraffic, TARGETS_KEPT_MAX, TrafficBook},
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -110,26 +110,45 @@ fn what_a_new_start_of_an_agent_does_not_repeat_is_forgotten_in_time() {
     assert_eq!((shown(&book).nodes.len(), connections(&book)), (0, 0));
 }
 
+/// An answer has room for so many rows: whole nodes, those with most connections; the sums cover all.
+#[test]
+fn an_answer_lists_the_busiest_nodes_and_sums_all() {
+    let mut book = TrafficBook::default();
+    let many = |connections: u64| {
+        let one = |port: usize| {
+            let json =
+                json!({ "protocol": "TCP", "address": "10.1.0.1", "port": port, "connections": connections });
+            serde_json::from_value::<TargetTraffic>(json).unwrap()
+        };
+        (1..=ROWS_LISTED_MAX).map(one).collect::<Vec<_>>()
+    };
+    say(&mut book, "n1", "a", many(1));
+    say(&mut book, "n2", "a", many(2));
+    let traffic = shown(&book);
+    assert_eq!(traffic.nodes.keys().collect::<Vec<_>>(), [&name("n2")]);
+    assert_eq!((traffic.nodes_omitted, traffic.endpoints_omitted), (1, 0));
+    assert_eq!(traffic.total.connections, 3 * ROWS_LISTED_MAX as u64);
+}
+
 #[test]
 fn beyond_the_limit_nothing_is_kept_and_what_is_known_goes_on() {
     let mut book = TrafficBook::default();
+    let template = target(1, 1, None);
     let many = |count: usize| {
         let one = |index: usize| {
-            let port = u16::try_from(index % 60_000 + 1).unwrap();
-            let address = format!("10.{}.0.1", index / 60_000);
-            serde_json::from_value::<TargetTraffic>(
-                json!({ "protocol": "TCP", "address": address, "port": port, "connections": 1 }),
-            )
-            .unwrap()
+            let port = Port::new(u16::try_from(index % 60_000 + 1).unwrap());
+            let address = format!("10.{}.0.1", index / 60_000).parse().unwrap();
+            TargetTraffic { address, port, ..template.clone() }
         };
         (0..count).map(one).collect::<Vec<_>>()
     };
+    let nodes = |book: &TrafficBook| shown(book).nodes.len() + shown(book).nodes_omitted;
     say(&mut book, "n1", "a", many(TARGETS_KEPT_MAX));
     say(&mut book, "n2", "a", many(1));
-    assert_eq!((shown(&book).nodes.len(), book.refused), (1, 1));
+    assert_eq!((nodes(&book), book.refused), (1, 1));
     say(&mut book, "n1", "a", many(TARGETS_KEPT_MAX - 1));
     say(&mut book, "n2", "a", many(1));
-    assert_eq!((shown(&book).nodes.len(), book.refused), (2, 1));
+    assert_eq!((nodes(&book), book.refused), (2, 1));
 }
 
 #[derive(Debug, Clone)]

@@ -434,3 +434,20 @@ fn tcp_connections_that_end_on_the_node_itself_are_not_taken_for_stale() {
     let _node = Node::in_memory(&flows, desired(vec![("echo", echo(Removal::Reset, &[ECHO_A]))]));
     assert_eq!(flows.flows(), [relayed].into());
 }
+
+/// When relays take over, flows that go past them move to them, and those that do not already.
+#[test]
+fn connectionless_flows_move_to_relays_that_take_over() {
+    let flows = MemoryFlows::default();
+    flows.set_local_addresses(["192.0.2.1".parse::<IpAddr>().unwrap()]);
+    let mut node = Node::in_memory(&flows, desired(vec![("dns", dns(&A))]));
+    let relayed = flow(Protocol::Udp, "10.96.0.10", 53, "192.0.2.1", 40000);
+    let connection = flow(Protocol::Tcp, "10.96.0.10", 53, "10.1.1.2", 8080);
+    let foreign = flow(Protocol::Udp, "8.8.8.8", 53, "8.8.8.8", 53);
+    let direct = flow(Protocol::Udp, "10.96.0.10", 53, "10.1.1.2", 8080);
+    [relayed, connection, foreign, direct].into_iter().for_each(|flow| flows.add(flow));
+    let pass = node.backend.apply(&node.desired, &Scope::Everything);
+    node.cleaner.follow(&Scope::Everything, &node.desired, &pass.outcomes, Depth::Everything);
+    node.cleaner.hand_over_to_relays(&node.desired.networks, node.now).unwrap();
+    assert_eq!(flows.flows(), [relayed, connection, foreign].into());
+}

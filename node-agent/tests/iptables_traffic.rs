@@ -380,8 +380,8 @@ fn services_pass_a_host_whose_policy_is_not_to_forward() {
 }
 
 #[test]
-fn the_traffic_tests_pass_with_the_legacy_tables_of_another_kernel() {
+fn f059_f089_f097_f099_traffic_flows_by_the_legacy_tables_of_another_kernel() {
     if !is_guest() {
-        run_in_guest(&["--test-threads=1", "--skip", "f060"]);
+        run_in_guest(&["--test-threads=1", "f059_", "f097_", "f089_", "a_client_stays"]);
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     output::Terminal,
     resource::Resource,
     traffic,
-    view::entries,
+    view::{entries, number},
 };
 
 pub(crate) async fn run(
@@ -26,7 +26,14 @@ pub(crate) async fn run(
             terminal.note("no node has reported traffic of the Service yet");
             return Ok(ExitCode::Success);
         }
-        TrafficOutput::Table => traffic::by_node(&answer, terminal.style),
+        TrafficOutput::Table => {
+            let omitted = number(&answer, "/nodesOmitted");
+            if omitted > 0 {
+                terminal
+                    .note(&format!("{omitted} more nodes, with fewer connections, are in the total only"));
+            }
+            traffic::by_node(&answer, terminal.style)
+        }
         TrafficOutput::Json => document(&answer, Document::Json),
         TrafficOutput::Yaml => document(&answer, Document::Yaml),
     };

@@ -36,6 +36,8 @@ const CHANGE_FLOOR: Duration = Duration::from_secs(1);
 const CHANGE_CAP: Duration = Duration::from_secs(60);
 /// Time between two questions to a backend that leaves.
 const LEAVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that a relay is kept in any case, for connections that were just on their way to it.
+const RELAY_TIME_MIN: Duration = Duration::from_secs(5);
 /// Time that established connections have to end before what is left of their backend is removed.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
@@ -57,7 +59,7 @@ pub(super) struct Backends {
 struct Leaving {
     dataplane: Box<dyn Dataplane>,
     backend: Backend,
-    deadline: Instant,
+    since: Instant,
     /// Its kernel objects are another's now; it only keeps the connections that it relays.
     is_superseded: bool,
     last_error: Option<String>,
@@ -186,7 +188,8 @@ impl Backends {
                 self.change_at = Some(now + self.change.next_delay(random));
                 self.problem = Some(problem);
                 let message = self.warning().unwrap_or_default();
-                Change::Refused { message, is_disturbed: is_in_place }
+                let is_disturbed = is_in_place || self.wanted.clashes_with(&self.running);
+                Change::Refused { message, is_disturbed }
             }
         }
     }
@@ -205,7 +208,7 @@ impl Backends {
         self.leaving.push(Leaving {
             dataplane: old,
             backend,
-            deadline: now + LEAVE_TIME_MAX,
+            since: now,
             is_superseded: is_in_place,
             last_error: None,
         });
@@ -213,14 +216,17 @@ impl Backends {
         message
     }
 
-    /// Lets those that leave do so, about once a second.
-    pub(super) fn see_off(&mut self, now: Instant) {
+    /// Lets those that leave do so, about once a second. Answers whether one of them may have taken something that is the
+    /// running one's.
+    pub(super) fn see_off(&mut self, now: Instant) -> bool {
         if now < self.leave_at {
-            return;
+            return false;
         }
         self.leave_at = now + LEAVE_INTERVAL;
-        let past = &mut self.past;
+        let (past, running) = (&mut self.past, &self.running);
+        let mut is_disturbed = false;
         self.leaving.retain_mut(|leaving| {
+            is_disturbed |= !leaving.is_superseded && leaving.backend.clashes_with(running);
             let is_gone = leaving.is_gone(now);
             if is_gone {
                 *past = add(*past, leaving.dataplane.counters());
@@ -228,6 +234,7 @@ impl Backends {
             }
             !is_gone
         });
+        is_disturbed
     }
 
     /// Removes what other modes have left in the kernel, as after an end between two steps of a change; answers it in
@@ -261,7 +268,7 @@ impl Backends {
 impl Leaving {
     /// Asks it to leave; answers whether it has.
     fn is_gone(&mut self, now: Instant) -> bool {
-        if now >= self.deadline {
+        if now >= self.since + LEAVE_TIME_MAX {
             if !self.is_superseded
                 && let Err(error) = self.dataplane.cleanup()
             {
@@ -272,7 +279,7 @@ impl Leaving {
         if self.is_superseded {
             return match self.backend.mode {
                 // Its relays live in this process, and end with it.
-                ProxyMode::Userspace => false,
+                ProxyMode::Userspace => now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane),
                 ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
             };
         }
@@ -292,6 +299,12 @@ impl Leaving {
             }
         }
     }
+}
+
+/// Whether a relay has no connection left.
+fn is_idle(dataplane: &mut dyn Dataplane) -> bool {
+    let traffic = dataplane.traffic();
+    traffic.is_ok_and(|rows| rows.iter().all(|row| row.active.unwrap_or_default() == 0))
 }
 
 /// Programs everything through a new backend.
@@ -328,7 +341,9 @@ fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
         let with = |naming: &Naming| Backend::of(mode, &BackendOptions { naming: *naming, ..asked.clone() });
         namings.iter().map(with).collect::<Vec<_>>()
     });
-    let mut candidates: Vec<Backend> = all.filter(|candidate| !candidate.shares_objects(running)).collect();
+    let mut candidates: Vec<Backend> = all
+        .filter(|candidate| !candidate.shares_objects(running) && !candidate.clashes_with(running))
+        .collect();
     candidates.dedup();
     candidates
 }

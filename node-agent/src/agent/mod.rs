@@ -79,6 +79,8 @@ pub struct Agent {
     verified: Option<Position>,
     last_failure: Option<String>,
     are_leftovers_removed: bool,
+    /// Whether flows may be left of a backend whose place another has taken.
+    has_mode_changed: bool,
 }
 
 /// Everything is to be observed and looked at.
@@ -155,6 +157,7 @@ impl Agent {
             verified: None,
             last_failure: None,
             are_leftovers_removed: false,
+            has_mode_changed: false,
         })
     }
 
@@ -210,7 +213,9 @@ impl Agent {
     /// What does not wait for the kernel, and what waits until the kernel is as it should be.
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
-        self.backends.see_off(now);
+        if self.backends.see_off(now) {
+            self.look_at_everything(Cause::Start, now, random);
+        }
         let is_healthy = self.verified.is_some() && self.last_failure.is_none();
         if self.health_ports.turn(is_healthy, now) {
             self.note_health_ports();

@@ -72,6 +72,7 @@ impl Agent {
         match self.backends.try_change(self.derived.desired(), was_refused, now, random) {
             Change::Taken { message, pass } => {
                 self.tally.mode_changes.inc();
+                self.has_mode_changed = true;
                 self.events.record(EventReason::ModeChanged, message);
                 let everything = Scope::Everything;
                 if self.conclude(pass, &everything, |_| Depth::Everything, begun, now, random).is_some() {
@@ -149,11 +150,16 @@ impl Agent {
 
     /// Removes flows that would stay on targets that are gone.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
-        if !self.backends.current().is_tracked() {
-            return self.cleaner.forget_dues();
-        }
         let networks = &self.derived.desired().networks;
-        if let Err(error) = self.cleaner.run(networks, now, random) {
+        let cleaned = if self.backends.current().is_tracked() {
+            self.cleaner.run(networks, now, random)
+        } else if std::mem::take(&mut self.has_mode_changed) {
+            self.cleaner.hand_over_to_relays(networks, now)
+        } else {
+            self.cleaner.forget_dues();
+            Ok(())
+        };
+        if let Err(error) = cleaned {
             let message = format!("stale flows were not removed, and are tried again: {error}");
             self.events.record(EventReason::ConntrackFailed, message);
         }

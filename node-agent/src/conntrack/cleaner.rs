@@ -97,6 +97,18 @@ impl Cleaner {
         self.not_before = None;
     }
 
+    /// Moves flows of connectionless protocols to the relays of a backend that has just taken over; from here on their
+    /// targets are not to be seen in the table.
+    ///
+    /// # Errors
+    /// When the table cannot be read or written.
+    pub fn hand_over_to_relays(&mut self, networks: &Networks, now: Instant) -> io::Result<()> {
+        let swept = if self.dues.is_empty() { Ok(0) } else { self.sweep(networks, true, now) };
+        self.forget_dues();
+        self.deleted += swept?;
+        Ok(())
+    }
+
     /// Does what is due, in one walk of the table, or none.
     ///
     /// # Errors
@@ -111,7 +123,7 @@ impl Cleaner {
             self.not_before = None;
             return Ok(());
         }
-        match self.sweep(networks, now) {
+        match self.sweep(networks, false, now) {
             Ok(deleted) => {
                 debug!(deleted, frontends = self.dues.len(), "connection tracking cleaned");
                 self.deleted += deleted;
@@ -165,11 +177,11 @@ impl Cleaner {
         });
     }
 
-    fn sweep(&mut self, networks: &Networks, now: Instant) -> io::Result<u64> {
+    fn sweep(&mut self, networks: &Networks, have_relays: bool, now: Instant) -> io::Result<u64> {
         let all = self.table.local_addresses()?;
         let answers = |address: &IpAddr| networks.node_ports.iter().any(|net| net.contains(address));
         let node_ports = all.iter().copied().filter(answers).collect();
-        let local = LocalAddresses { all, node_ports };
+        let local = LocalAddresses { all, node_ports, have_relays };
         let mut later = BTreeMap::new();
         let (programmed, dues) = (&self.programmed, &self.dues);
         let deleted =

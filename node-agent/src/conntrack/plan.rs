@@ -52,6 +52,8 @@ pub struct LocalAddresses {
     pub all: BTreeSet<IpAddr>,
     /// Those at which node ports answer.
     pub node_ports: BTreeSet<IpAddr>,
+    /// Whether every new connection goes to a relay on the node.
+    pub have_relays: bool,
 }
 
 impl LocalAddresses {
@@ -174,6 +176,10 @@ impl Programmed {
         else {
             return Judgement::Keep;
         };
+        if local.have_relays {
+            let moves = flow.protocol != Protocol::Tcp && !local.has(flow.target);
+            return if moves { Judgement::Delete } else { Judgement::Keep };
+        }
         let owned = candidates().find_map(|(destination, is_range)| {
             find(&self.owners, &self.ranges, destination, is_range, flow)
         });

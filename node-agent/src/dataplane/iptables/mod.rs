@@ -424,7 +424,7 @@ impl Dataplane for IptablesBackend {
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
-        self.mirrors = None;
+        (self.mirrors, self.probe) = (None, None);
         let read = self.read();
         let action = || format!("reading the rules of iptables-{}", self.tools.flavour.as_str());
         self.mirrors = Some(read.map_err(|source| KernelError { action: action(), source })?);
