@@ -11,8 +11,9 @@ mod support;
 
 use model::node::ProxyMode;
 use support::{
-    change::{Change, Size, measure, table},
+    change::{Size, measure, table},
     cost::machine,
+    isolated::in_guest,
 };
 
 const CHANGES: u32 = 6;
@@ -20,14 +21,21 @@ const CHANGES: u32 = 6;
 #[test]
 fn f062_one_endpoint_change_writes_the_same_whatever_the_number_of_services() {
     for mode in [ProxyMode::Nftables, ProxyMode::Iptables] {
-        let found = [20, 400].map(|services| changes(mode, services));
-        println!("{}\n{}", machine(), table(&found));
-        let [few, many] = found;
-        assert_eq!((few.messages, few.transactions), (many.messages, many.transactions), "{}", mode.as_str());
-        assert!(few.messages > 0 && few.first_messages < many.first_messages);
+        same_for_few_and_many(mode);
     }
 }
 
-fn changes(mode: ProxyMode, services: u32) -> Change {
-    measure("f062", mode, &Size { services, endpoints: 3, changes: CHANGES })
+#[test]
+fn f064_one_endpoint_change_of_ipvs_writes_the_same_whatever_the_number_of_services() {
+    let name = "f064_one_endpoint_change_of_ipvs_writes_the_same_whatever_the_number_of_services";
+    in_guest(name, || same_for_few_and_many(ProxyMode::Ipvs));
+}
+
+fn same_for_few_and_many(mode: ProxyMode) {
+    let changes = |services| measure("change", mode, &Size { services, endpoints: 3, changes: CHANGES });
+    let found = [20, 400].map(changes);
+    println!("{}\n{}", machine(), table(&found));
+    let [few, many] = found;
+    assert_eq!((few.messages, few.transactions), (many.messages, many.transactions), "{}", mode.as_str());
+    assert!(few.messages > 0 && few.first_messages < many.first_messages);
 }

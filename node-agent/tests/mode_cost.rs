@@ -11,14 +11,35 @@
 mod support;
 
 use model::node::ProxyMode;
-use support::cost::{Cost, Size, machine, measure, table};
+use support::{
+    cost::{Cost, Size, machine, measure, table},
+    isolated::in_guest,
+};
 
 #[test]
 fn f058_throughput_and_latency_of_each_mode_are_measured_on_the_same_box() {
-    let modes = vec![ProxyMode::Nftables, ProxyMode::Iptables];
+    let modes = vec![ProxyMode::Nftables, ProxyMode::Iptables, ProxyMode::Userspace];
     let costs = measure("f058", &small(modes, vec![10]));
     println!("{}\n{}", machine(), table(&costs));
-    assert_eq!(costs.len(), 3);
+    assert_eq!(costs.len(), 4);
+    check(costs);
+}
+
+/// The second kernel has one processor and slow system calls: its figures compare with each other only.
+#[test]
+fn f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10() {
+    in_guest("f058_f064_ipvs_sets_up_connections_among_10000_services_as_among_10", || {
+        let costs = measure("f064", &small(vec![ProxyMode::Ipvs], vec![10, 10_000]));
+        println!("{}\n{}", machine(), table(&costs));
+        let rate = |cost: &Cost| cost.connections_per_second.figure;
+        println!("rate at 10,000 Services, of that at 10: {:.2}", rate(&costs[2]) / rate(&costs[1]));
+        assert_eq!(costs.len(), 3);
+        check(costs);
+    });
+}
+
+/// Every figure was measured.
+fn check(costs: Vec<Cost>) {
     for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
         assert!(connections_per_second.figure > 0.0 && connections_per_second.share > 0.0, "{way:?}");
         assert!(latency_median.as_nanos() > 0 && latency_median <= latency_p99, "{way:?}");

@@ -58,8 +58,10 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
                 set(&mut desired, &name, numbered(number, endpoints, services * endpoints + change));
                 let begun = Instant::now();
                 let writes = verified(&backend.apply(&desired, &only(&[&name])));
-                assert!(writes > 0, "a change has to be written");
-                begun.elapsed()
+                let elapsed = begun.elapsed();
+                // The relay keeps its targets to itself.
+                assert!(writes > 0 || mode == ProxyMode::Userspace, "a change has to be written");
+                elapsed
             })
             .collect();
         times.sort();
