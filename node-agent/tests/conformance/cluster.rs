@@ -356,10 +356,13 @@ fn sctp(b: &mut Bench) {
 }
 
 fn idle_pass(b: &mut Bench) {
-    let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080).affinity(60);
-    b.set(&[&web]);
+    let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
+    let sticky = b.service("sticky", 2).tcp(80, &[A, B]).affinity(60).load_balancer_ip(b.outer(2));
+    let sticky = sticky.sources(&["192.0.2.0/24", "2001:db8::/64"]).external_local();
+    b.set(&[&web, &sticky]);
     b.expect(&[Client], TCP, b.vip(1), 80, Reach(&[A, B]));
-    assert_eq!(b.set(&[&web]), 0, "nothing was to be changed");
+    super::affinity::count(b, b.vip(2), 4);
+    assert_eq!(b.set(&[&web, &sticky]), 0, "nothing was to be changed");
     let node = b.hosts.at(Node);
     let backend = &mut b.backend;
     node.run(|| backend.observe()).unwrap();

@@ -10,6 +10,7 @@
     clippy::print_stdout,
     clippy::disallowed_methods,
     missing_docs,
+    unreachable_pub,
     reason = "a test's helpers are tests"
 )]
 
@@ -89,7 +90,9 @@ fn run_all(lanes: &[Lane]) -> Results {
     }
     jobs.extend(lanes.iter().filter(|lane| lane.in_guest()).map(|lane| (*lane, None)));
     for lane in lanes {
-        IpFamily::ALL.map(|family| fs::remove_file(results_path(*lane, family)).ok());
+        for family in IpFamily::ALL {
+            let _ = fs::remove_file(results_path(*lane, family));
+        }
     }
     let jobs = Mutex::new(jobs);
     let next = || jobs.lock().unwrap().pop();
