@@ -1,8 +1,16 @@
 //! The server put together: what every handler shares, and the tasks behind it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use model::config::ClusterConfig;
+use model::{
+    config::ClusterConfig,
+    name::Name,
+    resource::{Kind, ObjectKey, ServiceKey},
+    traffic::TrafficBook,
+};
 use store::{Store, StoreError};
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -47,6 +55,7 @@ pub struct App {
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
+    traffic: Mutex<TrafficBook>,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) metrics: Arc<Metrics>,
@@ -96,6 +105,7 @@ impl App {
             hub,
             writer,
             nodes,
+            traffic: Mutex::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
             metrics,
@@ -115,9 +125,27 @@ impl App {
         self.view_of(self.hub.load())
     }
 
+    /// What went through, as the agents say.
+    pub(crate) fn traffic(&self) -> MutexGuard<'_, TrafficBook> {
+        // A report that panicked in the middle leaves figures that the next reports put right.
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A state with what is known of the nodes.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
         View::new(published, &self.nodes, self.source.now())
+    }
+}
+
+impl App {
+    /// Forgets the traffic of what is deleted.
+    fn forget_traffic(&self, published: &Published) {
+        let has_node = |name: &Name| {
+            let key = ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
+            published.snapshot.get(&key).is_some()
+        };
+        let has_service = |key: &ServiceKey| published.snapshot.service(key).is_some();
+        self.traffic().forget(has_service, has_node, self.source.now());
     }
 }
 
@@ -146,5 +174,6 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
+        app.forget_traffic(&published);
     }
 }

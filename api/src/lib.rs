@@ -32,6 +32,7 @@ mod routes;
 mod schema;
 pub mod serve;
 mod stream;
+mod traffic;
 mod view;
 mod watch;
 mod writer;

@@ -1,9 +1,13 @@
-//! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded.
+//! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded; what
+//! goes through Services is in `traffic`.
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::{
+        EncodeLabelSet,
+        text::{encode_eof, encode_registry},
+    },
     metrics::{
         counter::Counter,
         family::Family,
@@ -175,8 +179,8 @@ impl Metrics {
         self.commit_seconds.observe(took.as_secs_f64());
     }
 
-    /// Everything as Prometheus text.
-    pub(crate) fn render(&self, reading: Reading) -> String {
+    /// Everything as Prometheus text, with what only this moment knows.
+    pub(crate) fn render(&self, reading: Reading, moment: &Registry) -> String {
         let Reading { revision, epoch, compiled, objects, queue, watchers, feeds, nodes_connected } = reading;
         let gauges = &self.gauges;
         gauges.revision.set(revision);
@@ -195,7 +199,10 @@ impl Metrics {
             gauges.objects.get_or_create(&KindLabels { kind }).set(count);
         }
         let mut text = String::new();
-        if let Err(error) = encode(&mut text, &self.registry) {
+        let encoded = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, moment))
+            .and_then(|()| encode_eof(&mut text));
+        if let Err(error) = encoded {
             tracing::error!(%error, "the metrics cannot be written");
         }
         text

@@ -71,6 +71,7 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
     if let Some(wanted) = changes.pointer("/spec/type").and_then(Value::as_str) {
         drop_allocated(&mut json, wanted);
     }
+    drop_health_check_node_port(&mut json, changes);
     let read_only = read_only_changes(current, changes);
     if !read_only.is_empty() {
         return Err(Problem::invalid(read_only));
@@ -125,6 +126,15 @@ fn drop_allocated(json: &mut Value, wanted: &str) {
         if let Some(port) = port.as_object_mut() {
             port.remove("nodePort");
         }
+    }
+}
+
+/// The same for the port that only a LoadBalancer with the external policy Local has.
+fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
+    let ends = |pointer: &str, needed: &str| changes.pointer(pointer).is_some_and(|wanted| wanted != needed);
+    let is_over = ends("/spec/type", "LoadBalancer") || ends("/spec/externalTrafficPolicy", "Local");
+    if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_over) {
+        spec.remove("healthCheckNodePort");
     }
 }
 

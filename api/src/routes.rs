@@ -9,6 +9,7 @@ mod metrics;
 mod report;
 mod resource;
 mod status;
+mod traffic;
 mod watch;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         apply::add,
         watch::add,
         endpoints::add,
+        traffic::add,
         status::add,
         feed::add,
         report::add,

@@ -7,6 +7,7 @@ mod common;
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
+use serde_json::json;
 
 async fn get(server: &common::Server, path: &str) -> (u16, String, String) {
     let response = server.send(Request::get(path).body(Body::empty()).unwrap()).await;
@@ -48,4 +49,47 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     {
         assert!(metrics.contains(name), "{name}");
     }
+}
+
+/// F086: counters of Services and endpoints in Prometheus' form; what nobody counts has no series.
+#[tokio::test]
+async fn f086_the_metrics_show_the_traffic_of_services_and_endpoints() {
+    let server = common::start().await;
+    let web = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+    assert_eq!(server.call("POST", "/v1/namespaces/default/services", Some(web)).await.0, 201);
+    for node in ["n1", "n2"] {
+        assert_eq!(
+            server
+                .call("POST", "/v1/nodes", Some(json!({ "metadata": { "name": node }, "spec": {} })))
+                .await
+                .0,
+            201
+        );
+    }
+    for (node, connections, packets, active) in
+        [("n1", 7, Some(70), Some(2)), ("n2", 5, None, None), ("n1", 9, Some(90), Some(1))]
+    {
+        let target = json!({
+            "protocol": "TCP", "address": "10.1.1.1", "port": 80,
+            "connections": connections, "packets": packets, "active": active,
+        });
+        let report = json!({
+            "bootId": node, "agentVersion": "0", "mode": "nftables", "received": "1-1", "applied": "1-1",
+            "verified": "1-1", "traffic": { "default/web": [target] },
+        });
+        assert_eq!(server.call("PUT", &format!("/v1/nodes/{node}/report"), Some(report)).await.0, 204);
+    }
+    let (_, _, metrics) = get(&server, "/metrics").await;
+    for line in [
+        r#"tidegate_service_connections_total{namespace="default",service="web"} 14"#,
+        r#"tidegate_service_packets_total{namespace="default",service="web"} 90"#,
+        r#"tidegate_service_active_connections{namespace="default",service="web"} 1"#,
+        r#"tidegate_endpoint_connections_total{namespace="default",service="web",protocol="TCP",address="10.1.1.1",port="80"} 14"#,
+        "tidegate_traffic_refused_total 0",
+        "tidegate_traffic_hidden_services 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
+    }
+    assert!(!metrics.contains("tidegate_service_bytes_total{"), "nobody counts bytes");
+    assert!(metrics.ends_with("# EOF\n"));
 }

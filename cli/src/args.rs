@@ -24,6 +24,7 @@ First steps:
   tidegate get services                 what there is
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
+  tidegate traffic web                  how much went there
 
 Exit codes:
   0  done
@@ -78,6 +79,14 @@ Exit codes:
   0  every node has everything, every Service is ready
   2  there are problems; each is printed with its reason and what to do
   1 and 3 as for every command, so that a monitor can tell `wrong` from `cannot say`";
+
+const TRAFFIC_HELP: &str = "\
+Counted by each node since it programmed the endpoint, and reported every 10 s or so (AGE). A figure that the
+proxy mode of the node does not count is shown as `-`.
+
+Examples:
+  tidegate traffic web                  connections, packets and bytes of Service web
+  tidegate traffic web -n shop -o json  with the sums of each node";
 
 const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
@@ -146,6 +155,9 @@ pub enum Command {
     /// Say whether everything is as it should be
     #[command(after_help = STATUS_HELP)]
     Status(Status),
+    /// Show what went through a Service, by node and endpoint
+    #[command(after_help = TRAFFIC_HELP)]
+    Traffic(Traffic),
     /// Print changes as they happen
     #[command(after_help = WATCH_HELP)]
     Watch(Watch),
@@ -292,6 +304,35 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum StatusOutput {
     /// For people
+    #[default]
+    Table,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// Arguments of `traffic`.
+#[derive(Debug, Args)]
+pub struct Traffic {
+    /// Which Service
+    #[arg(value_name = "SERVICE", value_parser = Name::parse)]
+    pub service: Name,
+    /// Where to look
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: TrafficOutput,
+}
+
+/// Forms of the output of `traffic`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum TrafficOutput {
+    /// A row for each endpoint on each node
     #[default]
     Table,
     /// What the server answered, as JSON

@@ -8,7 +8,10 @@ use crate::{
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
-    view::{condition, condition_tone, entries, flag, items, joined, labels, number, scalar, text, time},
+    view::{
+        condition, condition_tone, entries, flag, items, joined, labels, number, port_range, scalar, text,
+        time,
+    },
 };
 
 /// Endpoints that the narrow table names before it counts the rest; the figure kubectl users know.
@@ -103,13 +106,13 @@ pub fn identity(resource: Resource, object: &Value) -> (String, String) {
     }
 }
 
-/// `80:30080/TCP,53/UDP` of a Service.
+/// `80:30080/TCP,53/UDP,8000-8100/TCP` of a Service.
 #[must_use]
 pub fn service_ports(service: &Value) -> String {
     let port = |port: &Value| {
         let node_port = port.get("nodePort").map(|number| format!(":{}", scalar(number))).unwrap_or_default();
         let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        format!("{}{node_port}/{protocol}", text(port, "/port"))
+        format!("{}{node_port}/{protocol}", port_range(port))
     };
     items(service, "/spec/ports").iter().map(port).collect::<Vec<_>>().join(",")
 }
@@ -212,7 +215,7 @@ fn node(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let (status, tone) = node_status(object);
     let mut row: Vec<Cell> = vec![
         Cell::toned(tone, status),
-        text(object, "/spec/mode").into(),
+        running_mode(object).into(),
         joined(object, "/spec/addresses").into(),
         text(object, "/status/verified").into(),
         text(object, "/status/agentVersion").into(),
@@ -225,6 +228,13 @@ fn node(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         row.push(number(object, "/status/failures").to_string().into());
     }
     row
+}
+
+/// The mode that carries a Node's traffic; before its agent has said so, the one asked for.
+#[must_use]
+pub fn running_mode(object: &Value) -> String {
+    let running = text(object, "/status/mode");
+    if running.is_empty() { text(object, "/spec/mode") } else { running }
 }
 
 /// One word for a Node: the first thing that is not as it should be.
@@ -244,15 +254,22 @@ pub fn node_status(object: &Value) -> (String, Tone) {
 
 /// `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).
 #[must_use]
-pub fn socket(endpoint: &Value) -> String {
-    let address = text(endpoint, "/address");
-    let port = text(endpoint, "/port");
+pub fn socket(address: &str, port: &str) -> String {
     if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
 }
 
+/// Where an endpoint of a compiled port takes connections: a range reaches it at the port that the client names.
+fn endpoint_socket(port: &Value, endpoint: &Value) -> String {
+    let range = port_range(port);
+    let own = if range.contains('-') { range } else { text(endpoint, "/port") };
+    socket(&text(endpoint, "/address"), &own)
+}
+
 fn endpoints(compiled: &Value) -> Vec<Cell> {
-    let all = items(compiled, "/ports").iter().flat_map(|port| items(port, "/endpoints"));
-    let ready: Vec<String> = all.filter(|endpoint| flag(endpoint, "/ready", false)).map(socket).collect();
+    let of_port = |port| items(port, "/endpoints").iter().map(move |endpoint| (port, endpoint));
+    let all = items(compiled, "/ports").iter().flat_map(of_port);
+    let ready = all.filter(|(_, endpoint)| flag(endpoint, "/ready", false));
+    let ready: Vec<String> = ready.map(|(port, endpoint)| endpoint_socket(port, endpoint)).collect();
     let shown = ready.get(..ENDPOINTS_SHOWN).unwrap_or(&ready).join(",");
     let more = ready.len().saturating_sub(ENDPOINTS_SHOWN);
     vec![if more == 0 { shown.into() } else { format!("{shown} + {more} more").into() }]
@@ -261,12 +278,12 @@ fn endpoints(compiled: &Value) -> Vec<Cell> {
 fn endpoints_wide(compiled: &Value) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for port in items(compiled, "/ports") {
-        let front = format!("{}/{}", text(port, "/port"), text(port, "/protocol"));
+        let front = format!("{}/{}", port_range(port), text(port, "/protocol"));
         for endpoint in items(port, "/endpoints") {
             let ready = flag(endpoint, "/ready", false);
             rows.push(vec![
                 front.as_str().into(),
-                socket(endpoint).into(),
+                endpoint_socket(port, endpoint).into(),
                 Cell::toned(if ready { Tone::Good } else { Tone::Bad }, ready.to_string()),
                 flag(endpoint, "/serving", false).to_string().into(),
                 flag(endpoint, "/terminating", false).to_string().into(),

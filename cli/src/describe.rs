@@ -9,6 +9,7 @@ use crate::{
     describe_objects,
     resource::Resource,
     style::{Style, Tone},
+    traffic,
     view::{clean, condition_tone, endpoint_counts, entries, items, labels, scalar, text, time},
 };
 
@@ -24,6 +25,8 @@ pub struct Subject<'a> {
     pub object: &'a Value,
     /// The computed endpoints of a Service.
     pub endpoints: Option<&'a Value>,
+    /// The traffic of a Service.
+    pub traffic: Option<&'a Value>,
 }
 
 /// The sections of an object.
@@ -47,6 +50,9 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
             conditions(&mut page, subject.object);
             if let Some(compiled) = subject.endpoints {
                 endpoints(&mut page, compiled, now);
+            }
+            if let Some(of_service) = subject.traffic {
+                traffic(&mut page, of_service);
             }
             if kind == Kind::Service {
                 describe_objects::service_nodes(&mut page, subject.object);
@@ -104,6 +110,14 @@ fn endpoints(page: &mut Page, compiled: &Value, now: Timestamp) {
     for unsupported in items(compiled, "/unsupported") {
         let [field, message] = ["/field", "/message"].map(|at| clean(&text(unsupported, at)));
         page.line(&page.style.paint(Tone::Bad, &format!("  not carried out: {field}: {message}")));
+    }
+}
+
+fn traffic(page: &mut Page, of_service: &Value) {
+    let Some(table) = traffic::by_endpoint(of_service, page.style) else { return };
+    page.section(&format!("Traffic (of {})", traffic::reporting_nodes(of_service)));
+    for line in table.lines() {
+        page.line(&format!("  {line}"));
     }
 }
 

@@ -8,11 +8,11 @@ use crate::{
     columns::{cluster_addresses, external_addresses, joined_addresses, node_status, workload_ports},
     describe::Page,
     style::Tone,
-    view::{clean, entries, flag, items, joined, labels, number, scalar, text, time},
+    view::{clean, entries, flag, items, joined, labels, number, port_range, scalar, text, time},
 };
 
 /// Fields of a Service's spec that are shown where they have a value, with their titles.
-const SERVICE_FIELDS: [(&str, &str); 14] = [
+const SERVICE_FIELDS: [(&str, &str); 17] = [
     ("IP families", "/spec/ipFamilies"),
     ("IP family policy", "/spec/ipFamilyPolicy"),
     ("Session affinity", "/spec/sessionAffinity"),
@@ -26,7 +26,19 @@ const SERVICE_FIELDS: [(&str, &str); 14] = [
     ("Wanted addresses", "/spec/loadBalancer/addresses"),
     ("Sharing key", "/spec/loadBalancer/sharingKey"),
     ("Scheduler", "/spec/scheduler"),
+    ("Scheduler flags", "/spec/schedulerFlags"),
+    ("PROXY protocol", "/spec/proxyProtocol"),
     ("Removal policy", "/spec/removalPolicy"),
+    ("Drain (s)", "/spec/drainSeconds"),
+];
+
+/// Options of a Node's proxy that are shown where they have a value, with their titles.
+const PROXY_FIELDS: [(&str, &str); 5] = [
+    ("Cluster networks", "/spec/proxy/clusterCIDRs"),
+    ("Node ports at", "/spec/proxy/nodePortAddresses"),
+    ("Masquerade mark bit", "/spec/proxy/masqueradeBit"),
+    ("Drop mark bit", "/spec/proxy/dropBit"),
+    ("Naming", "/spec/proxy/naming"),
 ];
 
 pub(crate) fn service(page: &mut Page, object: &Value) {
@@ -39,6 +51,8 @@ pub(crate) fn service(page: &mut Page, object: &Value) {
     for (title, at) in SERVICE_FIELDS {
         page.optional(title, &either(object, at));
     }
+    let forwarding = text(object, "/spec/forwardingMethod");
+    page.optional("Forwarding", if forwarding == "masquerade" { "" } else { &forwarding });
     if let Some(check) = object.pointer("/spec/healthCheck").filter(|check| check.is_object()) {
         let [kind, every, within] = ["/type", "/intervalMs", "/timeoutMs"].map(|at| text(check, at));
         page.field("Health check", &format!("{kind} every {every} ms, answered within {within} ms"));
@@ -50,10 +64,9 @@ pub(crate) fn service(page: &mut Page, object: &Value) {
         page.field("Disabled", "yes: addresses and ports are kept, traffic is not served");
     }
     for port in items(object, "/spec/ports") {
-        let [name, number, target, node_port] =
-            ["/name", "/port", "/targetPort", "/nodePort"].map(|at| text(port, at));
+        let [name, target, node_port] = ["/name", "/targetPort", "/nodePort"].map(|at| text(port, at));
         let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
-        let mut line = format!("{number}/{protocol}");
+        let mut line = format!("{}/{protocol}", port_range(port));
         for (word, value) in [(" to port ", target), (", on every node ", node_port), (", named ", name)] {
             if !value.is_empty() {
                 line.push_str(&format!("{word}{value}"));
@@ -148,14 +161,15 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     page.field("Addresses", &joined_addresses(object));
     page.optional("Zone", &text(object, "/spec/zone"));
     page.field("Workload networks", &joined(object, "/spec/workloadCIDRs"));
-    page.field(
-        "Mode",
-        &Some(text(object, "/spec/mode"))
-            .filter(|mode| !mode.is_empty())
-            .unwrap_or("the agent's own".to_owned()),
-    );
+    page.field("Mode", &node_mode(object));
     if flag(object, "/spec/proxy/masqueradeAll", false) {
         page.field("Masquerade", "all traffic to virtual addresses");
+    }
+    for (title, at) in PROXY_FIELDS {
+        page.optional(title, &either(object, at));
+    }
+    if !flag(object, "/spec/proxy/strictARP", true) {
+        page.field("Strict ARP", "no: in ipvs mode the node answers for every address it has");
     }
     page.section("Agent");
     page.field("Version", &text(object, "/status/agentVersion"));
@@ -177,6 +191,40 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     page.section("Counters since the agent's start");
     for (counter, value) in entries(object, "/status/counters") {
         page.field(&format!("  {}", clean(&words(counter))), &scalar(value));
+    }
+    happenings(page, object, now);
+}
+
+/// The mode asked for, and the one that carries the traffic where that is another.
+fn node_mode(object: &Value) -> String {
+    let [wanted, running] = ["/spec/mode", "/status/mode"].map(|at| text(object, at));
+    match (wanted.is_empty(), running.is_empty()) {
+        (true, true) => "the agent's own".to_owned(),
+        (true, false) => format!("{running} (the agent's own)"),
+        (false, false) if wanted != running => format!("{wanted} wanted, {running} carries the traffic"),
+        (false, true | false) => wanted,
+    }
+}
+
+/// What is odd on a node, and what happened there of late.
+fn happenings(page: &mut Page, object: &Value, now: Timestamp) {
+    let [warnings, events] = ["/status/warnings", "/status/events"].map(|at| items(object, at));
+    if !warnings.is_empty() {
+        page.section("Warnings");
+    }
+    for warning in warnings {
+        let warning = page.paint(Tone::Waiting, &scalar(warning));
+        page.line(&format!("  {warning}"));
+    }
+    if !events.is_empty() {
+        page.section("Events");
+    }
+    for event in events {
+        let when = time(event, "/time").map_or_else(|| "?".to_owned(), |then| age(then, now));
+        let count = number(event, "/count");
+        let times = if count > 1 { format!(", {count} times") } else { String::new() };
+        let [reason, message] = ["/reason", "/message"].map(|at| clean(&text(event, at)));
+        page.line(&format!("  {when} ago{times}: {reason}: {message}"));
     }
 }
 

@@ -20,6 +20,7 @@ pub mod render;
 mod resource;
 pub mod style;
 pub mod table;
+pub mod traffic;
 pub mod view;
 
 use std::ffi::OsString;

@@ -88,6 +88,13 @@ pub fn condition_tone(status: &str) -> Tone {
     }
 }
 
+/// The port of a Service, or its range: `80`, `8000-8100`.
+#[must_use]
+pub fn port_range(port: &Value) -> String {
+    let [first, last] = ["/port", "/endPort"].map(|at| text(port, at));
+    if last.is_empty() || last == first { first } else { format!("{first}-{last}") }
+}
+
 /// Endpoint counts of a compiled Service over all of its ports: distinct addresses, and how many of them are ready.
 #[must_use]
 pub fn endpoint_counts(compiled: &Value) -> (usize, usize) {

@@ -24,6 +24,7 @@ use model::{
     resource::Kind,
     service::ServiceSpec,
     status::{EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus},
+    traffic::ServiceTraffic,
     workload::WorkloadSpec,
 };
 use serde::de::DeserializeOwned;
@@ -91,11 +92,27 @@ fn every_description_reads_as_recorded() {
             let compiled =
                 fixtures["endpoints"].as_array().unwrap().iter().find(|compiled| compiled["service"] == key);
             let is_service = resource == Resource::Object(Kind::Service);
-            let subject = Subject { resource, object, endpoints: compiled.filter(|_| is_service) };
+            let traffic =
+                fixtures["traffic"].as_array().unwrap().iter().find(|traffic| traffic["service"] == key);
+            let subject = Subject {
+                resource,
+                object,
+                endpoints: compiled.filter(|_| is_service),
+                traffic: traffic.filter(|_| is_service),
+            };
             let text = describe(&subject, now(), Style::PLAIN);
             check(&format!("describe_{}_{name}", resource.singular()), &text);
         }
     }
+}
+
+/// F086, F087: what a mode does not count is a dash, never a zero.
+#[test]
+fn f086_traffic_reads_as_recorded() {
+    let fixtures = fixtures();
+    let traffic = &fixtures["traffic"][0];
+    let by_endpoint = cli::traffic::by_endpoint(traffic, Style::PLAIN).unwrap();
+    check("traffic", &format!("{}\n{by_endpoint}", cli::traffic::by_node(traffic, Style::PLAIN)));
 }
 
 #[test]
@@ -176,6 +193,9 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     for compiled in fixtures["endpoints"].as_array().unwrap() {
         let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();
     }
+    for traffic in fixtures["traffic"].as_array().unwrap() {
+        let _traffic: ServiceTraffic = serde_json::from_value(traffic.clone()).unwrap();
+    }
     // The defaults of the status of a node that never reported are the server's to fill in.
     fixtures["nodes"].as_array_mut().unwrap().pop();
     all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
@@ -200,10 +220,15 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                 assert!(table.render(Style::PLAIN).lines().count() >= 2);
             }
             assert!(
-                !describe(&Subject { resource, object, endpoints: Some(object) }, now(), Style::PLAIN)
-                    .is_empty()
+                !describe(
+                    &Subject { resource, object, endpoints: Some(object), traffic: Some(object) },
+                    now(),
+                    Style::PLAIN
+                )
+                .is_empty()
             );
         }
+        let _table = cli::traffic::by_node(object, Style::PLAIN);
         let _text = render::status(object, now(), Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }

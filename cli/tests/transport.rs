@@ -451,3 +451,20 @@ fn a_reader_that_stops_reading_is_no_failure() {
     let (code, _, err) = ended(child.wait_with_output().unwrap());
     assert_eq!((code, err.as_str()), (0, ""));
 }
+
+/// F086: the table on stdout; a Service without traffic is a note, and one that is not there the server's answer.
+#[test]
+fn f086_traffic_asks_for_one_service_and_prints_its_table() {
+    let answer = r#"{"service": "shop/web", "total": {"connections": 7}, "endpoints": [], "nodes": {"n1": {"mode": "nftables",
+        "ageSeconds": 2, "endpoints": [{"protocol": "TCP", "address": "10.1.1.1", "port": 80, "servicePorts": ["80"], "connections": 7}]}}}"#;
+    let server = Stub::fixed("200 OK", "application/json", answer);
+    let (code, out, _) = run(&server.url, &["traffic", "web", "-n", "shop"]);
+    assert_eq!(code, 0);
+    assert!(out.contains("n1") && out.contains("10.1.1.1:80/TCP") && out.contains('7'), "{out}");
+    assert_eq!(server.first_lines(), ["GET /v1/namespaces/shop/services/web/traffic HTTP/1.1"]);
+
+    let empty = Stub::fixed("200 OK", "application/json", r#"{"nodes": {}, "endpoints": []}"#);
+    let (code, out, note) = run(&empty.url, &["traffic", "web"]);
+    assert_eq!((code, out.as_str()), (0, ""));
+    assert!(note.contains("no node has reported traffic"), "{note}");
+}

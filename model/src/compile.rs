@@ -137,7 +137,11 @@ fn compile_port(
             number.into_iter().flat_map(|number| of_workload(spec, workload, number))
         });
     let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
-    for endpoint in by_hand.chain(selected) {
+    for mut endpoint in by_hand.chain(selected) {
+        if port.end_port.is_some() {
+            // Clients reach the port that they name; where an endpoint listens otherwise says nothing.
+            endpoint.port = port.port;
+        }
         // One address may come from several sources; a source that says it works wins.
         let known = endpoints.entry((endpoint.address, endpoint.port)).or_insert_with(|| endpoint.clone());
         if endpoint.ready && !known.ready {

@@ -28,6 +28,7 @@ pub mod selector;
 pub mod service;
 pub mod snapshot;
 pub mod status;
+pub mod traffic;
 pub mod unsupported;
 mod validate;
 pub mod violation;

@@ -12,7 +12,11 @@ use crate::name::Label;
 pub const NODE_ADDRESSES_MAX: usize = 64;
 /// Workload networks of one Node.
 pub const NODE_WORKLOAD_CIDRS_MAX: usize = 64;
+/// Entries of `clusterCIDRs` and of `nodePortAddresses`.
+pub const NODE_NETWORKS_MAX: usize = 64;
 
+/// The highest bit of a packet mark.
+pub const MARK_BIT_MAX: u8 = 31;
 /// The bit that kube-proxy marks packets with for masquerading.
 pub const MASQUERADE_BIT_DEFAULT: u8 = 14;
 /// The bit that kube-proxy marked packets with for dropping.
@@ -145,13 +149,13 @@ impl ProxyOptions {
     /// The mark that asks for masquerading: exactly one bit.
     #[must_use]
     pub fn masquerade_mark(&self) -> u32 {
-        1 << self.masquerade_bit.unwrap_or(MASQUERADE_BIT_DEFAULT).min(31)
+        1 << self.masquerade_bit.unwrap_or(MASQUERADE_BIT_DEFAULT).min(MARK_BIT_MAX)
     }
 
     /// The mark that asks for dropping: exactly one bit.
     #[must_use]
     pub fn drop_mark(&self) -> u32 {
-        1 << self.drop_bit.unwrap_or(DROP_BIT_DEFAULT).min(31)
+        1 << self.drop_bit.unwrap_or(DROP_BIT_DEFAULT).min(MARK_BIT_MAX)
     }
 
     fn is_default(&self) -> bool {

@@ -46,7 +46,7 @@ pub struct Program {
     /// Addresses that the Service owns whole (cluster IPs and load balancer addresses): every port that is no frontend
     /// of any Service is rejected there.
     pub virtual_addresses: BTreeSet<IpAddr>,
-    /// Endpoints on this node (or on no known node), which reach themselves through their own Service only if that
+    /// Targets on this node (or on no known node), which reach themselves through their own Service only if that
     /// connection is masqueraded.
     pub hairpins: BTreeSet<IpAddr>,
     /// Where the node says whether it has endpoints. No rule of a backend: the agent itself serves it.
@@ -267,15 +267,15 @@ pub fn program(service: &CompiledService, place: &Place) -> Result<Program, Vec<
     program.virtual_addresses.extend(service.cluster_ips.iter().chain(&service.load_balancer_ips));
     let mut ready_here: BTreeSet<IpAddr> = BTreeSet::new();
     for port in &service.ports {
-        let here = |endpoint: &&crate::compiled::CompiledEndpoint| {
-            endpoint.node.as_ref().is_none_or(|name| *name == place.node)
-        };
-        let usable = endpoints::usable(port);
-        program.hairpins.extend(usable.iter().copied().filter(here).map(|endpoint| endpoint.address));
         ready_here.extend(endpoints::ready_on(port, &place.node));
         for family in IpFamily::ALL {
+            let frontends = frontends(service, port, family);
+            if frontends.is_empty() {
+                continue;
+            }
             let chosen = Chosen::of(service, port, place, family);
-            for (destination, number, role) in frontends(service, port, family) {
+            program.hairpins.extend(chosen.hairpins());
+            for (destination, number, role) in frontends {
                 let frontend = Frontend { destination, protocol: port.protocol, ports: number };
                 program.frontends.insert(frontend, route(service, port, &chosen, role));
             }

@@ -11,12 +11,19 @@ use utoipa::ToSchema;
 
 use crate::{
     node::ProxyMode,
-    quantity::{Position, Revision},
+    quantity::{Port, Position, Revision, Timestamp},
     resource::ServiceKey,
+    service::Protocol,
 };
 
 /// Exceptions in one report; an agent that has more says so in `failuresTotal`.
 pub const FAILURES_MAX: usize = 1000;
+/// Events that an agent keeps; an older one makes room.
+pub const EVENTS_MAX: usize = 32;
+/// Longest message of an event, in bytes.
+pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
+/// Targets with their traffic in one report; what is left over comes with the next.
+pub const TRAFFIC_TARGETS_MAX: usize = 2000;
 
 /// What one agent has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -48,6 +55,81 @@ pub struct Report {
     /// What the agent has counted since its start.
     #[serde(default)]
     pub counters: Counters,
+    /// What is odd on the node without making the agent unhealthy, such as a proxy mode that it cannot change to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub warnings: Vec<String>,
+    /// What happened on the node of late, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub events: Vec<Event>,
+    /// The traffic of Services for which it differs from what was reported before, each whole; an empty list: of this
+    /// Service nothing is counted any longer. What a report does not name is as it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub traffic: BTreeMap<ServiceKey, Vec<TargetTraffic>>,
+}
+
+/// Something that happened on a node and that an operator may want to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Event {
+    /// When it happened, or happened last.
+    #[schema(value_type = String, format = DateTime)]
+    pub time: Timestamp,
+    /// The machine word.
+    pub reason: EventReason,
+    /// What happened, in words.
+    #[schema(max_length = 1024)]
+    pub message: String,
+    /// How often it happened in a row.
+    pub count: u64,
+}
+
+/// The machine word of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum EventReason {
+    /// Somebody else had changed what the agent programmed; it was repaired.
+    DriftRepaired,
+    /// The kernel could not be read or programmed as a whole.
+    PassFailed,
+    /// Another proxy mode, or another way of programming the same, has taken over.
+    ModeChanged,
+    /// Another proxy mode was asked for and could not take over.
+    ModeChangeFailed,
+    /// What another proxy mode had left was removed.
+    LeftoversRemoved,
+    /// A port of the node that the agent serves itself could not be had.
+    PortUnavailable,
+    /// Stale entries of connection tracking could not be removed.
+    ConntrackFailed,
+}
+
+/// What went to one target of a Service since it was programmed; `null` where the proxy mode does not count it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetTraffic {
+    /// The transport protocol.
+    pub protocol: Protocol,
+    /// The endpoint's address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// The endpoint's port; `null` where the client's port is kept.
+    #[serde(default)]
+    pub port: Option<Port>,
+    /// Connections given to it.
+    pub connections: u64,
+    /// Packets in both directions.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Bytes in both directions.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// Established connections.
+    #[serde(default)]
+    pub active: Option<u64>,
+    /// Connections that are known but not established.
+    #[serde(default)]
+    pub inactive: Option<u64>,
 }
 
 /// Why a Service is not as it should be on a node.
@@ -72,6 +154,8 @@ pub enum FailureReason {
     KernelRefused,
     /// It was programmed, but reading back showed something else.
     VerificationFailed,
+    /// A port of the node that the agent serves itself is taken by another program.
+    PortUnavailable,
 }
 
 /// What an agent found on its machine.

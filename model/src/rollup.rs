@@ -10,12 +10,12 @@ use crate::{
     name::Name,
     net::IpFamily,
     quantity::{Epoch, Position, Timestamp},
-    report::{Failure, Report},
+    report::{Failure, FailureReason, Report},
     resource::ServiceKey,
     service::{ServiceSpec, ServiceType},
     status::{
-        Condition, ConditionStatus, ConditionType, EndpointCounts, NodeCounts, NodeProblem, Phase,
-        ServiceStatus,
+        Condition, ConditionStatus, ConditionType, EndpointCounts, Ingress, LoadBalancerStatus, NodeCounts,
+        NodeProblem, Phase, ServiceStatus,
     },
     unsupported,
 };
@@ -137,12 +137,13 @@ pub fn service_status(
     conditions.push(ready(&conditions));
     let mut unsupported = unsupported::blocking(spec);
     unsupported.extend(unsupported::reported(spec));
+    let ingress = spec.load_balancer_addresses().iter().map(|ip| Ingress { ip: *ip }).collect();
     ServiceStatus {
         conditions,
+        load_balancer: LoadBalancerStatus { ingress },
         endpoints,
         nodes: counts.unwrap_or_default(),
         unsupported,
-        ..ServiceStatus::default()
     }
 }
 
@@ -184,10 +185,13 @@ fn address_assigned(spec: &ServiceSpec) -> Condition {
     let at = ConditionType::AddressAssigned;
     match spec.service_type {
         ServiceType::ExternalName => yes(at, "ExternalName"),
+        ServiceType::LoadBalancer if !spec.load_balancer_addresses().is_empty() => yes(at, "AsRequested"),
         ServiceType::LoadBalancer => {
-            no(at, "NoAddressPools", "no load balancer address: there are no address pools".to_owned()).hint(
-                "the Service answers at its cluster IP and node ports; use externalIPs for a routed address",
-            )
+            no(at, "NoAddressPools", "no load balancer address: there are no address pools yet".to_owned())
+                .hint(
+                    "name addresses in spec.loadBalancer.addresses; until then the Service answers at its \
+                     cluster IP and node ports",
+                )
         }
         ServiceType::ClusterIP if spec.is_headless() => yes(at, "Headless"),
         ServiceType::ClusterIP | ServiceType::NodePort => yes(at, "Allocated"),
@@ -241,19 +245,37 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
     if counts.verified == counts.total {
         return yes(at, "VerifiedOnAllNodes");
     }
-    let failed = counts.not_verified.values().any(|problem| problem.phase == Phase::Failed);
     let names: Vec<_> =
         counts.not_verified.iter().map(|(name, problem)| format!("{name}: {}", problem.message)).collect();
     let message = format!("verified on {} of {} nodes; {}", counts.verified, counts.total, names.join("; "));
-    no(at, if failed { "FailedOnNodes" } else { "CatchingUp" }, message)
+    let mut failures =
+        counts.not_verified.values().filter(|problem| problem.phase == Phase::Failed).peekable();
+    if failures.peek().is_none() {
+        no(at, "CatchingUp", message)
+    } else if failures.all(|problem| problem.reason == Some(FailureReason::Unsupported)) {
+        no(at, "UnsupportedOnNodes", message)
+            .hint("change the setting, or give these Nodes a proxy mode that carries it out (spec.mode)")
+    } else {
+        no(at, "FailedOnNodes", message)
+    }
 }
 
 fn announced(spec: &ServiceSpec) -> Condition {
     let at = ConditionType::Announced;
-    if spec.service_type == ServiceType::LoadBalancer {
-        return no(at, "NoAddress", "there is no load balancer address to announce".to_owned());
+    let addresses: Vec<_> = spec.load_balancer_addresses().iter().map(ToString::to_string).collect();
+    match (spec.service_type, addresses.is_empty()) {
+        (ServiceType::LoadBalancer, true) => {
+            no(at, "NoAddress", "there is no load balancer address to announce".to_owned())
+        }
+        (ServiceType::LoadBalancer, false) => {
+            let message = format!("nothing announces {} to the network yet", addresses.join(", "));
+            no(at, "NoAnnouncer", message)
+                .hint("route it to the nodes by other means; every node answers at it already")
+        }
+        (ServiceType::ClusterIP | ServiceType::NodePort | ServiceType::ExternalName, _) => {
+            yes(at, "NothingToAnnounce")
+        }
     }
-    yes(at, "NothingToAnnounce")
 }
 
 /// Ready is all of the others; its reason names the first that is not.

@@ -26,6 +26,9 @@ pub const DRAIN_SECONDS_DEFAULT: u32 = 300;
 /// Longest drain, in seconds.
 pub const DRAIN_SECONDS_MAX: u32 = 86_400;
 
+/// Longest name of a scheduler, in bytes: `IP_VS_SCHEDNAME_MAXLEN` of the kernel without its final zero.
+pub const SCHEDULER_LENGTH_MAX: usize = 15;
+
 /// What a Service should be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -65,7 +68,7 @@ pub struct ServiceSpec {
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub external_ips: Vec<IpAddr>,
-    /// Sources that may use the load balancer addresses; empty means all.
+    /// Sources outside the nodes that may use the load balancer addresses, external IPs and node ports; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 256)]
     pub load_balancer_source_ranges: Vec<IpNet>,
@@ -75,7 +78,8 @@ pub struct ServiceSpec {
     /// Whether traffic from inside may leave the node it started on.
     #[serde(default)]
     pub internal_traffic_policy: TrafficPolicy,
-    /// Port at which nodes tell outside balancers whether they have endpoints; needs `externalTrafficPolicy: Local`.
+    /// Port at which nodes tell outside balancers whether they have endpoints; only with type LoadBalancer and
+    /// `externalTrafficPolicy: Local`, and then allocated from the node ports when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_node_port: Option<Port>,
     /// Serve endpoints that are not ready as if they were.
@@ -205,7 +209,8 @@ pub struct ServicePort {
     /// Where endpoints listen: a number, or the name of a Workload's port. Equal to `port` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_port: Option<TargetPort>,
-    /// The port on every node; allocated when left out on NodePort and LoadBalancer Services.
+    /// The port on every node; allocated when left out on NodePort and LoadBalancer Services, unless the port is a
+    /// range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
 }
@@ -314,7 +319,8 @@ pub struct LoadBalancer {
     /// The AddressPool to take it from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// These addresses, at most one per family.
+    /// These addresses, at most one per family. Only addresses inside the control server's `--allow-external-ip` ranges
+    /// are accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 2)]
     pub addresses: Vec<IpAddr>,
@@ -326,7 +332,7 @@ pub struct LoadBalancer {
 /// How an endpoint is chosen; the names are those of IPVS. Any module of the kernel may be named in ipvs mode.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
-#[schema(value_type = String, example = "wrr")]
+#[schema(value_type = String, min_length = 1, max_length = 15, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "wrr")]
 pub struct Scheduler(pub Label);
 
 /// A variant of a scheduler (IPVS: `IP_VS_SVC_F_SCHED1`, `IP_VS_SVC_F_SCHED2`, `IP_VS_SVC_F_ONEPACKET`).
@@ -486,6 +492,24 @@ impl ServiceSpec {
         }
     }
 
+    /// Whether a port is opened on every node: a single port of a Service that has node ports.
+    #[must_use]
+    pub const fn has_node_port(&self, port: &ServicePort) -> bool {
+        self.has_node_ports() && port.end_port.is_none()
+    }
+
+    /// Whether anything but its cluster IPs leads to the Service.
+    #[must_use]
+    pub fn is_reachable_from_outside(&self) -> bool {
+        self.has_node_ports() || !self.external_ips.is_empty()
+    }
+
+    /// Whether every node tells outside balancers whether it has endpoints of the Service.
+    #[must_use]
+    pub fn has_health_check_node_port(&self) -> bool {
+        self.service_type == ServiceType::LoadBalancer && self.external_traffic_policy == TrafficPolicy::Local
+    }
+
     /// Whether the Service is only a DNS alias.
     #[must_use]
     pub const fn is_external_name(&self) -> bool {
@@ -497,6 +521,11 @@ impl ServiceSpec {
     pub fn load_balancer_addresses(&self) -> &[IpAddr] {
         let wanted = self.load_balancer.as_ref().filter(|_| self.service_type == ServiceType::LoadBalancer);
         wanted.map_or(&[], |wanted| &wanted.addresses)
+    }
+
+    /// The addresses that somebody routes to the nodes: external IPs and load balancer addresses.
+    pub fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.external_ips.iter().chain(self.load_balancer_addresses()).copied()
     }
 
     /// How long one client stays on one endpoint after its last connection, in seconds; `None` without affinity.

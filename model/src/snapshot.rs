@@ -13,7 +13,7 @@ use crate::{
     metadata::Labels,
     name::{Name, Namespace},
     net::{IpFamily, to_number},
-    quantity::{Port, Revision},
+    quantity::{Port, PortRange, Revision},
     resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     service::{Protocol, ServiceSpec},
 };
@@ -26,7 +26,10 @@ pub struct Snapshot {
     counts: OrdMap<Kind, usize>,
     cluster_ips: OrdMap<IpAddr, ServiceKey>,
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
-    external_frontends: OrdMap<(IpAddr, Protocol, Port), ServiceKey>,
+    /// By the first port of each range. No two overlap, so the nearest from below says whether a port is held.
+    routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
+    load_balancer_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
+    /// With the health check node ports, which are TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
     taken_node_ports: OrdMap<Protocol, IntervalSet>,
     workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
@@ -34,6 +37,14 @@ pub struct Snapshot {
     sets_by_service: OrdMap<ServiceKey, OrdSet<Name>>,
     apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
     workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
+    node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
+}
+
+/// Who answers at a range of ports of an address from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RoutedFrontend {
+    last: Port,
+    holder: ServiceKey,
 }
 
 /// One label in one namespace.
@@ -108,13 +119,32 @@ impl Snapshot {
         self.cluster_ips.get(&address)
     }
 
-    /// The Service that answers at an external address, protocol and port.
+    /// The Service that answers at an external or load balancer address, at any of these ports.
     #[must_use]
-    pub fn external_holder(&self, address: IpAddr, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
-        self.external_frontends.get(&(address, protocol, port))
+    pub fn routed_holder(
+        &self,
+        address: IpAddr,
+        protocol: Protocol,
+        ports: PortRange,
+    ) -> Option<&ServiceKey> {
+        let (at, frontend) = self.routed_frontends.get_prev(&(address, protocol, ports.last()))?;
+        let is_same = (at.0, at.1) == (address, protocol);
+        (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
     }
 
-    /// The Service that holds a node port.
+    /// A Service that has a load balancer address.
+    #[must_use]
+    pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
+        self.load_balancer_ips.get(&address).and_then(OrdSet::get_min)
+    }
+
+    /// A Node that has an address.
+    #[must_use]
+    pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
+        self.node_addresses.get(&address).and_then(OrdSet::get_min)
+    }
+
+    /// The Service that holds a node port, also as its health check node port.
     #[must_use]
     pub fn node_port_holder(&self, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
         self.node_ports.get(&(protocol, port))
@@ -244,6 +274,9 @@ impl Snapshot {
                 for cidr in &spec.workload_cidrs {
                     entry.set(&mut self.workload_cidrs, *cidr, key.name.clone());
                 }
+                for address in &spec.addresses {
+                    entry.set(&mut self.node_addresses, *address, key.name.clone());
+                }
             }
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
@@ -263,14 +296,21 @@ impl Snapshot {
             entry.map(&mut self.cluster_ips, address, key);
             entry.number(&mut self.taken_addresses, IpFamily::of(address), to_number(address));
         }
+        for address in spec.load_balancer_addresses() {
+            entry.set(&mut self.load_balancer_ips, *address, key.clone());
+        }
         for port in &spec.ports {
-            for address in &spec.external_ips {
-                entry.map(&mut self.external_frontends, (*address, port.protocol, port.port), key);
+            for address in spec.routed_addresses() {
+                let frontend = RoutedFrontend { last: port.range().last(), holder: key.clone() };
+                let at = (address, port.protocol, port.range().first());
+                entry.map(&mut self.routed_frontends, at, &frontend);
             }
-            if let Some(node_port) = port.node_port {
-                entry.map(&mut self.node_ports, (port.protocol, node_port), key);
-                entry.number(&mut self.taken_node_ports, port.protocol, node_port.get().into());
-            }
+        }
+        let node_ports = spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
+        let health = spec.health_check_node_port.map(|port| (Protocol::Tcp, port));
+        for (protocol, port) in node_ports.chain(health) {
+            entry.map(&mut self.node_ports, (protocol, port), key);
+            entry.number(&mut self.taken_node_ports, protocol, port.get().into());
         }
     }
 }
@@ -300,7 +340,7 @@ impl Entry {
         }
     }
 
-    fn map<K: Ord + Clone>(self, index: &mut OrdMap<K, ServiceKey>, key: K, holder: &ServiceKey) {
+    fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
         match self {
             Self::Add => {
                 index.insert(key, holder.clone());

@@ -8,8 +8,9 @@ use utoipa::ToSchema;
 use crate::{
     compiled::UnsupportedField,
     name::Name,
+    node::ProxyMode,
     quantity::{Position, Timestamp},
-    report::{Counters, Facts, FailureReason},
+    report::{Counters, Event, Facts, FailureReason},
 };
 
 /// One rung of the ladder Accepted → AddressAssigned → EndpointsAvailable → Programmed → Announced → Ready.
@@ -163,6 +164,9 @@ pub struct NodeStatus {
     /// The agent's version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// The proxy mode that carries the traffic; the one asked for is `spec.mode`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ProxyMode>,
     /// When the agent last reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_report: Option<Timestamp>,
@@ -183,6 +187,12 @@ pub struct NodeStatus {
     /// What the agent has counted since its start.
     #[serde(default)]
     pub counters: Counters,
+    /// What is odd on the node without making its agent unhealthy.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// What happened on the node of late, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<Event>,
 }
 
 /// What was observed of a Workload.

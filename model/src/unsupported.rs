@@ -24,9 +24,19 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
 #[must_use]
 pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
     let load_balancer = spec.load_balancer.as_ref();
-    let uses_pool = load_balancer.is_some_and(|it| it.pool.is_some() || it.sharing_key.is_some());
+    let names_pool = load_balancer.is_some_and(|wanted| wanted.pool.is_some());
+    let names_key = load_balancer.is_some_and(|wanted| wanted.sharing_key.is_some());
     collect([
-        (uses_pool, "spec.loadBalancer", "there are no address pools yet; only `addresses` is carried out"),
+        (
+            names_pool,
+            "spec.loadBalancer.pool",
+            "there are no address pools yet; only the addresses named are taken",
+        ),
+        (
+            names_key,
+            "spec.loadBalancer.sharingKey",
+            "not needed yet: any Services may share an address on different ports",
+        ),
         (spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet"),
     ])
 }

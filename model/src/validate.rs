@@ -68,6 +68,17 @@ fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violatio
     }
 }
 
+/// Reports a network that is written with bits behind its prefix; answers whether it is not.
+fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>) -> bool {
+    let is_network = network.trunc() == *network;
+    if !is_network {
+        let message = format!("must be a network; {network} has bits set behind its prefix");
+        let hint = format!("write {}", network.trunc());
+        found.push(Violation::new(at, ViolationCode::Invalid, message).hint(hint));
+    }
+    is_network
+}
+
 /// Reports more than one address of a family.
 fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
     let mut seen = BTreeSet::new();

@@ -10,8 +10,8 @@ use model::{
     net::IpFamily,
     service::{ClusterIp, IpFamilyPolicy, ServiceType},
     violation::ViolationCode::{
-        AddressNotAllowed, AddressTaken, Exhausted, Immutable, Overlap, OwnedByOther, PortOutOfRange,
-        PortTaken,
+        AddressNotAllowed, AddressTaken, Conflict, Exhausted, Immutable, Overlap, OwnedByOther,
+        PortOutOfRange, PortTaken,
     },
 };
 use serde_json::json;
@@ -293,4 +293,101 @@ fn a_dry_run_names_what_the_write_then_gets() {
     cluster.snapshot = before;
     let written = cluster.write(&request).unwrap().outcomes[0].object.spec.clone();
     assert_eq!(tried, written);
+}
+
+/// External and load balancer addresses share one index: ranges of ports of one protocol never overlap between Services.
+#[test]
+fn f040_routed_addresses_have_one_holder_per_port_also_of_ranges() {
+    let mut cluster = Cluster::new();
+    let external = |name: &str, port: u16, last: u16, protocol: &str| {
+        let ports = json!([{ "port": port, "endPort": last, "protocol": protocol }]);
+        service(name, json!({ "externalIPs": ["192.0.2.10"], "ports": ports }))
+    };
+    let pinned = |name: &str, address: &str, port: u16| {
+        let ports = json!([{ "port": port }]);
+        service(
+            name,
+            json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": [address] }, "ports": ports }),
+        )
+    };
+    cluster.apply(&external("a", 100, 200, "TCP")).unwrap();
+    let at = "/items/0/spec/externalIPs/0".to_owned();
+    for (first, last) in [(200, 300), (50, 100), (1, 65535), (150, 150), (90, 210)] {
+        let refused = violations(cluster.apply(&external("b", first, last, "TCP")));
+        assert_eq!(refused, [(at.clone(), AddressTaken)], "{first}-{last}");
+    }
+    cluster.apply(&external("b", 201, 300, "TCP")).unwrap();
+    cluster.apply(&external("c", 1, 99, "TCP")).unwrap();
+    cluster.apply(&external("d", 1, 65535, "UDP")).unwrap();
+    let taken = violations(cluster.apply(&pinned("e", "192.0.2.10", 150)));
+    assert_eq!(taken, [("/items/0/spec/loadBalancer/addresses/0".to_owned(), AddressTaken)]);
+    cluster.delete("services/default/a").unwrap();
+    assert_eq!(cluster.apply(&pinned("e", "192.0.2.10", 150)), Ok(Action::Created));
+    assert_eq!(violations(cluster.apply(&external("a", 100, 200, "TCP"))), [(at, AddressTaken)]);
+}
+
+/// A pinned address is allowed where external IPs are, and never a Node's: it belongs to the Services whole.
+#[test]
+fn a_load_balancer_address_is_allowed_by_range_and_is_no_nodes() {
+    let mut cluster = Cluster::new();
+    let pinned = |address: &str| {
+        let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": [address] }, "ports": [{ "port": 80 }] });
+        service("web", spec)
+    };
+    let node =
+        |name: &str, address: &str| of_kind("Node", name, json!({}), json!({ "addresses": [address] }));
+    let at = "/items/0/spec/loadBalancer/addresses/0".to_owned();
+    cluster.apply(&node("n1", "192.0.2.1")).unwrap();
+    for bad in ["203.0.113.1", "192.0.2.1"] {
+        assert_eq!(violations(cluster.apply(&pinned(bad))), [(at.clone(), AddressNotAllowed)], "{bad}");
+    }
+    cluster.apply(&pinned("192.0.2.2")).unwrap();
+    let refused = violations(cluster.apply(&node("n2", "192.0.2.2")));
+    assert_eq!(refused, [("/items/0/spec/addresses/0".to_owned(), AddressTaken)]);
+}
+
+/// F036: health check node ports come from the node port range, meet no TCP node port, stay over updates, and are released.
+#[test]
+fn f036_health_check_node_ports_are_given_kept_and_released() {
+    let mut cluster = Cluster::with(&["10.96.0.0/16"], 30000..=30002);
+    let local = |name: &str, extra: serde_json::Value| {
+        let mut spec =
+            json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{ "port": 80 }] });
+        spec.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        service(name, spec)
+    };
+    cluster.apply(&local("web", json!({}))).unwrap();
+    let given = cluster.service("web").health_check_node_port.unwrap();
+    let node_port = cluster.service("web").ports[0].node_port.unwrap();
+    assert!(given != node_port && (30000..=30002).contains(&given.get()), "{given} {node_port}");
+    cluster.apply(&local("web", json!({ "sessionAffinity": "ClientIP" }))).unwrap();
+    assert_eq!(cluster.service("web").health_check_node_port, Some(given), "an update keeps it");
+
+    let full = violations(cluster.apply(&local("more", json!({}))));
+    assert_eq!(full, [("/items/0/spec/healthCheckNodePort".to_owned(), Exhausted)]);
+    let thief =
+        |port| service("thief", json!({ "type": "NodePort", "ports": [{ "port": 1, "nodePort": port }] }));
+    assert_eq!(
+        violations(cluster.apply(&thief(given.get()))),
+        [("/items/0/spec/ports/0/nodePort".to_owned(), PortTaken)]
+    );
+    let same = violations(cluster.apply(&local("web", json!({ "healthCheckNodePort": node_port }))));
+    assert_eq!(same, [("/items/0/spec/healthCheckNodePort".to_owned(), Conflict)]);
+    let outside = violations(cluster.apply(&local("web", json!({ "healthCheckNodePort": 80 }))));
+    assert_eq!(outside, [("/items/0/spec/healthCheckNodePort".to_owned(), PortOutOfRange)]);
+
+    cluster.apply(&local("web", json!({ "externalTrafficPolicy": "Cluster" }))).unwrap();
+    assert_eq!(cluster.service("web").health_check_node_port, None);
+    assert_eq!(cluster.apply(&thief(given.get())), Ok(Action::Created), "what was given up is free");
+}
+
+/// A range has no node port, also when a port with one becomes a range.
+#[test]
+fn a_port_range_gets_no_node_port() {
+    let mut cluster = Cluster::new();
+    let web = |port| service("web", json!({ "type": "NodePort", "ports": [port] }));
+    cluster.apply(&web(json!({ "port": 80 }))).unwrap();
+    assert!(cluster.service("web").ports[0].node_port.is_some());
+    cluster.apply(&web(json!({ "port": 80, "endPort": 90 }))).unwrap();
+    assert_eq!(cluster.service("web").ports[0].node_port, None);
 }

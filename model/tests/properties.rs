@@ -13,6 +13,7 @@ use model::{
     compiled::CompiledService,
     quantity::Revision,
     resource::{Kind, ServiceKey},
+    service::Protocol,
     snapshot::Snapshot,
 };
 use proptest::prelude::*;
@@ -33,11 +34,15 @@ fn a_service() -> impl Strategy<Value = Value> {
         prop::option::of(30000_u16..30006),
         prop::sample::select(vec!["SingleStack", "PreferDualStack"]),
         prop::option::of("[ab]"),
-        prop::bool::ANY,
+        (prop::bool::ANY, prop::bool::ANY, prop::bool::ANY),
+        (78_u16..82, prop::option::of(80_u16..84)),
     );
-    ("[a-e]", spec).prop_map(|(name, (service_type, ip, node_port, policy, app, external))| {
-        let mut port = json!({ "port": 80 });
-        if let Some(node_port) = node_port.filter(|_| service_type != "ClusterIP") {
+    ("[a-e]", spec).prop_map(|(name, (service_type, ip, node_port, policy, app, flags, (first, last)))| {
+        let (external, pinned, is_local) = flags;
+        let mut port = json!({ "port": first });
+        if let Some(last) = last.filter(|last| *last >= first) {
+            port["endPort"] = json!(last);
+        } else if let Some(node_port) = node_port.filter(|_| service_type != "ClusterIP") {
             port["nodePort"] = json!(node_port);
         }
         let mut spec = json!({ "type": service_type, "ipFamilyPolicy": policy, "ports": [port] });
@@ -49,6 +54,12 @@ fn a_service() -> impl Strategy<Value = Value> {
         }
         if external {
             spec["externalIPs"] = json!(["192.0.2.1"]);
+        }
+        if service_type == "LoadBalancer" && pinned {
+            spec["loadBalancer"] = json!({ "addresses": ["192.0.2.1"] });
+        }
+        if service_type == "LoadBalancer" && is_local {
+            spec["externalTrafficPolicy"] = json!("Local");
         }
         service(&name, spec)
     })
@@ -90,13 +101,20 @@ fn assert_nothing_is_held_twice(snapshot: &Snapshot) {
             assert!(addresses.insert(address), "{address} is held twice");
         }
         for port in &spec.ports {
-            assert_eq!(port.node_port.is_some(), spec.has_node_ports());
+            assert_eq!(port.node_port.is_some(), spec.has_node_port(port));
             if let Some(node_port) = port.node_port {
                 assert!(node_ports.insert((port.protocol, node_port)), "{node_port} is held twice");
             }
-            for address in &spec.external_ips {
-                assert!(frontends.insert((*address, port.protocol, port.port)), "{address} is held twice");
+            let addresses: BTreeSet<_> = spec.routed_addresses().collect();
+            let numbers = port.range().first().get()..=port.range().last().get();
+            for frontend in addresses.iter().flat_map(|address| numbers.clone().map(|port| (*address, port)))
+            {
+                assert!(frontends.insert((frontend, port.protocol)), "{frontend:?} is held twice");
             }
+        }
+        assert_eq!(spec.health_check_node_port.is_some(), spec.has_health_check_node_port());
+        if let Some(port) = spec.health_check_node_port {
+            assert!(node_ports.insert((Protocol::Tcp, port)), "{port} is held twice");
         }
     }
 }

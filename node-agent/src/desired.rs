@@ -15,6 +15,7 @@ use model::{
 
 use crate::{
     dataplane::{Desired, DesiredProgram},
+    defaults::ProxyDefaults,
     networks::networks,
     state::{State, Touched},
 };
@@ -26,6 +27,7 @@ const MESSAGE_BYTES_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct Derived {
     place: Place,
+    defaults: ProxyDefaults,
     desired: Desired,
     unsupported: BTreeMap<ServiceKey, Failure>,
     unsupported_version: u64,
@@ -41,11 +43,16 @@ pub struct Followed {
 }
 
 impl Derived {
-    /// Nothing, for a node.
+    /// Nothing, for a node; where its settings say nothing, the defaults do.
     #[must_use]
-    pub fn new(node: Name) -> Self {
-        let place = Place { node, zone: None };
-        Self { place, desired: Desired::default(), unsupported: BTreeMap::new(), unsupported_version: 0 }
+    pub fn new(node: Name, defaults: ProxyDefaults) -> Self {
+        Self {
+            place: Place { node, zone: None },
+            defaults,
+            desired: Desired::default(),
+            unsupported: BTreeMap::new(),
+            unsupported_version: 0,
+        }
     }
 
     /// What the kernel should hold.
@@ -82,7 +89,7 @@ impl Derived {
         }
         let mut followed = Followed { services, networks: false };
         if network || node {
-            let networks = networks(state.network(), state.node());
+            let networks = networks(state.network(), &self.defaults.fill(state.node()));
             followed.networks = networks != self.desired.networks;
             self.desired.networks = networks;
         }

@@ -42,6 +42,15 @@ pub fn collect() -> Facts {
     Facts { addresses, subnets, kernel, capabilities: vec![ProxyMode::Nftables] }
 }
 
+/// All addresses of this machine but loopback ones.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn local_addresses() -> std::io::Result<BTreeSet<IpAddr>> {
+    let addresses = getifaddrs()?.filter_map(|interface| interface.address.as_ref().and_then(ip_of));
+    Ok(addresses.filter(|address| !address.is_loopback()).collect())
+}
+
 fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))

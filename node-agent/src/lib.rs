@@ -12,13 +12,17 @@
 pub mod agent;
 pub mod backoff;
 pub mod config;
+pub mod conntrack;
 pub mod dataplane;
+pub mod defaults;
 pub mod desired;
 pub mod facts;
 pub mod feed;
+pub mod health_port;
 pub mod journal;
 pub mod netlink;
 pub mod networks;
+pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;

@@ -2,26 +2,33 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Parser as _;
+use model::{
+    feed::NodeState,
+    node::{Naming, ProxyMode},
+};
 use node_agent::{
+    agent::Kernel,
     config::{
-        Config,
-        options::{Cli, Command, LogFormat, Options},
+        Config, check_mode,
+        options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
+    conntrack::KernelFlows,
     dataplane::{self, BackendOptions},
+    defaults::{Backend, ProxyDefaults},
     journal::{
         self,
         lock::{LockError, StateDirLock},
     },
-    run,
+    preflight, run,
 };
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{debug, info};
 use tracing_subscriber::EnvFilter;
 
 /// Threads for the network; the loop has its own.
@@ -44,14 +51,36 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         Some(path) => options.or(Options::from_file(&path)?),
         None => options,
     };
+    match command.unwrap_or(Command::Run) {
+        Command::Run => run_agent(configure(options)?),
+        Command::Cleanup { force } => cleanup(&configure(options)?, force),
+        Command::Preflight { no_load, output } => {
+            preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
+        }
+    }
+}
+
+/// Checks the settings and starts the log.
+fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
     let config = Config::from_options(options, &host_name.to_string_lossy())?;
     start_log(&config, has_log_setting)?;
-    match command.unwrap_or(Command::Run) {
-        Command::Run => run_agent(config),
-        Command::Cleanup { force } => cleanup(&config, force),
+    Ok(config)
+}
+
+/// Needs no setting but the mode: it has to work where nothing is set up yet.
+fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Result<()> {
+    let report = preflight::run(mode, load);
+    match output {
+        OutputFormat::Table => say(preflight::show::table(&report).trim_end()),
+        OutputFormat::Json => say(&serde_json::to_string_pretty(&report)?),
     }
+    let missing: Vec<_> = report.missing().map(|finding| finding.need.as_str()).collect();
+    if !report.usable {
+        bail!("--mode {} cannot be used here: {} missing", mode.as_str(), missing.join(", "));
+    }
+    Ok(())
 }
 
 fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
@@ -88,32 +117,25 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
             stopper.cancel();
             info!("stopping; the kernel stays as it is");
         });
-        let mode = config.mode;
-        let dataplane = dataplane::open(mode, &BackendOptions::default())
-            .with_context(|| format!("--mode {} cannot be used", mode.as_str()))?;
+        let kernel = Kernel { open: Box::new(dataplane::open), flows: Box::new(KernelFlows::default()) };
         let node = config.node.clone();
         let (ready, is_ready) = oneshot::channel();
         tokio::spawn(async move {
-            if let Ok(run::Ready { listen }) = is_ready.await {
+            if let Ok(run::Ready { listen, mode }) = is_ready.await {
                 info!(%node, mode = mode.as_str(), %listen, "ready");
                 say(&format!("tidegate-agent {node} ready"));
             }
         });
-        run::run(config, dataplane, stop, ready).await
+        run::run(config, kernel, stop, ready).await
     })
 }
 
 fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     let dir = &config.state_dir;
     let lock = hold_for_cleanup(dir, force)?;
-    let mode = config.mode.as_str();
-    let mut dataplane = dataplane::open(config.mode, &BackendOptions::default())
-        .with_context(|| format!("--mode {mode} cannot be used"))?;
-    let count = dataplane.cleanup().context("the kernel was not cleaned up")?;
-    say(&match count {
-        0 => format!("nothing of Tidegate was in the kernel ({mode})"),
-        count => format!("removed {count} objects from the kernel ({mode})"),
-    });
+    for line in clean_all(&config.proxy)? {
+        say(&line);
+    }
     let shown = dir.display();
     if lock.is_some()
         && journal::remove(dir).with_context(|| format!("the saved state in {shown} was not removed"))?
@@ -121,6 +143,38 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
         say(&format!("removed the saved state in {shown}"));
     }
     Ok(())
+}
+
+/// Removes what any mode has left; a mode that this machine lacks has left nothing, unless it is the one configured.
+fn clean_all(proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
+    let configured = proxy.backend(&NodeState::default());
+    let mut lines = Vec::new();
+    for mode in ProxyMode::ALL {
+        let configured =
+            if mode == configured.mode { &configured.options } else { &BackendOptions::default() };
+        let asked = [proxy.naming, Naming::Tidegate];
+        let mut backends =
+            asked.map(|naming| Backend::of(mode, &BackendOptions { naming, ..configured.clone() })).to_vec();
+        backends.dedup();
+        for Backend { mode, options } in backends {
+            let name = mode.as_str();
+            let cleaned = dataplane::open(mode, &options)
+                .map_err(anyhow::Error::from)
+                .and_then(|mut dataplane| dataplane.cleanup().context("the kernel was not cleaned up"));
+            match cleaned {
+                Ok(0) => {}
+                Ok(count) => lines.push(format!("removed {count} objects from the kernel ({name})")),
+                Err(error) if mode == proxy.mode => {
+                    return Err(error.context(format!("--mode {name} cannot be used")));
+                }
+                Err(error) => debug!(mode = name, error = format!("{error:#}"), "nothing can be cleaned up"),
+            }
+        }
+    }
+    if lines.is_empty() {
+        lines.push("nothing of Tidegate was in the kernel".to_owned());
+    }
+    Ok(lines)
 }
 
 /// Keeps agents from starting meanwhile; nothing when there is no directory, or with `--force` when an agent runs.

@@ -1,11 +1,11 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
 //! two in flight. A lost report is repaired by the next.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use model::{
     name::Name,
-    report::{Counters, Facts, Report},
+    report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
 };
 use reqwest::{Client, StatusCode, Url};
 use tokio::{
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
+    agent::traffic::TrafficByService,
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},
@@ -32,6 +33,9 @@ const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(10);
 /// Age at which the facts about the machine are read anew.
 const FACTS_AGE_MAX: Duration = Duration::from_secs(30);
+
+/// Age at which control is told all traffic again, in case that it has started anew.
+const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 
 /// Who reports, and to whom.
 #[derive(Debug, Clone)]
@@ -78,14 +82,23 @@ async fn run_forever(
     let mut facts = facts::collect();
     let mut facts_at = Instant::now();
     let mut last_error = None;
+    let (mut told, mut told_at) = (Told::default(), Instant::now());
     loop {
         if facts_at.elapsed() > FACTS_AGE_MAX {
             facts = facts::collect();
             facts_at = Instant::now();
         }
-        let report = make_report(&reporter, &status.borrow_and_update(), facts.clone());
+        if told_at.elapsed() > TRAFFIC_AGE_MAX {
+            told = Told::default();
+            told_at = Instant::now();
+        }
+        let report = {
+            let status = status.borrow_and_update();
+            make_report(&reporter, &status, facts.clone(), told.news(&status.traffic))
+        };
         match reporter.send(&report).await {
             Ok(()) => {
+                told.delivered(report.traffic);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
@@ -97,6 +110,8 @@ async fn run_forever(
                 }
             }
             Err(error) => {
+                // Control may have forgotten everything meanwhile.
+                told = Told::default();
                 reporter.tally.report_errors.inc();
                 let text = chain(&error);
                 if last_error.as_ref() == Some(&text) {
@@ -123,9 +138,58 @@ impl Reporter {
     }
 }
 
+/// The traffic that control has been told.
+#[derive(Debug, Default)]
+pub struct Told {
+    traffic: TrafficByService,
+    seen: Arc<TrafficByService>,
+    is_complete: bool,
+}
+
+impl Told {
+    /// What control has not been told, at most as much as a report may carry.
+    #[must_use]
+    pub fn news(&mut self, traffic: &Arc<TrafficByService>) -> TrafficByService {
+        if self.is_complete && Arc::ptr_eq(&self.seen, traffic) {
+            return TrafficByService::new();
+        }
+        let gone = self.traffic.keys().filter(|service| !traffic.contains_key(*service));
+        let gone = gone.map(|service| (service, &NOTHING));
+        let changed = traffic.iter().filter(|(service, rows)| self.traffic.get(*service) != Some(*rows));
+        let mut room = TRAFFIC_TARGETS_MAX;
+        let mut news = TrafficByService::new();
+        self.is_complete = true;
+        for (service, rows) in gone.chain(changed) {
+            // A Service of more targets than a report carries is told as far as it goes.
+            let rows = &rows[..rows.len().min(TRAFFIC_TARGETS_MAX - 1)];
+            let Some(left) = room.checked_sub(rows.len() + 1) else {
+                self.is_complete = false;
+                break;
+            };
+            room = left;
+            news.insert(service.clone(), rows.to_vec());
+        }
+        self.seen = Arc::clone(traffic);
+        news
+    }
+
+    /// Notes that it has been told.
+    pub fn delivered(&mut self, news: TrafficByService) {
+        for (service, rows) in news {
+            if rows.is_empty() {
+                self.traffic.remove(&service);
+            } else {
+                self.traffic.insert(service, rows);
+            }
+        }
+    }
+}
+
+static NOTHING: Vec<TargetTraffic> = Vec::new();
+
 /// The report of a moment.
 #[must_use]
-pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts) -> Report {
+pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: TrafficByService) -> Report {
     let verified = status.verified.unwrap_or_default();
     Report {
         boot_id: reporter.boot_id.clone(),
@@ -139,6 +203,9 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts) -> Report
         failures_total: status.failures_total,
         facts,
         counters: counters(&reporter.tally, status),
+        warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
+        events: (*status.events).clone(),
+        traffic,
     }
 }
 

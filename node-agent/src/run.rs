@@ -3,20 +3,21 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
+use model::node::ProxyMode;
 use reqwest::Client;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
+    task::spawn_blocking,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::{
-        Agent, Beginning,
+        Agent, Beginning, Kernel,
         thread::{self, BATCHES_WAITING_MAX},
     },
     config::Config,
-    dataplane::Dataplane,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     journal::{Journal, lock::StateDirLock},
     report::{self, Reporter},
@@ -35,6 +36,8 @@ const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
 pub struct Ready {
     /// Where it shows itself.
     pub listen: SocketAddr,
+    /// The mode that runs.
+    pub mode: ProxyMode,
 }
 
 /// Runs an agent until told to stop; then syncs the journal and leaves the kernel exactly as it is. `ready` comes when
@@ -44,11 +47,11 @@ pub struct Ready {
 /// When the state directory or the listener cannot be had, or the loop ends with an error.
 pub async fn run(
     config: Config,
-    dataplane: Box<dyn Dataplane>,
+    kernel: Kernel,
     stop: CancellationToken,
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
-    let Config { api, node, state_dir, listen, workload_cidrs, addresses, mode: _, log: _, log_format: _ } =
+    let Config { api, node, state_dir, listen, workload_cidrs, addresses, proxy, log: _, log_format: _ } =
         config;
     let listener =
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
@@ -61,8 +64,12 @@ pub async fn run(
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let held = state.position();
     let tally = Tally::default();
-    let beginning = Beginning { node: node.clone(), dataplane, journal, state, tally: tally.clone() };
-    let agent = Agent::new(beginning, std::time::Instant::now());
+    let mode = proxy.mode.as_str();
+    let beginning =
+        Beginning { node: node.clone(), kernel, defaults: proxy, journal, state, tally: tally.clone() };
+    // Opening a backend may block, and may need a runtime of its own.
+    let agent = spawn_blocking(move || Agent::new(beginning, std::time::Instant::now())).await?;
+    let agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
 
@@ -87,15 +94,17 @@ pub async fn run(
     let reporter =
         Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
     let report = tokio::spawn(report::run(reporter, running.status.clone(), known, stop.clone()));
+    let status = running.status.clone();
     let shown = Shown { node, boot_id, status: running.status, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {
         // Whoever wanted to know may have gone.
-        let _gone = ready.send(Ready { listen });
+        let mode = status.borrow().mode;
+        let _gone = ready.send(Ready { listen, mode });
     }
     // The loop ends when the feed is gone, which is when it was told to stop; or by itself, on a fault.
-    let ended = tokio::task::spawn_blocking(move || running.thread.join()).await?;
+    let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     let (feed, report, server, check) = tokio::join!(feed, report, server, check);
     feed?;

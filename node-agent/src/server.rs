@@ -1,4 +1,4 @@
-//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`. It only reads.
+//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`. It only reads.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use model::{
     name::Name,
     node::ProxyMode,
     quantity::Position,
-    report::{Counters, Failure},
+    report::{Counters, Event, Failure, TargetTraffic},
     resource::ServiceKey,
 };
 use prometheus_client::{
@@ -26,10 +26,13 @@ use serde::Serialize;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{report, status::Status, tally::Tally};
+use crate::{agent::traffic::TrafficByService, report, status::Status, tally::Tally};
 
 /// The media type of the Prometheus text form.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Services that metrics are shown of, so that a cluster does not swamp who collects them.
+const METRIC_SERVICES_MAX: usize = 1000;
 
 /// What is shown.
 #[derive(Debug, Clone)]
@@ -62,6 +65,7 @@ struct StateAnswer {
     failures: std::collections::BTreeMap<ServiceKey, Failure>,
     problems: Vec<String>,
     warnings: Vec<String>,
+    events: Vec<Event>,
     counters: Counters,
     feed_refusals: u64,
     journal_bytes: u64,
@@ -91,6 +95,7 @@ pub fn router(shown: Shown) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/v1/state", get(state))
+        .route("/v1/traffic", get(traffic))
         .with_state(shown)
         .route("/metrics", get(move || std::future::ready(metrics(&registry))))
 }
@@ -125,6 +130,8 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         warnings,
         kernel: _,
         journal_bytes,
+        events,
+        traffic: _,
     } = status;
     Json(StateAnswer {
         node,
@@ -141,10 +148,16 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures: (*failures).clone(),
         problems,
         warnings,
+        events: (*events).clone(),
         counters,
         feed_refusals: tally.feed_refusals.get(),
         journal_bytes,
     })
+}
+
+async fn traffic(State(shown): State<Shown>) -> Json<TrafficByService> {
+    let traffic = Arc::clone(&shown.status.borrow().traffic);
+    Json((*traffic).clone())
 }
 
 /// Turns the status of the moment into metrics.
@@ -184,6 +197,47 @@ impl Collector for StatusCollector {
                 MetricType::Gauge,
             )?)?;
         }
-        Ok(())
+        encode_traffic(&status.traffic, &mut encoder)
     }
+}
+
+/// Sums per Service; the targets are at `/v1/traffic`.
+fn encode_traffic(traffic: &TrafficByService, encoder: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+    type Value = fn(&TargetTraffic) -> Option<u64>;
+    let families: [(&str, &str, MetricType, Value); 5] = [
+        ("service_connections", "Connections given to endpoints", MetricType::Counter, |row| {
+            Some(row.connections)
+        }),
+        ("service_packets", "Packets in both directions", MetricType::Counter, |row| row.packets),
+        ("service_bytes", "Bytes in both directions", MetricType::Counter, |row| row.bytes),
+        ("service_active_connections", "Established connections", MetricType::Gauge, |row| row.active),
+        (
+            "service_inactive_connections",
+            "Known connections that are not established",
+            MetricType::Gauge,
+            |row| row.inactive,
+        ),
+    ];
+    for (name, help, kind, value) in families {
+        let sum = |rows: &[TargetTraffic]| rows.iter().filter_map(value).reduce(u64::saturating_add);
+        let sums = traffic.iter().filter_map(|(service, rows)| Some((service, sum(rows)?)));
+        let mut sums = sums.take(METRIC_SERVICES_MAX).peekable();
+        if sums.peek().is_none() {
+            continue;
+        }
+        let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+        for (service, sum) in sums {
+            let labels = [("namespace", service.namespace.as_str()), ("service", service.name.as_str())];
+            let metric = family.encode_family(&labels)?;
+            if matches!(kind, MetricType::Counter) {
+                ConstCounter::new(sum).encode(metric)?;
+            } else {
+                ConstGauge::new(sum).encode(metric)?;
+            }
+        }
+    }
+    let left_out = traffic.len().saturating_sub(METRIC_SERVICES_MAX);
+    let help = "Services that are counted and not shown here; /v1/traffic has them";
+    let family = encoder.encode_descriptor("services_left_out", help, None, MetricType::Gauge)?;
+    ConstGauge::new(u64::try_from(left_out).unwrap_or(u64::MAX)).encode(family)
 }

@@ -2,9 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use model::{node::ProxyMode, quantity::Position, report::Failure, resource::ServiceKey};
+use model::{
+    node::ProxyMode,
+    quantity::Position,
+    report::{Event, Failure},
+    resource::ServiceKey,
+};
 
-use crate::dataplane::KernelCounters;
+use crate::{agent::traffic::TrafficByService, dataplane::KernelCounters};
 
 /// Where the agent is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,10 @@ pub struct Status {
     pub kernel: KernelCounters,
     /// The size of the journal, in bytes.
     pub journal_bytes: u64,
+    /// What happened of late, oldest first.
+    pub events: Arc<Vec<Event>>,
+    /// The last reading of the traffic counters.
+    pub traffic: Arc<TrafficByService>,
 }
 
 impl Status {

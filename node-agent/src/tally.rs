@@ -30,6 +30,10 @@ pub struct Tally {
     pub kernel_writes: Counter,
     /// Times that the kernel was found changed by somebody else, and was repaired.
     pub drift_repairs: Counter,
+    /// Times that another backend took over.
+    pub mode_changes: Counter,
+    /// Times that another backend was asked for and could not take over.
+    pub mode_change_failures: Counter,
     /// How long passes took, in seconds.
     pub pass_seconds: Histogram,
     /// Reports delivered.
@@ -51,6 +55,8 @@ impl Default for Tally {
             pass_failures: Counter::default(),
             kernel_writes: Counter::default(),
             drift_repairs: Counter::default(),
+            mode_changes: Counter::default(),
+            mode_change_failures: Counter::default(),
             // From an incremental pass (a quarter of a millisecond) to a cold start of a large cluster.
             pass_seconds: Histogram::new([0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0]),
             reports: Counter::default(),
@@ -73,6 +79,8 @@ impl Tally {
             pass_failures,
             kernel_writes,
             drift_repairs,
+            mode_changes,
+            mode_change_failures,
             pass_seconds,
             reports,
             report_errors,
@@ -95,6 +103,12 @@ impl Tally {
             "drift_repairs",
             "Times the kernel was found changed by somebody else and was repaired",
             drift_repairs,
+        );
+        counter("mode_changes", "Times another proxy mode took over", mode_changes);
+        counter(
+            "mode_change_failures",
+            "Times another proxy mode was asked for and could not take over",
+            mode_change_failures,
         );
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);

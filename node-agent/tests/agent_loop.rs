@@ -11,18 +11,24 @@ use std::{
 
 use model::{
     feed::NodeState,
-    node::{ProxyMode, ProxyOptions},
+    node::ProxyOptions,
     program,
-    report::{FAILURES_MAX, FailureReason},
+    report::{EventReason, FAILURES_MAX, FailureReason},
+    service::Protocol,
 };
 use node_agent::{
     agent::{Agent, Beginning},
-    dataplane::memory::MemoryKernel,
+    dataplane::{Traffic, memory::MemoryKernel},
+    defaults::ProxyDefaults,
     feed::machine::Batch,
     status::Status,
     tally::Tally,
 };
-use support::{dir::StateDir, states::*};
+use support::{
+    agents::{Kernels, agent},
+    dir::StateDir,
+    states::*,
+};
 
 /// An agent of a node whose kernel and state directory outlive it.
 struct Node {
@@ -34,11 +40,9 @@ struct Node {
 
 impl Node {
     fn start(dir: &StateDir, kernel: &MemoryKernel) -> Self {
-        let (journal, state) = dir.open();
         let (tally, now) = (Tally::default(), Instant::now());
-        let dataplane = Box::new(kernel.open());
-        let beginning = Beginning { node: node_name(), dataplane, journal, state, tally: tally.clone() };
-        Self { agent: Agent::new(beginning, now), kernel: kernel.clone(), tally, now }
+        let agent = agent(dir, &Kernels::only(kernel), &tally, now);
+        Self { agent, kernel: kernel.clone(), tally, now }
     }
 
     /// Takes batches and does what is due; answers the kernel writes.
@@ -332,24 +336,6 @@ fn an_older_batch_is_refused_and_the_last_state_stays() {
 }
 
 #[test]
-fn another_mode_that_the_node_asks_for_is_a_warning_with_the_remedy() {
-    let (_dir, mut node) = fresh("mode");
-    let mut batch = full("7-10", vec![service(1, 1, 9)]);
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Ipvs), ..NodeState::default() });
-    node.take([batch]);
-    let status = node.status();
-    assert!(status.is_healthy());
-    assert_eq!(
-        status.warnings,
-        ["the Node asks for mode ipvs, which needs a start with --mode ipvs; nftables runs"]
-    );
-    let mut batch = delta("7-11", Vec::new());
-    batch.node = Some(NodeState { mode: Some(ProxyMode::Nftables), ..NodeState::default() });
-    node.take([batch]);
-    assert_eq!(node.status().warnings, [""; 0]);
-}
-
-#[test]
 fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first() {
     let (_dir, mut node) = fresh("many");
     let count = u16::try_from(FAILURES_MAX).unwrap() + 7;
@@ -360,4 +346,105 @@ fn more_failures_than_a_report_may_list_are_counted_and_the_kernels_come_first()
     let status = node.status();
     assert_eq!((status.failures.len(), status.failures_total), (FAILURES_MAX, u64::from(count) + 1));
     assert_eq!(status.failures[&service_key(9999)].reason, FailureReason::KernelRefused);
+}
+
+/// F078: what strangers did is counted and told, with words; a failing kernel too.
+#[test]
+fn f078_repairs_and_failures_are_events() {
+    let (_dir, mut node) = fresh("events");
+    node.take([full("7-10", vec![service(1, 1, 9)])]);
+    assert!(node.status().events.is_empty());
+    node.kernel.disturb(|contents| contents.programs.clear());
+    node.pass_time(3);
+    let events = node.status().events;
+    assert_eq!((events[0].reason, events[0].count), (EventReason::DriftRepaired, 1));
+    assert!(events[0].message.contains("1 objects were put right"), "{events:?}");
+    node.kernel.disturb(|_| ());
+    node.pass_time(3);
+    assert_eq!(node.status().events.len(), 1, "strangers may change what is theirs");
+    node.kernel.fail_calls(5);
+    node.take([delta("7-11", vec![service(1, 2, 11)])]);
+    node.pass_time(60);
+    let events = node.status().events;
+    assert_eq!(events.len(), 3, "{events:?}");
+    assert_eq!((events[1].reason, events[2].reason), (EventReason::PassFailed, EventReason::PassFailed));
+    assert_eq!(events[1].count + events[2].count, 5, "the same in a row only counts");
+}
+
+/// F086: read when there is nothing to do, and not on the way of a change.
+#[test]
+fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
+    let (_dir, mut node) = fresh("traffic");
+    node.take([full("7-10", vec![service(1, 1, 9)])]);
+    let row = |connections| Traffic {
+        service: service_key(1),
+        protocol: Protocol::Tcp,
+        target: program::Target { address: "10.244.1.1".parse().unwrap(), port: None },
+        connections,
+        packets: Some(7),
+        bytes: None,
+        active: None,
+        inactive: None,
+    };
+    node.kernel.set_traffic(vec![row(5)]);
+    node.take([delta("7-11", vec![service(1, 2, 11)])]);
+    assert!(node.status().traffic.is_empty());
+    node.pass_time(10);
+    let read = node.status().traffic;
+    assert_eq!(read[&service_key(1)][0].connections, 5);
+    node.kernel.set_traffic(vec![row(6)]);
+    node.pass_time(10);
+    assert_eq!(node.status().traffic[&service_key(1)][0].connections, 6);
+    node.kernel.set_traffic(Vec::new());
+    node.pass_time(10);
+    assert!(node.status().traffic.is_empty());
+}
+
+/// A health check node port that another program has: that Service is said to fail, and is still programmed.
+#[test]
+fn a_health_check_port_that_is_taken_is_that_services_failure() {
+    let (_dir, mut node) = fresh("health");
+    let taken = std::net::TcpListener::bind("[::]:0").unwrap();
+    let number = taken.local_addr().unwrap().port();
+    let mut local = service(1, 1, 9);
+    local.health_check_node_port = model::quantity::Port::new(number);
+    node.take([full("7-10", vec![local, service(2, 1, 9)])]);
+    assert_eq!(node.programmed(), ["default/s1", "default/s2"]);
+    assert_eq!(node.failures(), [("default/s1".to_owned(), FailureReason::PortUnavailable)]);
+    let status = node.status();
+    assert_eq!((status.failures_total, status.is_healthy()), (1, true));
+    assert_eq!(status.events[0].reason, EventReason::PortUnavailable);
+    drop(taken);
+    node.pass_time(10);
+    assert_eq!(node.failures(), []);
+}
+
+/// What the agent was started with counts where the Node says nothing.
+#[test]
+fn masquerading_follows_the_agents_own_cluster_networks_unless_the_node_names_some() {
+    let dir = StateDir::new("loop-defaults");
+    let kernel = MemoryKernel::default();
+    let (journal, state) = dir.open();
+    let nets = |text: &str| vec![text.parse().unwrap()];
+    let beginning = Beginning {
+        node: node_name(),
+        kernel: Kernels::only(&kernel).ways(),
+        defaults: ProxyDefaults { cluster_cidrs: nets("128.0.0.0/1"), ..ProxyDefaults::default() },
+        journal,
+        state,
+        tally: Tally::default(),
+    };
+    let now = Instant::now();
+    let mut agent = Agent::new(beginning, now).unwrap();
+    agent.receive(full("7-10", vec![service(1, 1, 9)]), now);
+    agent.turn(now, 0);
+    let workloads =
+        || -> Vec<String> { kernel.contents().networks.workloads.iter().map(ToString::to_string).collect() };
+    assert_eq!(workloads(), ["128.0.0.0/1"]);
+    let mut settings = delta("7-11", Vec::new());
+    let proxy = ProxyOptions { cluster_cidrs: nets("10.0.0.0/8"), ..ProxyOptions::default() };
+    settings.node = Some(NodeState { proxy, ..NodeState::default() });
+    agent.receive(settings, now);
+    agent.turn(now, 0);
+    assert_eq!(workloads(), ["10.0.0.0/8"]);
 }

@@ -28,7 +28,11 @@ fn check_golden(name: &str, actual: &str) {
 
 #[test]
 fn help_reads_as_recorded() {
-    for (name, arguments) in [("help.txt", &["--help"][..]), ("help-cleanup.txt", &["cleanup", "--help"])] {
+    for (name, arguments) in [
+        ("help.txt", &["--help"][..]),
+        ("help-cleanup.txt", &["cleanup", "--help"]),
+        ("help-preflight.txt", &["preflight", "--help"]),
+    ] {
         let output = agent(arguments);
         assert!(output.status.success());
         check_golden(name, &String::from_utf8(output.stdout).unwrap());

@@ -18,14 +18,14 @@ use model::{
     program,
 };
 use node_agent::{
-    agent::{Agent, Beginning},
-    dataplane::memory::MemoryKernel,
-    feed::machine::Assembler,
-    networks::networks,
-    tally::Tally,
+    agent::Agent, dataplane::memory::MemoryKernel, feed::machine::Assembler, networks::networks, tally::Tally,
 };
 use proptest::prelude::*;
-use support::{dir::StateDir, states::*};
+use support::{
+    agents::{Kernels, agent},
+    dir::StateDir,
+    states::*,
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -113,11 +113,8 @@ impl World {
 
     fn restart(&mut self) {
         self.agent = None;
-        let (journal, state) = self.dir.open();
-        let dataplane = Box::new(self.kernel.open());
         let tally = Tally::default();
-        let beginning = Beginning { node: node_name(), dataplane, journal, state, tally };
-        self.agent = Some(Agent::new(beginning, self.now));
+        self.agent = Some(agent(&self.dir, &Kernels::only(&self.kernel), &tally, self.now));
     }
 
     fn agent(&mut self) -> &mut Agent {
@@ -220,11 +217,7 @@ proptest! {
 
         let at_once = MemoryKernel::default();
         let dir = StateDir::new("convergence-at-once");
-        let (journal, state) = dir.open();
-        let dataplane = Box::new(at_once.open());
-        let beginning =
-            Beginning { node: node_name(), dataplane, journal, state, tally: Tally::default() };
-        let mut agent = Agent::new(beginning, world.now);
+        let mut agent = agent(&dir, &Kernels::only(&at_once), &Tally::default(), world.now);
         let services = world.truth.services.values().cloned().collect();
         let mut batch = full("7-1000", services);
         batch.network = Some(world.truth.network.clone());

@@ -11,7 +11,11 @@ mod support;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use model::{net::IpFamily, program::Masquerade, service::Protocol};
+use model::{
+    net::IpFamily,
+    program::{Masquerade, oracle::Networks},
+    service::Protocol,
+};
 use node_agent::dataplane::{
     Desired,
     claims::{Claims, Touched},
@@ -31,7 +35,7 @@ fn carried_out(desired: &Desired) -> (Mirror, Claims) {
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
-    let plan = plan::plan(&mirror, &claims, &touched, &desired.networks.masquerade_sources, true);
+    let plan = plan::plan(&mirror, &claims, &touched, &desired.networks, true);
     for change in plan.groups.values().flatten() {
         if let Change::Add(element) = change {
             mirror.insert(element);
@@ -99,7 +103,7 @@ fn the_first_pass_makes_the_fixed_part_and_the_elements() {
     for (service, desired) in &desired.programs {
         claims.replace(service, Some(desired.program.clone()), &mut touched);
     }
-    let plan = plan::plan(&Mirror::default(), &claims, &touched, &desired.networks.masquerade_sources, true);
+    let plan = plan::plan(&Mirror::default(), &claims, &touched, &desired.networks, true);
     check("first-pass.txt", &rendered(&plan, &Mirror::default()));
 }
 
@@ -116,7 +120,7 @@ fn changes_write_only_what_differs() {
         let (mirror, mut claims) = carried_out(&desired(vec![("web", web(&before))]));
         let mut touched = Touched::default();
         claims.replace(&key("web"), Some(web(&after).into()), &mut touched);
-        let plan = plan::plan(&mirror, &claims, &touched, &BTreeSet::new(), false);
+        let plan = plan::plan(&mirror, &claims, &touched, &Networks::default(), false);
         text += &format!("# {title}\n{}", rendered(&plan, &mirror));
     }
     check("changes.txt", &text);

@@ -84,8 +84,8 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
         "10.96.0.3 . 6 . 80 : goto refuse",
         "203.0.113.7 . 17 . 53 : goto external-2",
         "17 . 30053 : goto nodeport-1",
-        "10.96.0.1 . 6 . 80 . 3 : 10.1.2.2 . 8080",
-        "fd96::2 . 6 . 80 . 0 : fd01:1::2 . 8080",
+        "10.96.0.1 . 6 . 80 . 3 counter : 10.1.2.2 . 8080",
+        "fd96::2 . 6 . 80 . 0 counter : fd01:1::2 . 8080",
         "ip daddr . meta l4proto . th dport vmap @services4",
         "ip saddr . ip daddr @hairpins4 masquerade fully-random",
         "198.51.100.0/24",
@@ -268,7 +268,8 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
 fn the_mark_bit_can_be_chosen_and_must_be_one_bit() {
     let namespace = Namespace::new("mark");
     namespace.run(|| {
-        let mut backend = NftablesBackend::open(NftablesOptions { mark_bit: 0x10 }).unwrap();
+        let mut backend =
+            NftablesBackend::open(NftablesOptions { mark_bit: 0x10, ..NftablesOptions::default() }).unwrap();
         verified(&backend.apply(&two_services(), &Scope::Everything));
         let listing = namespace.list_table("tidegate");
         assert!(
@@ -279,7 +280,9 @@ fn the_mark_bit_can_be_chosen_and_must_be_one_bit() {
         assert!(writes > 0, "another bit is another rule");
         assert!(namespace.list_table("tidegate").contains("0x00004000"));
         for mark_bit in [0, 0x3] {
-            assert!(NftablesBackend::open(NftablesOptions { mark_bit }).is_err());
+            assert!(
+                NftablesBackend::open(NftablesOptions { mark_bit, ..NftablesOptions::default() }).is_err()
+            );
         }
     });
 }
@@ -337,7 +340,9 @@ fn the_first_of_two_services_has_a_frontend_and_the_other_is_told_and_inherits()
         assert!(message.contains("203.0.113.7 is already taken by Service default/a"), "{message}");
         desired.programs.remove(&key("a"));
         verified(&backend.apply(&desired, &only(&["a"])));
-        assert!(namespace.list_table("tidegate").contains("203.0.113.7 . 6 . 80 . 0 : 10.1.2.2 . 80"));
+        assert!(
+            namespace.list_table("tidegate").contains("203.0.113.7 . 6 . 80 . 0 counter : 10.1.2.2 . 80")
+        );
     });
 }
 

@@ -12,14 +12,18 @@ use std::{
 
 use model::{
     feed::StartMode,
-    report::{FAILURES_MAX, FailureReason, Report},
+    report::{FAILURES_MAX, FailureReason, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
+    service::Protocol,
 };
 use node_agent::{
+    agent::traffic::TrafficByService,
     config::{Config, options::Options},
     dataplane::memory::MemoryKernel,
+    report::Told,
     run,
 };
 use support::{
+    agents::Kernels,
     control::{Control, PATIENCE},
     dir::StateDir,
     states::*,
@@ -50,7 +54,7 @@ impl Running {
         let config = Config::from_options(options, "host").unwrap();
         let (kernel, stop) = (MemoryKernel::default(), CancellationToken::new());
         let (ready, is_ready) = oneshot::channel();
-        let task = tokio::spawn(run::run(config, Box::new(kernel.open()), stop.clone(), ready));
+        let task = tokio::spawn(run::run(config, Kernels::only(&kernel).ways(), stop.clone(), ready));
         timeout(PATIENCE, is_ready).await.unwrap().unwrap();
         Self { control, kernel, stop, task, _dir: dir }
     }
@@ -169,6 +173,58 @@ async fn control_that_comes_back_is_told_again_and_the_kernel_has_not_changed() 
         "nothing reprogrammed"
     );
     running.stop().await;
+}
+
+/// F086: each report carries what is news; a lost one is made good by the next, and what is gone is said.
+#[test]
+fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
+    let row = |connections| TargetTraffic {
+        protocol: Protocol::Tcp,
+        address: "10.244.1.1".parse().unwrap(),
+        port: None,
+        connections,
+        packets: None,
+        bytes: None,
+        active: None,
+        inactive: None,
+    };
+    let of = |rows: &[(u16, u64)]| -> Arc<TrafficByService> {
+        Arc::new(
+            rows.iter()
+                .map(|(number, connections)| (service_key(*number), vec![row(*connections)]))
+                .collect(),
+        )
+    };
+    let mut told = Told::default();
+    let first = of(&[(1, 5), (2, 7)]);
+    assert_eq!(told.news(&first), *first);
+    assert_eq!(told.news(&of(&[(1, 5), (2, 7)])), *first, "not delivered");
+    let news = told.news(&first);
+    told.delivered(news);
+    assert!(told.news(&first).is_empty());
+    let second = of(&[(1, 5), (2, 8)]);
+    assert_eq!(told.news(&second), *of(&[(2, 8)]));
+    let news = told.news(&second);
+    told.delivered(news);
+    let third = of(&[(1, 5)]);
+    let news = told.news(&third);
+    assert_eq!(news[&service_key(2)], []);
+    told.delivered(news);
+    assert!(told.news(&third).is_empty());
+
+    let many: Vec<_> = (1..=u16::try_from(TRAFFIC_TARGETS_MAX).unwrap()).map(|number| (number, 1)).collect();
+    let many = of(&many);
+    let mut rounds = 0;
+    loop {
+        let news = told.news(&many);
+        if news.is_empty() {
+            break;
+        }
+        assert!(news.values().map(|rows| rows.len() + 1).sum::<usize>() <= TRAFFIC_TARGETS_MAX);
+        told.delivered(news);
+        rounds += 1;
+    }
+    assert_eq!(rounds, 2, "what is left over comes with the next report");
 }
 
 #[derive(Clone, Default)]

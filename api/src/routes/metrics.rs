@@ -14,6 +14,7 @@ use crate::{
     app::{FEEDS_MAX, WATCHES_MAX},
     metrics::Reading,
     openapi::{Doc, Route},
+    traffic,
 };
 
 /// The OpenMetrics text format.
@@ -43,6 +44,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
         feeds: FEEDS_MAX - app.feeds.available_permits(),
         nodes_connected: view.table().connected(),
     };
-    let text = app.metrics.render(reading);
+    let traffic = traffic::registry(&app.traffic());
+    let text = app.metrics.render(reading, &traffic);
     ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
 }

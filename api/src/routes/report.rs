@@ -6,7 +6,7 @@ use axum::{
 };
 use http::StatusCode;
 use model::{
-    report::{FAILURES_MAX, Report},
+    report::{EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, Report, TRAFFIC_TARGETS_MAX},
     violation::{Violation, ViolationCode},
 };
 use utoipa::openapi::HttpMethod;
@@ -50,14 +50,17 @@ async fn report(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
+    let mut report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
         let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
         Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
     })?;
     check(&report)?;
     require_node(&app.hub.load().snapshot, &node)?;
     app.metrics.reports.inc();
-    app.nodes.report(&*app.store, &node, report, app.source.now()).await;
+    let now = app.source.now();
+    let traffic = std::mem::take(&mut report.traffic);
+    app.traffic().take(&node, &report.boot_id, traffic, now);
+    app.nodes.report(&*app.store, &node, report, now).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -74,7 +77,13 @@ fn check(report: &Report) -> Result<(), Problem> {
         failures_total: _,
         facts,
         counters: _,
+        warnings,
+        events,
+        traffic,
     } = report;
+    let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
+    let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);
+    let targets: usize = traffic.values().map(Vec::len).sum();
     let longest = failures.values().map(|failure| failure.message.len()).max().unwrap_or(0);
     let subnets: usize = facts.subnets.values().map(Vec::len).sum();
     let limits = [
@@ -85,6 +94,12 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/facts/kernel", facts.kernel.len(), KERNEL_LENGTH_MAX),
         ("/facts/addresses", facts.addresses.len(), FACTS_MAX),
         ("/facts/subnets", subnets, FACTS_MAX),
+        ("/warnings", warnings.len(), EVENTS_MAX),
+        ("/warnings/*", longest_warning, EVENT_MESSAGE_BYTES_MAX),
+        ("/events", events.len(), EVENTS_MAX),
+        ("/events/*/message", longest_event, EVENT_MESSAGE_BYTES_MAX),
+        ("/traffic", traffic.len(), TRAFFIC_TARGETS_MAX),
+        ("/traffic/*", targets, TRAFFIC_TARGETS_MAX),
     ];
     let violations: Vec<_> = limits
         .into_iter()

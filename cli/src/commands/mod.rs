@@ -5,6 +5,7 @@ mod delete;
 mod describe;
 mod get;
 mod status;
+mod traffic;
 mod watch;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,6 +31,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
+        Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {

@@ -18,7 +18,7 @@ pub(super) fn check(
     found: &mut Vec<Violation>,
 ) {
     match &object.spec {
-        Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
+        Spec::Service(spec) => check_routed_addresses(snapshot, config, spec, found),
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
                 outside_service_range(
@@ -36,7 +36,13 @@ pub(super) fn check(
         }
         Spec::Node(spec) => {
             for (index, address) in spec.addresses.iter().enumerate() {
-                outside_service_range(config, format!("/spec/addresses/{index}"), *address, found);
+                let at = format!("/spec/addresses/{index}");
+                outside_service_range(config, at.clone(), *address, found);
+                if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
+                    let message =
+                        format!("must not be a load balancer address; {address} is one of Service {holder}");
+                    found.push(Violation::new(at, ViolationCode::AddressTaken, message));
+                }
             }
             for (index, cidr) in spec.workload_cidrs.iter().enumerate() {
                 if let Some(range) = config.service_cidrs().iter().find(|range| net::overlaps(range, cidr)) {
@@ -56,36 +62,63 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-fn check_external_ips(
+/// External IPs and load balancer addresses: both lead traffic of somebody's address to the nodes.
+fn check_routed_addresses(
     snapshot: &Snapshot,
     config: &ClusterConfig,
     spec: &ServiceSpec,
     found: &mut Vec<Violation>,
 ) {
-    for (index, address) in spec.external_ips.iter().enumerate() {
-        let at = || format!("/spec/externalIPs/{index}");
-        let allowed = config.external_ip_cidrs();
-        if !allowed.iter().any(|range| range.contains(address)) {
-            let hint = if allowed.is_empty() {
-                "no range is allowed: start the control server with --allow-external-ip RANGE".to_owned()
-            } else {
-                let ranges: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-                format!("allowed by --allow-external-ip: {}", ranges.join(", "))
-            };
-            let message = format!("must lie in a range that the control server allows; {address} does not");
-            found.push(Violation::new(at(), ViolationCode::AddressNotAllowed, message).hint(hint));
+    let lists = [
+        ("/spec/externalIPs", &spec.external_ips[..]),
+        ("/spec/loadBalancer/addresses", spec.load_balancer_addresses()),
+    ];
+    for (list, addresses) in lists {
+        for (index, address) in addresses.iter().enumerate() {
+            check_routed_address(snapshot, config, spec, &format!("{list}/{index}"), *address, found);
         }
-        outside_service_range(config, at(), *address, found);
-        if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| cidr.contains(address)) {
-            let message =
-                format!("must not be a workload's address; {address} lies in the workload network {cidr}");
-            found.push(Violation::new(at(), ViolationCode::AddressNotAllowed, message));
+    }
+    for (index, address) in spec.load_balancer_addresses().iter().enumerate() {
+        if let Some(node) = snapshot.node_with_address(*address) {
+            let message = format!("must not be a Node's address; {address} is one of Node {node}");
+            let hint =
+                "a load balancer address is the Services' own, whole; name a Node's address in externalIPs";
+            let at = format!("/spec/loadBalancer/addresses/{index}");
+            found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message).hint(hint));
         }
-        for port in &spec.ports {
-            if let Some(holder) = snapshot.external_holder(*address, port.protocol, port.port) {
-                let what = format!("{address} port {}/{}", port.port, port.protocol.as_str());
-                found.push(super::taken(at(), ViolationCode::AddressTaken, &what, holder));
-            }
+    }
+}
+
+fn check_routed_address(
+    snapshot: &Snapshot,
+    config: &ClusterConfig,
+    spec: &ServiceSpec,
+    at: &str,
+    address: IpAddr,
+    found: &mut Vec<Violation>,
+) {
+    let allowed = config.external_ip_cidrs();
+    if !allowed.iter().any(|range| range.contains(&address)) {
+        let hint = if allowed.is_empty() {
+            "no range is allowed: start the control server with --allow-external-ip RANGE".to_owned()
+        } else {
+            let ranges: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+            format!("allowed by --allow-external-ip: {}", ranges.join(", "))
+        };
+        let message = format!("must lie in a range that the control server allows; {address} does not");
+        found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message).hint(hint));
+    }
+    outside_service_range(config, at.to_owned(), address, found);
+    if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| cidr.contains(&address)) {
+        let message =
+            format!("must not be a workload's address; {address} lies in the workload network {cidr}");
+        found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
+    }
+    for port in &spec.ports {
+        if let Some(holder) = snapshot.routed_holder(address, port.protocol, port.range()) {
+            let what = format!("{address} port {}/{}", port.range(), port.protocol.as_str());
+            let taken = super::taken(at.to_owned(), ViolationCode::AddressTaken, &what, holder);
+            found.push(taken.hint("take other ports or another address, or change the holder first"));
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     config::ClusterConfig,
     net::{IpFamily, from_number, to_number},
     quantity::Port,
-    service::{ClusterIp, IpFamilyPolicy, Protocol, ServiceSpec},
+    service::{ClusterIp, IpFamilyPolicy, Protocol, ServicePort, ServiceSpec},
     snapshot::Snapshot,
     violation::{Violation, ViolationCode},
 };
@@ -34,6 +34,7 @@ pub(super) fn claim(
     if let Some(old) = old.filter(|old| !old.is_external_name()) {
         keep_addresses(old, spec, found);
         keep_node_ports(old, spec);
+        keep_health_check_node_port(old, spec);
     }
     families::settle(config, spec, found);
     if spec.is_headless() {
@@ -48,7 +49,19 @@ pub(super) fn claim(
     }
     for (index, port) in spec.ports.iter().enumerate() {
         if let Some(node_port) = port.node_port {
-            check_node_port(snapshot, config, index, port.protocol, node_port, found);
+            let at = format!("/spec/ports/{index}/nodePort");
+            check_node_port(snapshot, config, at, port.protocol, node_port, found);
+        }
+    }
+    if let Some(port) = spec.health_check_node_port {
+        let at = "/spec/healthCheckNodePort".to_owned();
+        let is_node_port =
+            |other: &ServicePort| (other.protocol, other.node_port) == (Protocol::Tcp, Some(port));
+        if spec.ports.iter().any(is_node_port) {
+            let message = format!("must differ from the TCP node ports of the Service; {port} is one");
+            found.push(Violation::new(at, ViolationCode::Conflict, message));
+        } else {
+            check_node_port(snapshot, config, at, Protocol::Tcp, port, found);
         }
     }
 }
@@ -131,11 +144,11 @@ fn keep_addresses(old: &ServiceSpec, spec: &mut ServiceSpec, found: &mut Vec<Vio
 
 /// A port keeps its node port when it keeps its number and protocol, or its name.
 fn keep_node_ports(old: &ServiceSpec, spec: &mut ServiceSpec) {
-    if !spec.has_node_ports() {
-        return;
-    }
     for index in 0..spec.ports.len() {
         let port = &spec.ports[index];
+        if !spec.has_node_port(port) {
+            continue;
+        }
         let same_number = old.ports.iter().find(|old| (old.protocol, old.port) == (port.protocol, port.port));
         let same_name = || {
             old.ports
@@ -149,6 +162,14 @@ fn keep_node_ports(old: &ServiceSpec, spec: &mut ServiceSpec) {
         if let Some(number) = held.filter(|number| port.node_port.is_none() && !is_used(*number)) {
             spec.ports[index].node_port = Some(number);
         }
+    }
+}
+
+fn keep_health_check_node_port(old: &ServiceSpec, spec: &mut ServiceSpec) {
+    if spec.has_health_check_node_port() && spec.health_check_node_port.is_none() {
+        let held = old.health_check_node_port;
+        let is_asked = |port: &ServicePort| port.protocol == Protocol::Tcp && port.node_port == held;
+        spec.health_check_node_port = held.filter(|_| !spec.ports.iter().any(is_asked));
     }
 }
 
@@ -182,12 +203,11 @@ fn check_cluster_ip(
 fn check_node_port(
     snapshot: &Snapshot,
     config: &ClusterConfig,
-    index: usize,
+    at: String,
     protocol: Protocol,
     node_port: Port,
     found: &mut Vec<Violation>,
 ) {
-    let at = format!("/spec/ports/{index}/nodePort");
     let range = config.node_port_range();
     if !range.contains(&node_port.get()) {
         let message = format!("must lie in {}-{}; {node_port} does not", range.start(), range.end());
@@ -205,30 +225,48 @@ fn allocate_node_ports(
     random: &mut Random,
     found: &mut Vec<Violation>,
 ) {
-    let range = config.node_port_range();
-    let size = u128::from(range.end() - range.start()) + 1;
-    // What is given out in this loop is not in the snapshot until the Service is put there.
+    // What is given out here is not in the snapshot until the Service is put there.
     let mut own: Vec<(Protocol, Port)> =
         spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?))).collect();
-    for (index, port) in spec.ports.iter_mut().enumerate().filter(|(_, port)| port.node_port.is_none()) {
-        let protocol = port.protocol;
-        let offset = u16::try_from(random.below(size)).expect("the range holds at most 65,535 ports");
-        let start = range.start().saturating_add(offset);
-        let free = free_node_port(snapshot, protocol, start, *range.end(), &own)
-            .or_else(|| free_node_port(snapshot, protocol, *range.start(), *range.end(), &own));
-        port.node_port = free;
+    own.extend(spec.health_check_node_port.map(|port| (Protocol::Tcp, port)));
+    let mut give = |at: String, protocol: Protocol| {
+        let free = any_free_node_port(snapshot, config, protocol, random, &own);
         match free {
             Some(number) => own.push((protocol, number)),
-            None => found.push(
-                Violation::new(
-                    format!("/spec/ports/{index}/nodePort"),
-                    ViolationCode::Exhausted,
-                    format!("must find a free port; {}-{} is full", range.start(), range.end()),
-                )
-                .hint("delete Services that are no longer needed, or start with a larger --node-port-range"),
-            ),
+            None => found.push(no_node_port(config, at)),
         }
+        free
+    };
+    let lacks = |port: &ServicePort| port.end_port.is_none() && port.node_port.is_none();
+    for (index, port) in spec.ports.iter_mut().enumerate().filter(|(_, port)| lacks(port)) {
+        port.node_port = give(format!("/spec/ports/{index}/nodePort"), port.protocol);
     }
+    if spec.has_health_check_node_port() && spec.health_check_node_port.is_none() {
+        spec.health_check_node_port = give("/spec/healthCheckNodePort".to_owned(), Protocol::Tcp);
+    }
+}
+
+fn no_node_port(config: &ClusterConfig, at: String) -> Violation {
+    let range = config.node_port_range();
+    let message = format!("must find a free port; {}-{} is full", range.start(), range.end());
+    Violation::new(at, ViolationCode::Exhausted, message)
+        .hint("delete Services that are no longer needed, or start with a larger --node-port-range")
+}
+
+/// A free port of the configured range; the search starts anywhere.
+fn any_free_node_port(
+    snapshot: &Snapshot,
+    config: &ClusterConfig,
+    protocol: Protocol,
+    random: &mut Random,
+    own: &[(Protocol, Port)],
+) -> Option<Port> {
+    let range = config.node_port_range();
+    let size = u128::from(range.end() - range.start()) + 1;
+    let offset = u16::try_from(random.below(size)).expect("the range holds at most 65,535 ports");
+    let start = range.start().saturating_add(offset);
+    free_node_port(snapshot, protocol, start, *range.end(), own)
+        .or_else(|| free_node_port(snapshot, protocol, *range.start(), *range.end(), own))
 }
 
 /// The first port that is free in the snapshot and not among a Service's own; looks at most once per own port.

@@ -1,6 +1,10 @@
 //! Which endpoints of a port a node uses: readiness, the terminating fallback, topology, locality.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{Masquerade, Place, Target, Targets, Verdict};
 use crate::{
@@ -19,6 +23,8 @@ pub(super) struct Chosen {
     here: Targets,
     /// Whether any node has one.
     exist: bool,
+    /// Those of either kind that may be on the node.
+    hairpins: BTreeSet<IpAddr>,
 }
 
 impl Chosen {
@@ -39,17 +45,26 @@ impl Chosen {
         let is_ready = all.first().is_some_and(|endpoint| endpoint.ready);
         // Distance counts among ready endpoints only: a fallback takes what there is.
         let near = if is_ready { near(&all, service.traffic_distribution, place) } else { all.clone() };
-        let targets = |endpoints: &[&CompiledEndpoint]| targets(port, endpoints);
+        let here = with_fallback(&here);
+        let may_be_here =
+            |endpoint: &&&CompiledEndpoint| endpoint.node.as_ref().is_none_or(|node| *node == place.node);
+        let used_here = near.iter().chain(&here).filter(may_be_here);
         Self {
             family,
-            anywhere: targets(&near),
-            here: targets(&with_fallback(&here)),
+            hairpins: used_here.map(|endpoint| endpoint.address).collect(),
+            anywhere: targets(port, &near),
+            here: targets(port, &here),
             exist: !all.is_empty(),
         }
     }
 
     pub(super) const fn family(&self) -> IpFamily {
         self.family
+    }
+
+    /// The targets that may be on the node, and so may meet themselves.
+    pub(super) fn hairpins(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.hairpins.iter().copied()
     }
 
     /// Any endpoint of the cluster that the node prefers; refusal when there is none.
@@ -82,11 +97,6 @@ fn targets(port: &CompiledPort, endpoints: &[&CompiledEndpoint]) -> Targets {
 
 fn weighted(port: &CompiledPort) -> impl Iterator<Item = &CompiledEndpoint> {
     port.endpoints.iter().filter(|endpoint| endpoint.weight.0 > 0)
-}
-
-/// Every endpoint that connections can be given to.
-pub(super) fn usable(port: &CompiledPort) -> Vec<&CompiledEndpoint> {
-    with_fallback(&weighted(port).collect::<Vec<_>>())
 }
 
 /// The addresses of ready endpoints on a node.

@@ -4,6 +4,7 @@ use super::{NodeView, condition, no, ready, yes};
 use crate::{
     node::NodeSpec,
     quantity::Position,
+    report::Report,
     status::{Condition, ConditionStatus, ConditionType, NodeStatus},
     unsupported,
 };
@@ -20,15 +21,7 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         conditions.push(ready(&conditions));
         return NodeStatus { conditions, last_report, ..NodeStatus::default() };
     };
-    let converged = if report.failures_total > 0 {
-        let message = format!("{} Services failed on the node", report.failures_total);
-        no(ConditionType::Converged, "ServicesFailed", message).hint("describe the node to see them")
-    } else if report.verified >= head {
-        yes(ConditionType::Converged, "Verified")
-    } else {
-        let message = format!("verified up to {}, of {head}", report.verified);
-        no(ConditionType::Converged, "CatchingUp", message)
-    };
+    let converged = converged(spec, report, head);
     let mut conditions = vec![accepted(spec), connected, converged];
     conditions.push(ready(&conditions));
     NodeStatus {
@@ -41,6 +34,27 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         failures: report.failures_total,
         facts: report.facts.clone(),
         counters: report.counters,
+        mode: Some(report.mode),
+        warnings: report.warnings.clone(),
+        events: report.events.clone(),
+    }
+}
+
+fn converged(spec: &NodeSpec, report: &Report, head: Position) -> Condition {
+    let at = ConditionType::Converged;
+    let other_mode = spec.mode.filter(|wanted| *wanted != report.mode);
+    if report.failures_total > 0 {
+        let message = format!("{} Services failed on the node", report.failures_total);
+        no(at, "ServicesFailed", message).hint("describe the node to see them")
+    } else if report.verified < head {
+        no(at, "CatchingUp", format!("verified up to {}, of {head}", report.verified))
+    } else if let Some(wanted) = other_mode {
+        let message =
+            format!("traffic goes by mode {}, not by {} as asked", report.mode.as_str(), wanted.as_str());
+        no(at, "OtherMode", message)
+            .hint("the change takes a moment; the node's warnings say what hinders it")
+    } else {
+        yes(at, "Verified")
     }
 }
 

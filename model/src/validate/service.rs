@@ -1,15 +1,18 @@
 //! Rules of a Service.
 
-use super::{check_address, check_length, check_one_per_family, check_selector, check_unique};
+mod delivery;
+mod ports;
+
+use super::{check_address, check_length, check_network, check_one_per_family, check_selector, check_unique};
 use crate::{
     net::IpFamily,
     service::{
         ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, HealthCheck, HealthCheckType, IpFamilyPolicy,
-        PORTS_MAX, ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
+        ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
     },
     violation::{
         Violation,
-        ViolationCode::{Conflict, Duplicate, Invalid, Required, TooLong},
+        ViolationCode::{Conflict, Invalid, Required, TooLong},
     },
 };
 
@@ -17,53 +20,18 @@ use crate::{
 const HTTP_PATH_LENGTH_MAX: usize = 2048;
 
 pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
-    ports(spec, found);
+    ports::validate(spec, found);
     addresses(spec, found);
     families(spec, found);
     external_name(spec, found);
     load_balancer(spec, found);
+    source_ranges(spec, found);
     policies(spec, found);
+    affinity(spec, found);
+    delivery::validate(spec, found);
     check_selector("/spec/selector", &spec.selector, found);
     if let Some(check) = &spec.health_check {
         health_check(check, found);
-    }
-}
-
-fn ports(spec: &ServiceSpec, found: &mut Vec<Violation>) {
-    if !check_length("/spec/ports", spec.ports.len(), PORTS_MAX, found) {
-        return;
-    }
-    if spec.ports.is_empty() && !spec.is_headless() && !spec.is_external_name() {
-        found.push(Violation::new("/spec/ports", Required, "must have at least one port"));
-    }
-    let at = |index: usize, field: &str| format!("/spec/ports/{index}/{field}");
-    check_unique(spec.ports.iter().map(|port| (port.protocol, port.port)), |index| at(index, "port"), found);
-    let several = spec.ports.len() > 1;
-    for (index, port) in spec.ports.iter().enumerate() {
-        let earlier = &spec.ports[..index];
-        if port.name.is_none() && several {
-            found.push(Violation::new(
-                at(index, "name"),
-                Required,
-                "must be present when there is more than one port",
-            ));
-        }
-        if port.name.is_some() && earlier.iter().any(|other| other.name == port.name) {
-            found.push(Violation::new(
-                at(index, "name"),
-                Duplicate,
-                "must not repeat the name of an earlier port",
-            ));
-        }
-        let Some(node_port) = port.node_port else { continue };
-        if !spec.has_node_ports() {
-            let message = "must be left out unless type is NodePort or LoadBalancer";
-            found.push(Violation::new(at(index, "nodePort"), Conflict, message));
-        }
-        if earlier.iter().any(|other| other.node_port == Some(node_port) && other.protocol == port.protocol) {
-            let message = format!("must not repeat {node_port} for the same protocol");
-            found.push(Violation::new(at(index, "nodePort"), Duplicate, message));
-        }
     }
 }
 
@@ -150,50 +118,48 @@ fn external_name(spec: &ServiceSpec, found: &mut Vec<Violation>) {
 }
 
 fn load_balancer(spec: &ServiceSpec, found: &mut Vec<Violation>) {
-    let is_load_balancer = spec.service_type == ServiceType::LoadBalancer;
-    let only = "must be left out unless type is LoadBalancer";
-    if let Some(load_balancer) = &spec.load_balancer {
-        if !is_load_balancer {
-            found.push(Violation::new("/spec/loadBalancer", Conflict, only));
-        }
-        let at = "/spec/loadBalancer/addresses";
-        if check_length(at, load_balancer.addresses.len(), 2, found) {
-            check_one_per_family(at, load_balancer.addresses.iter().map(|ip| IpFamily::of(*ip)), found);
-            for (index, address) in load_balancer.addresses.iter().enumerate() {
-                check_address(format!("{at}/{index}"), *address, found);
-            }
+    let Some(load_balancer) = &spec.load_balancer else { return };
+    if spec.service_type != ServiceType::LoadBalancer {
+        let message = "must be left out unless type is LoadBalancer";
+        found.push(Violation::new("/spec/loadBalancer", Conflict, message));
+    }
+    let at = "/spec/loadBalancer/addresses";
+    if check_length(at, load_balancer.addresses.len(), 2, found) {
+        check_one_per_family(at, load_balancer.addresses.iter().map(|ip| IpFamily::of(*ip)), found);
+        for (index, address) in load_balancer.addresses.iter().enumerate() {
+            check_address(format!("{at}/{index}"), *address, found);
         }
     }
-    check_length(
-        "/spec/loadBalancerSourceRanges",
-        spec.load_balancer_source_ranges.len(),
-        ADDRESSES_MAX,
-        found,
-    );
-    if !spec.load_balancer_source_ranges.is_empty() && !is_load_balancer {
-        found.push(Violation::new("/spec/loadBalancerSourceRanges", Conflict, only));
+}
+
+fn source_ranges(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let (at, ranges) = ("/spec/loadBalancerSourceRanges", &spec.load_balancer_source_ranges);
+    if !ranges.is_empty() && !spec.is_reachable_from_outside() {
+        let message = "must be left out on a Service that is not reachable from outside";
+        let hint =
+            "the ranges guard node ports, externalIPs and load balancer addresses; cluster IPs have none";
+        found.push(Violation::new(at, Conflict, message).hint(hint));
     }
-    for (index, range) in spec.load_balancer_source_ranges.iter().enumerate() {
-        if range.trunc() != *range {
-            let message = format!("must be a network; {range} has bits set behind its prefix");
-            let at = format!("/spec/loadBalancerSourceRanges/{index}");
-            found.push(Violation::new(at, Invalid, message).hint(format!("write {}", range.trunc())));
+    if check_length(at, ranges.len(), ADDRESSES_MAX, found) {
+        check_unique(ranges.iter(), |index| format!("{at}/{index}"), found);
+        for (index, range) in ranges.iter().enumerate() {
+            check_network(format!("{at}/{index}"), range, found);
         }
     }
 }
 
 fn policies(spec: &ServiceSpec, found: &mut Vec<Violation>) {
-    let is_external = spec.has_node_ports() || !spec.external_ips.is_empty();
-    let external_local = spec.external_traffic_policy == TrafficPolicy::Local;
-    if external_local && !is_external {
+    if spec.external_traffic_policy == TrafficPolicy::Local && !spec.is_reachable_from_outside() {
         let message = "must be Cluster on a Service that is not reachable from outside";
         found.push(Violation::new("/spec/externalTrafficPolicy", Conflict, message));
     }
-    let wants_health_port = spec.health_check_node_port.is_some();
-    if wants_health_port && !(external_local && spec.service_type == ServiceType::LoadBalancer) {
+    if spec.health_check_node_port.is_some() && !spec.has_health_check_node_port() {
         let message = "must be left out unless type is LoadBalancer and externalTrafficPolicy is Local";
         found.push(Violation::new("/spec/healthCheckNodePort", Conflict, message));
     }
+}
+
+fn affinity(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     let Some(config) = &spec.session_affinity_config else { return };
     if spec.session_affinity != SessionAffinity::ClientIP {
         let message = "must be left out unless sessionAffinity is ClientIP";

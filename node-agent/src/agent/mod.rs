@@ -6,12 +6,19 @@
 //!   start, drift, failure ──▶ observe + everything ─▶ pass ◀──┘ only these
 //!                                     ▲                │
 //!                                     └── failed ──────┴──▶ outcomes, watermarks ──▶ status
+//!                                                      └──▶ stale flows, health check node ports
 //! ```
-//! One path: start, change, drift and recovery run the same pass over more or less. What must not happen here: a kernel
-//! write before a first complete state is held, and work for a small change that grows with the number of Services.
+//! One path: start, change, drift and recovery run the same pass over more or less; another mode that the Node asks for
+//! runs it with another backend (`backends`). What must not happen here: a kernel write before a first complete state is
+//! held, and work for a small change that grows with the number of Services.
 
+mod backends;
+mod events;
 mod outcomes;
+mod passes;
+mod shown;
 pub mod thread;
+pub mod traffic;
 
 use std::{
     collections::BTreeSet,
@@ -19,17 +26,20 @@ use std::{
 };
 
 use model::{name::Name, quantity::Position, resource::ServiceKey};
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
-use self::outcomes::Outcomes;
+pub use self::backends::Opener;
+use self::{backends::Backends, events::Events, outcomes::Outcomes, traffic::Readings};
 use crate::{
     backoff::Backoff,
-    dataplane::{Dataplane, KernelError, Pass, Scope},
+    conntrack::{Cleaner, FlowTable},
+    dataplane::OpenError,
+    defaults::ProxyDefaults,
     desired::Derived,
     feed::machine::Batch,
+    health_port::HealthPorts,
     journal::Journal,
     state::{State, Touched},
-    status::Status,
     tally::Tally,
 };
 
@@ -48,7 +58,12 @@ const TURN_INTERVAL_MAX: Duration = Duration::from_secs(1);
 
 /// The loop of a node.
 pub struct Agent {
-    dataplane: Box<dyn Dataplane>,
+    backends: Backends,
+    defaults: ProxyDefaults,
+    cleaner: Cleaner,
+    health_ports: HealthPorts,
+    readings: Readings,
+    events: Events,
     journal: Journal,
     tally: Tally,
     state: State,
@@ -63,7 +78,9 @@ pub struct Agent {
     probe_at: Instant,
     verified: Option<Position>,
     last_failure: Option<String>,
-    has_other_mode: bool,
+    are_leftovers_removed: bool,
+    /// Whether flows may be left of a backend whose place another has taken.
+    has_mode_changed: bool,
 }
 
 /// Everything is to be observed and looked at.
@@ -85,7 +102,9 @@ pub struct Beginning {
     /// Its node.
     pub node: Name,
     /// Its kernel.
-    pub dataplane: Box<dyn Dataplane>,
+    pub kernel: Kernel,
+    /// What it does where its Node says nothing.
+    pub defaults: ProxyDefaults,
     /// Its journal.
     pub journal: Journal,
     /// What the journal held.
@@ -94,17 +113,35 @@ pub struct Beginning {
     pub tally: Tally,
 }
 
+/// The ways to the kernel.
+pub struct Kernel {
+    /// Makes the backends.
+    pub open: Opener,
+    /// The flows that it tracks.
+    pub flows: Box<dyn FlowTable>,
+}
+
 impl Agent {
-    /// Begins with the state of the journal; the kernel is not touched before the first [`Self::turn`].
-    #[must_use]
-    pub fn new(beginning: Beginning, now: Instant) -> Self {
-        let Beginning { node, dataplane, journal, state, tally } = beginning;
-        let mut derived = Derived::new(node);
+    /// Begins with the state of the journal and opens the backend that it asks for; the kernel is not touched before the
+    /// first [`Self::turn`].
+    ///
+    /// # Errors
+    /// When neither that backend nor the one of the defaults can be opened.
+    pub fn new(beginning: Beginning, now: Instant) -> Result<Self, OpenError> {
+        let Beginning { node, kernel, defaults, journal, state, tally } = beginning;
+        let fallback = defaults.backend(&model::feed::NodeState::default());
+        let backends = Backends::open(kernel.open, defaults.backend(state.node()), &fallback, now)?;
+        let mut derived = Derived::new(node, defaults.clone());
         let services = state.services().keys().cloned().collect();
         let _first_look_covers_everything =
             derived.update(&state, Touched { services, network: true, node: true });
-        let mut agent = Self {
-            dataplane,
+        Ok(Self {
+            backends,
+            defaults,
+            cleaner: Cleaner::new(kernel.flows),
+            health_ports: HealthPorts::default(),
+            readings: Readings::new(now),
+            events: Events::default(),
             journal,
             tally,
             state,
@@ -119,10 +156,9 @@ impl Agent {
             probe_at: now + PROBE_INTERVAL,
             verified: None,
             last_failure: None,
-            has_other_mode: false,
-        };
-        agent.check_mode();
-        agent
+            are_leftovers_removed: false,
+            has_mode_changed: false,
+        })
     }
 
     /// Takes a batch into state and journal. The kernel follows at the next [`Self::turn`].
@@ -138,7 +174,7 @@ impl Agent {
         };
         self.journal.append(previous, &self.state, &touched, now);
         if touched.node {
-            self.check_mode();
+            self.backends.want(self.defaults.backend(self.state.node()), now);
         }
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
         let followed = self.derived.update(&self.state, touched);
@@ -152,11 +188,18 @@ impl Agent {
         if self.state.position().is_none() {
             return;
         }
+        if self.backends.change_at().is_some_and(|at| now >= at) {
+            self.change_backend(now, random);
+        }
+        if self.full_look.is_none_or(|look| now >= look.not_before) {
+            self.turn_kernel(now, random);
+        }
+        self.turn_rest(now, random);
+    }
+
+    fn turn_kernel(&mut self, now: Instant, random: u64) {
         if let Some(look) = self.full_look {
-            if now >= look.not_before {
-                self.look_at_everything(look.cause, now, random);
-            }
-            return;
+            return self.look_at_everything(look.cause, now, random);
         }
         if self.retry_at.take_if(|at| now >= *at).is_some() {
             self.dirty.extend(self.outcomes.refused().cloned());
@@ -167,6 +210,21 @@ impl Agent {
         }
     }
 
+    /// What does not wait for the kernel, and what waits until the kernel is as it should be.
+    fn turn_rest(&mut self, now: Instant, random: u64) {
+        self.clean_flows(now, random);
+        self.backends.see_off(now);
+        let is_healthy = self.verified.is_some() && self.last_failure.is_none();
+        if self.health_ports.turn(is_healthy, now) {
+            self.note_health_ports();
+        }
+        if self.full_look.is_some() {
+            return;
+        }
+        self.remove_leftovers();
+        self.readings.read(self.backends.current(), now);
+    }
+
     /// When the next [`Self::turn`] has something to do, if nothing is received before.
     #[must_use]
     pub fn next_turn(&self, now: Instant) -> Instant {
@@ -174,12 +232,18 @@ impl Agent {
         if self.state.position().is_none() {
             return upkeep;
         }
-        // While a full look waits, nothing else is done before it.
-        let next = self.full_look.map_or_else(
-            || self.retry_at.map_or(self.probe_at, |retry_at| retry_at.min(self.probe_at)),
-            |look| look.not_before,
-        );
-        next.min(upkeep)
+        let kernel = match self.full_look {
+            // While a full look waits, nothing else is done before it.
+            Some(look) => [Some(look.not_before), None, None],
+            None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at())],
+        };
+        let rest = [
+            self.backends.change_at(),
+            self.backends.leave_at(),
+            self.cleaner.next_run(),
+            self.health_ports.next_turn(),
+        ];
+        kernel.into_iter().chain(rest).flatten().fold(upkeep, Instant::min)
     }
 
     /// Ends: what was recorded is synced, the kernel stays exactly as it is.
@@ -190,144 +254,9 @@ impl Agent {
         self.journal.close()
     }
 
-    /// Where the agent is.
-    #[must_use]
-    pub fn status(&mut self) -> Status {
-        let (failures, failures_total) = self.outcomes.failures(&self.derived);
-        let mut problems = Vec::new();
-        if self.state.position().is_none() {
-            problems
-                .push("no state has been loaded: control has not been heard and nothing is saved".to_owned());
-        } else if self.verified.is_none() && self.last_failure.is_none() {
-            problems.push("the kernel has not been read and programmed since the start".to_owned());
-        }
-        problems.extend(self.last_failure.clone());
-        let mut warnings = Vec::new();
-        if self.journal.is_broken() {
-            warnings.push("the state cannot be saved to the state directory".to_owned());
-        }
-        if let Some(mode) = self.state.node().mode.filter(|_| self.has_other_mode) {
-            let (wanted, running) = (mode.as_str(), self.dataplane.mode().as_str());
-            warnings.push(format!(
-                "the Node asks for mode {wanted}, which needs a start with --mode {wanted}; {running} runs"
-            ));
-        }
-        Status {
-            mode: self.dataplane.mode(),
-            received: self.state.position(),
-            verified: self.verified,
-            services: self.state.services().len(),
-            failures,
-            failures_total,
-            problems,
-            warnings,
-            kernel: self.dataplane.counters(),
-            journal_bytes: self.journal.bytes(),
-        }
-    }
-
     /// The state held.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
-    }
-
-    fn check_mode(&mut self) {
-        let running = self.dataplane.mode();
-        let differs = self.state.node().mode.is_some_and(|wanted| wanted != running);
-        if differs && !self.has_other_mode {
-            let wanted = self.state.node().mode.map_or("", model::node::ProxyMode::as_str);
-            warn!(
-                wanted,
-                running = running.as_str(),
-                "the Node asks for another mode; start the agent with it"
-            );
-        }
-        self.has_other_mode = differs;
-    }
-
-    /// Programs what batches touched, without looking at anything else.
-    fn follow_changes(&mut self, now: Instant, random: u64) {
-        if self.dirty.is_empty() && !self.are_networks_dirty {
-            self.verified = self.state.position();
-            return;
-        }
-        let scope = Scope::Services(std::mem::take(&mut self.dirty));
-        let _writes = self.pass(&scope, now, random);
-    }
-
-    fn probe(&mut self, now: Instant, random: u64) {
-        self.probe_at = now + PROBE_INTERVAL;
-        match self.dataplane.is_disturbed() {
-            Ok(false) => {}
-            Ok(true) => self.look_at_everything(Cause::Drift, now, random),
-            Err(error) => self.fail(&error, now, random),
-        }
-    }
-
-    fn look_at_everything(&mut self, cause: Cause, now: Instant, random: u64) {
-        let begun = Instant::now();
-        // A pass may have failed because somebody took the ground from under it; then the repair is one of drift.
-        let is_drift = match cause {
-            Cause::Start => false,
-            Cause::Drift => true,
-            Cause::Failure => self.dataplane.is_disturbed().unwrap_or(false),
-        };
-        if let Err(error) = self.dataplane.observe() {
-            return self.fail(&error, now, random);
-        }
-        let Some(writes) = self.pass(&Scope::Everything, now, random) else { return };
-        self.full_look = None;
-        self.dirty.clear();
-        self.probe_at = now + PROBE_INTERVAL.max(begun.elapsed() * PROBE_SHARE);
-        if is_drift && writes > 0 {
-            self.tally.drift_repairs.inc();
-            warn!(writes, "the kernel had been changed by somebody else and was repaired");
-        }
-    }
-
-    /// Runs one pass; answers the kernel writes, or nothing when it failed as a whole.
-    fn pass(&mut self, scope: &Scope, now: Instant, random: u64) -> Option<u64> {
-        let begun = Instant::now();
-        let Pass { outcomes, writes, failed } = self.dataplane.apply(self.derived.desired(), scope);
-        self.tally.passes.inc();
-        self.tally.kernel_writes.inc_by(writes);
-        self.tally.pass_seconds.observe(begun.elapsed().as_secs_f64());
-        debug!(writes, services = outcomes.len(), everything = *scope == Scope::Everything, "pass");
-        if let Some(error) = failed {
-            self.fail(&error, now, random);
-            return None;
-        }
-        self.are_networks_dirty = false;
-        self.last_failure = None;
-        self.recovery.reset();
-        let has_new_failure = self.outcomes.take(scope, outcomes, self.derived.desired());
-        if self.outcomes.refused().next().is_none() {
-            self.retry_at = None;
-            self.retry.reset();
-        } else if has_new_failure || self.retry_at.is_none() {
-            if has_new_failure {
-                self.retry.reset();
-            }
-            self.retry_at = Some(now + self.retry.next_delay(random));
-        }
-        self.verified = self.state.position();
-        Some(writes)
-    }
-
-    /// After a failure of the whole nothing is known of the kernel; everything is looked at again, but not at once.
-    fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
-        self.tally.pass_failures.inc();
-        let delay = self.recovery.next_delay(random);
-        let cause = match &self.full_look {
-            Some(FullLook { cause: Cause::Start, .. }) => Cause::Start,
-            Some(_) | None => Cause::Failure,
-        };
-        self.full_look = Some(FullLook { cause, not_before: now + delay });
-        let text = format!("{error}: {}", error.source);
-        if self.last_failure.as_ref() != Some(&text) {
-            warn!(error = text, retry_after_ms = delay.as_millis(), "the kernel could not be programmed");
-        }
-        self.last_failure = Some(text);
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
-    report::{FAILURES_MAX, Failure},
+    report::{FAILURES_MAX, Failure, FailureReason},
     resource::ServiceKey,
 };
 use tracing::{info, warn};
@@ -17,6 +17,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     refused: BTreeMap<ServiceKey, Failure>,
+    /// What the agent itself could not do; tried again by itself.
+    aside: BTreeMap<ServiceKey, Failure>,
     /// What was shown last, kept while nothing changes so that a status costs nothing.
     shown: Option<Shown>,
 }
@@ -73,15 +75,34 @@ impl Outcomes {
         has_new
     }
 
+    /// Takes what the agent itself could not do for Services; it replaces what was said before.
+    pub(super) fn set_aside<'a>(
+        &mut self,
+        failures: impl Iterator<Item = (&'a ServiceKey, &'a str)>,
+        reason: FailureReason,
+        desired: &Desired,
+    ) {
+        let failure = |(service, message): (&ServiceKey, &str)| {
+            let revision = desired.programs.get(service).map(|desired| desired.revision).unwrap_or_default();
+            (service.clone(), Failure { revision, reason, message: limit_message(message.to_owned()) })
+        };
+        self.aside = failures.map(failure).collect();
+        self.shown = None;
+    }
+
     /// All failures, at most as many as a report may list, and their number.
     pub(super) fn failures(&mut self, derived: &Derived) -> (Arc<BTreeMap<ServiceKey, Failure>>, u64) {
         let (unsupported, version) = (derived.unsupported(), derived.unsupported_version());
-        let total = (self.refused.len() + unsupported.len()) as u64;
+        // A Service whose rules fail, too, is said to fail for those.
+        let aside = self.aside.iter().filter(|(service, _)| {
+            !self.refused.contains_key(*service) && !unsupported.contains_key(*service)
+        });
+        let total = (self.refused.len() + aside.clone().count() + unsupported.len()) as u64;
         if let Some(shown) = self.shown.as_ref().filter(|shown| shown.unsupported_version == version) {
             return (Arc::clone(&shown.failures), total);
         }
         // What the kernel refused comes first: it is news, while an unsupported field is in the Service for all to see.
-        let all = self.refused.iter().chain(unsupported).take(FAILURES_MAX);
+        let all = self.refused.iter().chain(aside).chain(unsupported).take(FAILURES_MAX);
         let failures = Arc::new(all.map(|(key, failure)| (key.clone(), failure.clone())).collect());
         self.shown = Some(Shown { failures: Arc::clone(&failures), unsupported_version: version });
         (failures, total)

@@ -11,11 +11,12 @@ use ipnet::IpNet;
 use model::{
     name::Name,
     net::{self, IpFamily},
-    node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, ProxyMode},
+    node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, Naming, ProxyMode},
 };
 use reqwest::Url;
 
-use self::options::{LogFormat, Options};
+use self::options::{LogFormat, Options, ProxySettings};
+use crate::defaults::ProxyDefaults;
 
 /// Where control listens when nothing else is said.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
@@ -33,8 +34,6 @@ pub struct Config {
     pub api: Url,
     /// The name of this node.
     pub node: Name,
-    /// How the kernel is programmed.
-    pub mode: ProxyMode,
     /// Where the state is kept.
     pub state_dir: PathBuf,
     /// Where the agent shows itself.
@@ -43,6 +42,8 @@ pub struct Config {
     pub workload_cidrs: Vec<IpNet>,
     /// The addresses of this node, said at registration; those found on it when empty.
     pub addresses: Vec<IpAddr>,
+    /// How the kernel is programmed where the Node does not say.
+    pub proxy: ProxyDefaults,
     /// What is logged.
     pub log: String,
     /// How it is written.
@@ -71,15 +72,16 @@ impl Config {
     /// # Errors
     /// The first setting that cannot be.
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
-        let Options { api, node, mode, state_dir, listen, workload_cidr, address, log, log_format } = options;
+        let Options { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy } =
+            options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
             node: check_node(node.as_deref(), host_name)?,
-            mode: check_mode(mode.as_deref())?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
             listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
-            workload_cidrs: check_workload_cidrs(&workload_cidr.unwrap_or_default())?,
+            workload_cidrs: check_networks(WORKLOAD_CIDR, &workload_cidr.unwrap_or_default())?,
             addresses: check_addresses(&address.unwrap_or_default())?,
+            proxy: check_proxy(proxy)?,
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
@@ -113,20 +115,50 @@ fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> 
     Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
 }
 
-fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
-    let Some(text) = text else { return Ok(ProxyMode::Nftables) };
-    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text);
-    match mode {
-        Some(mode @ ProxyMode::Nftables) => Ok(mode),
-        Some(mode @ (ProxyMode::Iptables | ProxyMode::Ipvs | ProxyMode::Userspace)) => {
-            let name = mode.as_str();
-            Err(setting_error!(
-                "mode",
-                "TIDEGATE_MODE",
-                "`{name}` is not built into this version; use `nftables`"
-            ))
+fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
+    let ProxySettings { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } =
+        options;
+    if let Some(bit) = masquerade_bit.filter(|bit| *bit > 31) {
+        return Err(setting_error!(
+            "masquerade-bit",
+            "TIDEGATE_MASQUERADE_BIT",
+            "must be 0 to 31, not {bit}; 14 is the default"
+        ));
+    }
+    Ok(ProxyDefaults {
+        mode: check_mode(mode.as_deref())?,
+        masquerade_bit,
+        cluster_cidrs: check_networks(CLUSTER_CIDR, &cluster_cidr.unwrap_or_default())?,
+        node_port_addresses: check_networks(NODE_PORT_ADDRESSES, &node_port_addresses.unwrap_or_default())?,
+        naming: check_naming(naming.as_deref())?,
+        is_arp_lax: strict_arp == Some(false),
+    })
+}
+
+/// The mode that settings ask for.
+///
+/// # Errors
+/// When it is none of ours.
+pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
+    let wrong = |problem: String| setting_error!("mode", "TIDEGATE_MODE", "{problem}");
+    let Some(text) = text else { return Ok(ProxyMode::default()) };
+    let names = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
+    match ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+        Some(mode) => Ok(mode),
+        None if text.starts_with("win") || text == "kernelspace" => Err(wrong(format!(
+            "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"
+        ))),
+        None => Err(wrong(format!("must be one of {names}, not `{text}`"))),
+    }
+}
+
+fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {
+    match text {
+        None | Some("tidegate") => Ok(Naming::Tidegate),
+        Some("kube") => Ok(Naming::Kube),
+        Some(text) => {
+            Err(setting_error!("naming", "TIDEGATE_NAMING", "must be `tidegate` or `kube`, not `{text}`"))
         }
-        None => Err(setting_error!("mode", "TIDEGATE_MODE", "must be `nftables`, not `{text}`")),
     }
 }
 
@@ -135,8 +167,37 @@ fn check_listen(text: &str) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| setting_error!("listen", "TIDEGATE_LISTEN", "{problem}; not `{text}`"))
 }
 
-fn check_workload_cidrs(texts: &[String]) -> Result<Vec<IpNet>, ConfigError> {
-    let wrong = |problem: String| setting_error!("workload-cidr", "TIDEGATE_WORKLOAD_CIDR", "{problem}");
+/// A setting that lists networks.
+struct NetworksSetting {
+    flag: &'static str,
+    variable: &'static str,
+    key: &'static str,
+    /// Whether the network of all addresses, or one of special ones, makes sense.
+    is_any_allowed: bool,
+}
+
+const WORKLOAD_CIDR: NetworksSetting = NetworksSetting {
+    flag: "--workload-cidr",
+    variable: "TIDEGATE_WORKLOAD_CIDR",
+    key: "workload-cidr",
+    is_any_allowed: false,
+};
+const CLUSTER_CIDR: NetworksSetting = NetworksSetting {
+    flag: "--cluster-cidr",
+    variable: "TIDEGATE_CLUSTER_CIDR",
+    key: "cluster-cidr",
+    is_any_allowed: false,
+};
+const NODE_PORT_ADDRESSES: NetworksSetting = NetworksSetting {
+    flag: "--node-port-addresses",
+    variable: "TIDEGATE_NODE_PORT_ADDRESSES",
+    key: "node-port-addresses",
+    is_any_allowed: true,
+};
+
+fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNet>, ConfigError> {
+    let NetworksSetting { flag, variable, key, is_any_allowed } = setting;
+    let wrong = |problem: String| ConfigError { flag, variable, key, problem };
     if texts.len() > NODE_WORKLOAD_CIDRS_MAX {
         return Err(wrong(format!(
             "must be at most {NODE_WORKLOAD_CIDRS_MAX} networks, are {}",
@@ -151,7 +212,8 @@ fn check_workload_cidrs(texts: &[String]) -> Result<Vec<IpNet>, ConfigError> {
         if network.trunc() != network {
             return Err(wrong(format!("`{text}` has bits beyond its prefix; write {}", network.trunc())));
         }
-        if let Some(why) = net::forbidden(network.network()).filter(|_| network.prefix_len() > 0) {
+        let forbidden = net::forbidden(network.network());
+        if let Some(why) = forbidden.filter(|_| network.prefix_len() > 0 && !is_any_allowed) {
             return Err(wrong(format!(
                 "`{text}` must be an ordinary unicast network; it begins with {why} addresses"
             )));
@@ -213,8 +275,16 @@ mod tests {
         );
         let path = problem(Options { api: some("http://control:7440/v1"), ..Options::default() });
         assert!(path.contains("must end after host and port"), "{path}");
-        let mode = problem(Options { mode: some("ipvs"), ..Options::default() });
-        assert!(mode.contains("--mode") && mode.contains("use `nftables`"), "{mode}");
+        let proxy = |settings| problem(Options { proxy: settings, ..Options::default() });
+        let mode = proxy(ProxySettings { mode: some("turbo"), ..ProxySettings::default() });
+        assert!(mode.contains("--mode") && mode.contains("`nftables`, `iptables`"), "{mode}");
+        let bit = proxy(ProxySettings { masquerade_bit: Some(32), ..ProxySettings::default() });
+        assert!(bit.contains("--masquerade-bit") && bit.contains("0 to 31"), "{bit}");
+        let naming = proxy(ProxySettings { naming: some("docker"), ..ProxySettings::default() });
+        assert!(naming.contains("--naming") && naming.contains("`kube`"), "{naming}");
+        let nets = Some(vec!["10.1.1.1/24".to_owned()]);
+        let ports = proxy(ProxySettings { node_port_addresses: nets, ..ProxySettings::default() });
+        assert!(ports.contains("--node-port-addresses") && ports.contains("write 10.1.1.0/24"), "{ports}");
         let node = problem(Options { node: some("Node_1"), ..Options::default() });
         assert!(node.contains("--node") && node.contains("lower-case"), "{node}");
         let cidr = |list: &[&str]| {

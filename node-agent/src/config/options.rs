@@ -46,6 +46,29 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Say whether this machine can carry out the proxy mode, and load kernel modules that it lacks
+    ///
+    /// Lists what the mode needs as present, built-in, loadable or missing. Each need is tested for real in a network
+    /// namespace of its own; rules and links of the machine are not touched. Exits with 1 when something is missing
+    /// that the mode cannot do without.
+    Preflight {
+        /// Only look: load no module
+        #[arg(long)]
+        no_load: bool,
+        /// How to print the findings
+        #[arg(long, short, value_enum, default_value_t)]
+        output: OutputFormat,
+    },
+}
+
+/// How to print what was found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum OutputFormat {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
 }
 
 /// The settings, as they were said.
@@ -58,13 +81,10 @@ pub struct Options {
     /// The name of this node at the control server [default: the host name]
     #[arg(long, global = true, env = "TIDEGATE_NODE", value_name = "NAME")]
     pub node: Option<String>,
-    /// How to program the kernel: nftables [default: nftables]
-    #[arg(long, global = true, env = "TIDEGATE_MODE", value_name = "MODE")]
-    pub mode: Option<String>,
     /// Where the last good state is kept; one agent per directory [default: /var/lib/tidegate-agent]
     #[arg(long, global = true, env = "TIDEGATE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where to serve /metrics, /healthz and /v1/state [default: 127.0.0.1:7441]
+    /// Where to serve /metrics, /healthz, /v1/state and /v1/traffic [default: 127.0.0.1:7441]
     #[arg(long, global = true, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// The networks of this node's workloads, separated by commas; used when the node registers itself
@@ -82,6 +102,56 @@ pub struct Options {
     /// How to write the log [default: text]
     #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// The proxy.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub proxy: ProxySettings,
+}
+
+/// The settings of the proxy; each counts where the Node object says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Proxy, where the Node object does not say otherwise")]
+pub struct ProxySettings {
+    /// How to program the kernel: nftables, iptables, ipvs or userspace [default: nftables]
+    #[arg(long, global = true, env = "TIDEGATE_MODE", value_name = "MODE")]
+    pub mode: Option<String>,
+    /// The bit of the packet mark that asks for masquerading, 0 to 31 [default: 14]
+    #[arg(long, global = true, env = "TIDEGATE_MASQUERADE_BIT", value_name = "BIT")]
+    pub masquerade_bit: Option<u8>,
+    /// Networks whose sources count as workloads, separated by commas [default: the workload networks of all nodes]
+    #[arg(long, global = true, env = "TIDEGATE_CLUSTER_CIDR", value_name = "CIDR,…", value_delimiter = ',')]
+    pub cluster_cidr: Option<Vec<String>>,
+    /// Networks of the addresses at which node ports answer, separated by commas [default: all addresses]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_NODE_PORT_ADDRESSES",
+        value_name = "CIDR,…",
+        value_delimiter = ','
+    )]
+    pub node_port_addresses: Option<Vec<String>>,
+    /// How to name chains and sets in iptables and ipvs mode: tidegate, or kube for kube-proxy's names [default:
+    /// tidegate]
+    #[arg(long, global = true, env = "TIDEGATE_NAMING", value_name = "NAMING")]
+    pub naming: Option<String>,
+    /// Answer ARP in ipvs mode only for addresses of the interface asked: true or false [default: true]
+    #[arg(long, global = true, env = "TIDEGATE_STRICT_ARP", value_name = "BOOLEAN")]
+    pub strict_arp: Option<bool>,
+}
+
+impl ProxySettings {
+    fn or(self, other: Self) -> Self {
+        let Self { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } = self;
+        Self {
+            mode: mode.or(other.mode),
+            masquerade_bit: masquerade_bit.or(other.masquerade_bit),
+            cluster_cidr: cluster_cidr.or(other.cluster_cidr),
+            node_port_addresses: node_port_addresses.or(other.node_port_addresses),
+            naming: naming.or(other.naming),
+            strict_arp: strict_arp.or(other.strict_arp),
+        }
+    }
 }
 
 /// How to write the log.
@@ -133,17 +203,17 @@ impl Options {
     /// These settings, and where they say nothing, the others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let Self { api, node, mode, state_dir, listen, workload_cidr, address, log, log_format } = self;
+        let Self { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy } = self;
         Self {
             api: api.or(other.api),
             node: node.or(other.node),
-            mode: mode.or(other.mode),
             state_dir: state_dir.or(other.state_dir),
             listen: listen.or(other.listen),
             workload_cidr: workload_cidr.or(other.workload_cidr),
             address: address.or(other.address),
             log: log.or(other.log),
             log_format: log_format.or(other.log_format),
+            proxy: proxy.or(other.proxy),
         }
     }
 }

@@ -17,7 +17,7 @@ use model::{
     resource::ServiceKey,
 };
 
-use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope};
+use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
 
 /// What a kernel holds of ours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,14 +38,24 @@ struct Inner {
     generation: u64,
     refused: BTreeMap<ServiceKey, String>,
     calls_to_fail: u32,
+    /// How often a backend that retires is asked before it is gone.
+    retirement: u32,
+    traffic: Vec<Traffic>,
 }
 
 impl MemoryKernel {
     /// A backend for this kernel, as a starting agent opens one.
     #[must_use]
     pub fn open(&self) -> MemoryDataplane {
+        self.open_as(ProxyMode::Nftables)
+    }
+
+    /// The same under the name of a mode.
+    #[must_use]
+    pub fn open_as(&self, mode: ProxyMode) -> MemoryDataplane {
         MemoryDataplane {
             kernel: self.clone(),
+            mode,
             mirror: Contents::default(),
             seen: None,
             counters: KernelCounters::default(),
@@ -72,6 +82,16 @@ impl MemoryKernel {
             Some(message) => inner.refused.insert(service.clone(), message.to_owned()),
             None => inner.refused.remove(service),
         };
+    }
+
+    /// Lets a backend that retires go only when it has been asked so often.
+    pub fn retire_after(&self, count: u32) {
+        self.lock().retirement = count;
+    }
+
+    /// Says what has gone through.
+    pub fn set_traffic(&self, traffic: Vec<Traffic>) {
+        self.lock().traffic = traffic;
     }
 
     /// Lets the next calls of `observe` and `apply` fail as a whole.
@@ -105,6 +125,7 @@ impl Contents {
 #[derive(Debug)]
 pub struct MemoryDataplane {
     kernel: MemoryKernel,
+    mode: ProxyMode,
     mirror: Contents,
     seen: Option<u64>,
     counters: KernelCounters,
@@ -138,7 +159,7 @@ impl MemoryDataplane {
 
 impl Dataplane for MemoryDataplane {
     fn mode(&self) -> ProxyMode {
-        ProxyMode::Nftables
+        self.mode
     }
 
     fn observe(&mut self) -> Result<(), KernelError> {
@@ -177,6 +198,20 @@ impl Dataplane for MemoryDataplane {
         self.counters.transactions += u64::from(pass.writes > 0);
         self.counters.messages += pass.writes;
         pass
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        let mut inner = self.kernel.lock();
+        if inner.retirement > 0 {
+            inner.retirement -= 1;
+            return Ok(false);
+        }
+        drop(inner);
+        self.cleanup().map(|_| true)
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        Ok(self.kernel.lock().traffic.clone())
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -5,10 +5,11 @@
 //! them, never touches others, and survives being killed between any two kernel calls.
 
 pub mod claims;
-pub mod conntrack;
 pub mod iptables;
+pub mod ipvs;
 pub mod memory;
 pub mod nftables;
+pub mod userspace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -221,7 +222,7 @@ pub enum OpenError {
     #[error("proxy mode {} is not built yet; use nftables", .0.as_str())]
     NotBuilt(ProxyMode),
     /// The kernel did not play along.
-    #[error("proxy mode nftables cannot be used")]
+    #[error("the kernel gives no access")]
     Kernel(#[from] KernelError),
 }
 
@@ -232,13 +233,20 @@ pub enum OpenError {
 pub fn open(mode: ProxyMode, options: &BackendOptions) -> Result<Box<dyn Dataplane>, OpenError> {
     match mode {
         ProxyMode::Nftables => {
-            let options = nftables::NftablesOptions { mark_bit: options.masquerade_mark };
+            let options = nftables::NftablesOptions {
+                mark_bit: options.masquerade_mark,
+                ..nftables::NftablesOptions::default()
+            };
             Ok(Box::new(nftables::NftablesBackend::open(options)?))
         }
         ProxyMode::Iptables => {
             let options = iptables::IptablesOptions::of(options);
             Ok(Box::new(iptables::IptablesBackend::open(&options)?))
         }
-        ProxyMode::Ipvs | ProxyMode::Userspace => Err(OpenError::NotBuilt(mode)),
+        ProxyMode::Userspace => {
+            let limits = userspace::Limits::default();
+            Ok(Box::new(userspace::UserspaceBackend::open(options.masquerade_mark, limits)?))
+        }
+        ProxyMode::Ipvs => Ok(Box::new(ipvs::IpvsBackend::open(options)?)),
     }
 }

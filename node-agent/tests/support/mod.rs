@@ -4,12 +4,21 @@
 //! Everything is named after the test and the process, lives in namespaces of its own and goes with its guard.
 
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses its part of the support")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
 
+pub mod agents;
+pub mod change;
 pub mod control;
+pub mod cost;
 pub mod dir;
+pub mod docker;
 pub mod iptables;
+pub mod isolated;
+pub mod load;
+pub mod many;
 pub mod net;
 pub mod programs;
+pub mod relay;
 pub mod states;
 
 use std::{
@@ -61,7 +70,7 @@ impl Namespace {
     }
 
     pub fn list_table(&self, table: &str) -> String {
-        self.exec(&["nft", "-n", "list", "table", "inet", table])
+        self.exec(&["nft", "-n", "-s", "list", "table", "inet", table])
     }
 
     pub fn has_table(&self, table: &str) -> bool {

@@ -32,6 +32,15 @@ pub struct Topology {
 impl Topology {
     /// Makes the namespaces and starts echo servers on TCP and UDP port 8080 of both workloads.
     pub fn new(test: &str) -> Self {
+        let mut topology = Self::silent(test);
+        for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
+            topology.servers.push(Server::start(namespace, name, 8080));
+        }
+        topology
+    }
+
+    /// Makes the namespaces; nobody answers in them.
+    pub fn silent(test: &str) -> Self {
         let node = Namespace::new(&format!("{test}-n"));
         let client = Namespace::new(&format!("{test}-c"));
         let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
@@ -47,11 +56,7 @@ impl Topology {
         // Packets to virtual addresses need some route before they are translated.
         node.ip(&["route", "add", "default", "via", "192.0.2.2"]);
         node.ip(&["-6", "route", "add", "default", "via", "2001:db8::2"]);
-        let mut topology = Self { node, client, a, b, servers: Vec::new() };
-        for (namespace, name) in [(&topology.a, "a"), (&topology.b, "b")] {
-            topology.servers.push(Server::start(namespace, name, 8080));
-        }
-        topology
+        Self { node, client, a, b, servers: Vec::new() }
     }
 }
 

@@ -55,6 +55,32 @@ pub fn program(virtual_addresses: &[&str], hairpins: &[&str], frontends: &[(Fron
     }
 }
 
+/// The same with verdicts for workloads, the node and everybody else.
+pub fn by_source(frontend: &Frontend, [workloads, node, elsewhere]: [Verdict; 3]) -> Route {
+    Route { from_workloads: workloads, from_node: node, ..route(frontend, elsewhere) }
+}
+
+/// A program of routes, without virtual addresses and hairpins.
+pub fn routed(routes: Vec<(Frontend, Route)>) -> Program {
+    Program { frontends: routes.into_iter().collect(), ..Program::default() }
+}
+
+/// Networks written short.
+pub fn nets(list: &[&str]) -> std::collections::BTreeSet<ipnet::IpNet> {
+    list.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// The ports from the first to the last at an address.
+pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
+    Frontend { ports: model::quantity::PortRange::new(port(first), port(last)), ..at(ip, protocol, first) }
+}
+
+/// Targets that keep the port that the client names.
+pub fn forward_ports(masquerade: Masquerade, list: &[&str]) -> Verdict {
+    let target = |ip: &&str| (Target { address: address(ip), port: None }, Weight(1));
+    Verdict::Forward { masquerade, targets: Arc::new(list.iter().map(target).collect()) }
+}
+
 /// The same verdict for every source.
 pub fn route(frontend: &Frontend, verdict: Verdict) -> Route {
     let role = match (frontend.destination, &verdict) {

@@ -99,7 +99,7 @@ impl NftablesBackend {
         let mirror = self.mirror.get_or_insert_default();
         let missing = |pick: &Pick| rebuild || !mirror.structure.chains.contains_key(&Chain::Pick(*pick));
         let chains: BTreeSet<Pick> = render::picks(changes).into_iter().filter(missing).collect();
-        let commands = render::commands(structure, &chains, changes, self.mark_bit);
+        let commands = render::commands(structure, &chains, changes, self.options.mark_bit);
         let sent = self.send(&commands);
         let sent = sent.map_err(|source| KernelError {
             action: format!("committing {} nf_tables messages", commands.len()),
@@ -121,7 +121,8 @@ impl NftablesBackend {
 
     /// Sends commands as one transaction and keeps count.
     pub(super) fn send(&mut self, commands: &[Command]) -> io::Result<Result<(), Refused>> {
-        let messages: Vec<_> = commands.iter().map(Command::message).collect();
+        let table = self.options.table;
+        let messages: Vec<_> = commands.iter().map(|command| command.message(table)).collect();
         let outcome = kernel::commit(&mut self.netlink, &messages)?;
         if outcome.is_ok() && !messages.is_empty() {
             // The kernel counts every transaction, leaving out 0.

@@ -1,7 +1,11 @@
 //! The elements of our sets and maps: typed on our side, bytes on the kernel's.
 //!
 //! A key is a concatenation of fields, each padded to four bytes. Addresses and ports are in network byte order, the
-//! slot is in host byte order because that is how the random number arrives in its register.
+//! slot is in host byte order because that is how the random number arrives in its register. In the key of a range of
+//! ports, first and last port stand where the port stands otherwise.
+//!
+//! Where sources stay on targets, a target has an id, which is what the kernel remembers of it for a source. The id
+//! follows from the target, so that it means the same whatever else changes.
 
 use std::{
     fmt,
@@ -11,25 +15,35 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Target},
-    quantity::Port,
+    quantity::{Port, PortRange},
     service::Protocol,
 };
 
-use super::schema::{Chain, Pick, SetId, SetRole, TARGETS_MAX};
+use super::schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX};
 
 /// One element of one of our sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element {
     /// Which chain takes the connections of a frontend.
     Dispatch(Frontend, Dispatch),
+    /// Which chain takes those of one kind of source.
+    DispatchFrom(Frontend, Source, Dispatch),
     /// Which target a slot of a frontend stands for.
-    Slot(Frontend, u32, Target),
+    Slot(Frontend, Slot, Target),
+    /// Which target a slot stands for, where sources stay on targets.
+    AffinitySlot(Frontend, Slot, TargetId),
+    /// A target that sources may stay on.
+    AffinityTarget(Frontend, TargetId, Target),
+    /// Sources that may connect.
+    Allowed(Frontend, Span),
+    /// A range of ports.
+    Range(Frontend),
     /// An address that exists only in rules.
     VirtualAddress(IpAddr),
     /// An endpoint that may connect to itself.
     Hairpin(IpAddr),
-    /// Where masqueraded sources begin or end.
-    Source(Edge),
+    /// Where networks begin or end.
+    Network(NetworkSet, Edge),
 }
 
 /// Which chain takes the connections of a frontend.
@@ -39,6 +53,12 @@ pub enum Dispatch {
     Forward(Pick),
     /// The one that refuses.
     Refuse,
+    /// The one that drops.
+    Discard,
+    /// The one that looks at the source. Never for one kind of source.
+    BySource(Place),
+    /// The one that looks whether the source is allowed. Never for one kind of source.
+    Checked(Place),
 }
 
 impl Dispatch {
@@ -48,17 +68,95 @@ impl Dispatch {
         match self {
             Self::Forward(pick) => Chain::Pick(pick),
             Self::Refuse => Chain::Refuse,
+            Self::Discard => Chain::Discard,
+            Self::BySource(place) => Chain::BySource(place),
+            Self::Checked(place) => Chain::Checked(place),
+        }
+    }
+
+    const fn of(chain: Chain) -> Option<Self> {
+        match chain {
+            Chain::Pick(pick) => Some(Self::Forward(pick)),
+            Chain::Refuse => Some(Self::Refuse),
+            Chain::Discard => Some(Self::Discard),
+            Chain::BySource(place) => Some(Self::BySource(place)),
+            Chain::Checked(place) => Some(Self::Checked(place)),
+            Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting => None,
         }
     }
 }
 
-/// An edge of an interval of sources.
+/// One slot of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// In which list of targets.
+    pub pool: Pool,
+    /// Where in it, below [`TARGETS_MAX`].
+    pub index: u32,
+}
+
+impl Slot {
+    const fn number(self) -> u32 {
+        self.pool.offset() + self.index
+    }
+
+    fn of(number: u32) -> Option<Self> {
+        let pool = Pool::ALL.into_iter().rfind(|pool| pool.offset() <= number)?;
+        let index = number - pool.offset();
+        (index < TARGETS_MAX).then_some(Self { pool, index })
+    }
+}
+
+/// What the kernel remembers of a target. Unique among the targets of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetId(pub u32);
+
+impl TargetId {
+    /// The id that a target has, unless another one has it: FNV-1a of its bytes.
+    #[must_use]
+    pub fn of(target: &Target) -> Self {
+        let fold = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+        Self(target_value(target).iter().fold(0x811c_9dc5, fold))
+    }
+
+    /// The next one to try.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// Addresses from the first to the last, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first.
+    pub first: IpAddr,
+    /// The last, of the same family.
+    pub last: IpAddr,
+}
+
+/// An edge of an interval of addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Edge {
     /// The first address of the interval, or the first one behind it.
     pub address: IpAddr,
     /// Whether the interval ends here.
     pub is_end: bool,
+}
+
+/// An element as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawElement<'a> {
+    /// Its key, or the low end of its keys.
+    pub key: &'a [u8],
+    /// The high end of its keys, where fields are intervals.
+    pub key_end: Option<&'a [u8]>,
+    /// Its value.
+    pub value: RawValue<'a>,
+    /// Whether an interval ends here.
+    pub is_end: bool,
+    /// Packets that met it, where they are counted.
+    pub packets: u64,
 }
 
 /// The value of an element, as the kernel has it.
@@ -74,87 +172,185 @@ pub enum RawValue<'a> {
     Other,
 }
 
+/// The bytes of a key, and of its high end where fields are intervals.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// The key, or its low end.
+    pub low: Vec<u8>,
+    /// Its high end.
+    pub high: Option<Vec<u8>>,
+}
+
+/// How a frontend is found.
+#[must_use]
+pub fn place(frontend: &Frontend) -> Place {
+    match frontend.destination {
+        Destination::AnyLocal(_) => Place::NodePort,
+        Destination::Address(_) if frontend.ports.single().is_none() => Place::Range,
+        Destination::Address(_) => Place::Address,
+    }
+}
+
 impl Element {
     /// The set or map it belongs to.
     #[must_use]
-    pub const fn set(&self) -> SetId {
+    pub fn set(&self) -> SetId {
+        let of = |frontend: &Frontend, role: fn(Place) -> SetRole| {
+            SetId::new(role(place(frontend)), frontend.destination.family())
+        };
         match self {
-            Self::Dispatch(frontend, _) => match frontend.destination {
-                Destination::Address(address) => SetId::new(SetRole::Services, IpFamily::of(address)),
-                Destination::AnyLocal(family) => SetId::new(SetRole::NodePorts, family),
-            },
-            Self::Slot(frontend, _, _) => match frontend.destination {
-                Destination::Address(address) => SetId::new(SetRole::Endpoints, IpFamily::of(address)),
-                Destination::AnyLocal(family) => SetId::new(SetRole::NodePortEndpoints, family),
-            },
+            Self::Dispatch(frontend, _) => of(frontend, SetRole::Dispatch),
+            Self::DispatchFrom(frontend, source, _) => {
+                SetId::new(SetRole::DispatchFrom(place(frontend), *source), frontend.destination.family())
+            }
+            Self::Slot(frontend, ..) => of(frontend, SetRole::Endpoints),
+            Self::AffinitySlot(frontend, ..) => of(frontend, SetRole::AffinitySlots),
+            Self::AffinityTarget(frontend, ..) => of(frontend, SetRole::AffinityTargets),
+            Self::Allowed(frontend, _) => of(frontend, SetRole::AllowedSources),
+            Self::Range(frontend) => SetId::new(SetRole::Ranges, frontend.destination.family()),
             Self::VirtualAddress(address) => SetId::new(SetRole::VirtualAddresses, IpFamily::of(*address)),
             Self::Hairpin(address) => SetId::new(SetRole::Hairpins, IpFamily::of(*address)),
-            Self::Source(edge) => SetId::new(SetRole::MasqueradeSources, IpFamily::of(edge.address)),
+            Self::Network(networks, edge) => {
+                SetId::new(SetRole::Networks(*networks), IpFamily::of(edge.address))
+            }
         }
     }
 
     /// The bytes of the key.
     #[must_use]
-    pub fn key(&self) -> Vec<u8> {
+    pub fn key(&self) -> Key {
+        let exact = |low| Key { low, high: None };
         match self {
-            Self::Dispatch(frontend, _) => frontend_key(frontend),
-            Self::Slot(frontend, slot, _) => {
-                let mut key = frontend_key(frontend);
-                key.extend(slot.to_ne_bytes());
-                key
+            Self::Dispatch(frontend, _) | Self::DispatchFrom(frontend, ..) => exact(frontend_key(frontend)),
+            Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
+                exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
             }
-            Self::VirtualAddress(address) => address_bytes(*address),
-            Self::Hairpin(address) => [address_bytes(*address), address_bytes(*address)].concat(),
-            Self::Source(edge) => address_bytes(edge.address),
+            Self::AffinityTarget(frontend, id, _) => {
+                exact([&frontend_key(frontend)[..], &id.0.to_ne_bytes()].concat())
+            }
+            Self::Allowed(frontend, span) => {
+                let end = |address| [frontend_key(frontend), address_bytes(address)].concat();
+                Key { low: end(span.first), high: Some(end(span.last)) }
+            }
+            Self::Range(frontend) => {
+                let end = |port: Port| frontend_key(&Frontend { ports: port.into(), ..*frontend });
+                Key { low: end(frontend.ports.first()), high: Some(end(frontend.ports.last())) }
+            }
+            Self::VirtualAddress(address) => exact(address_bytes(*address)),
+            Self::Hairpin(address) => exact([address_bytes(*address), address_bytes(*address)].concat()),
+            Self::Network(_, edge) => exact(address_bytes(edge.address)),
+        }
+    }
+
+    /// The bytes of the value, if it has one that is no chain.
+    #[must_use]
+    pub fn value(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Slot(_, _, target) | Self::AffinityTarget(_, _, target) => Some(target_value(target)),
+            Self::AffinitySlot(_, _, id) => Some(id.0.to_ne_bytes().to_vec()),
+            Self::Range(frontend) => Some(ports_bytes(frontend.ports).to_vec()),
+            Self::Dispatch(..)
+            | Self::DispatchFrom(..)
+            | Self::Allowed(..)
+            | Self::VirtualAddress(_)
+            | Self::Hairpin(_)
+            | Self::Network(..) => None,
+        }
+    }
+
+    /// The chain that it sends connections to.
+    #[must_use]
+    pub const fn dispatch(&self) -> Option<Dispatch> {
+        match self {
+            Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(*dispatch),
+            Self::Slot(..)
+            | Self::AffinitySlot(..)
+            | Self::AffinityTarget(..)
+            | Self::Allowed(..)
+            | Self::Range(_)
+            | Self::VirtualAddress(_)
+            | Self::Hairpin(_)
+            | Self::Network(..) => None,
         }
     }
 
     /// Reads an element of the set from what the kernel shows; `None` for one that we would not have written.
     #[must_use]
-    pub fn parse(set: SetId, key: &[u8], value: &RawValue<'_>, is_end: bool) -> Option<Self> {
+    pub fn parse(set: SetId, raw: &RawElement<'_>) -> Option<Self> {
         let family = set.family;
-        let mut key = Fields(key);
+        let mut key = Fields(raw.key);
         let element = match set.role {
-            SetRole::Services | SetRole::NodePorts => {
-                let frontend = key.frontend(set)?;
-                Self::Dispatch(frontend, parse_dispatch(value)?)
+            SetRole::Dispatch(place) => Self::Dispatch(key.frontend(place, family)?, parse_dispatch(raw)?),
+            SetRole::DispatchFrom(place, source) => {
+                Self::DispatchFrom(key.frontend(place, family)?, source, parse_dispatch(raw)?)
             }
-            SetRole::Endpoints | SetRole::NodePortEndpoints => {
-                let frontend = key.frontend(set)?;
-                let slot = u32::from_ne_bytes(key.take()?);
-                Self::Slot(frontend, slot, parse_target(family, value)?)
+            SetRole::Endpoints(place) => {
+                let frontend = key.frontend(place, family)?;
+                let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
+                Self::Slot(frontend, slot, parse_target(family, raw)?)
+            }
+            SetRole::AffinitySlots(place) => {
+                let frontend = key.frontend(place, family)?;
+                let slot = Slot::of(u32::from_ne_bytes(key.take()?))?;
+                let RawValue::Bytes(value) = raw.value else { return None };
+                Self::AffinitySlot(frontend, slot, TargetId(u32::from_ne_bytes(Fields(value).take()?)))
+            }
+            SetRole::AffinityTargets(place) => {
+                let frontend = key.frontend(place, family)?;
+                let id = TargetId(u32::from_ne_bytes(key.take()?));
+                Self::AffinityTarget(frontend, id, parse_target(family, raw)?)
+            }
+            SetRole::AllowedSources(place) => {
+                let frontend = key.frontend(place, family)?;
+                let mut end = Fields(raw.key_end?);
+                end.frontend(place, family)?;
+                Self::Allowed(frontend, Span { first: key.address(family)?, last: end.address(family)? })
+            }
+            SetRole::Ranges => {
+                let frontend = key.frontend(Place::Address, family)?;
+                let ports = PortRange::new(frontend.ports.first(), Fields(raw.key_end?).last_port(family)?);
+                Self::Range(Frontend { ports, ..frontend })
             }
             SetRole::VirtualAddresses => Self::VirtualAddress(key.address(family)?),
             SetRole::Hairpins => {
                 let (source, destination) = (key.address(family)?, key.address(family)?);
                 (source == destination).then_some(Self::Hairpin(source))?
             }
-            SetRole::MasqueradeSources => Self::Source(Edge { address: key.address(family)?, is_end }),
+            SetRole::Networks(networks) => {
+                Self::Network(networks, Edge { address: key.address(family)?, is_end: raw.is_end })
+            }
+            SetRole::Affinity(_) => return None,
         };
-        let slot_is_bounded = !matches!(element, Self::Slot(_, slot, _) if slot >= TARGETS_MAX);
-        (key.0.is_empty() && slot_is_bounded).then_some(element)
+        element.is_shown_as(raw).then_some(element)
+    }
+
+    /// Whether the kernel shows exactly this element.
+    fn is_shown_as(&self, raw: &RawElement<'_>) -> bool {
+        let Key { low, high } = self.key();
+        // A kernel shows the high end also of keys that have none.
+        let same_end = raw.key_end.is_none_or(|end| *end == *high.as_ref().unwrap_or(&low));
+        let same_value = match (&raw.value, self.value()) {
+            (RawValue::Bytes(shown), Some(value)) => *shown == value,
+            (RawValue::None, None) => self.dispatch().is_none(),
+            (RawValue::Goto(_), None) => self.dispatch().is_some(),
+            (RawValue::None | RawValue::Goto(_) | RawValue::Bytes(_) | RawValue::Other, _) => false,
+        };
+        raw.key == low && same_end && same_value
     }
 }
 
-fn parse_dispatch(value: &RawValue<'_>) -> Option<Dispatch> {
-    let RawValue::Goto(name) = value else { return None };
-    match Chain::parse(name)? {
-        Chain::Pick(pick) => Some(Dispatch::Forward(pick)),
-        Chain::Refuse => Some(Dispatch::Refuse),
-        Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting => None,
-    }
+fn parse_dispatch(raw: &RawElement<'_>) -> Option<Dispatch> {
+    let RawValue::Goto(name) = raw.value else { return None };
+    Dispatch::of(Chain::parse(name)?)
 }
 
-fn parse_target(family: IpFamily, value: &RawValue<'_>) -> Option<Target> {
-    let RawValue::Bytes(bytes) = value else { return None };
-    let mut value = Fields(bytes);
-    let target = Target { address: value.address(family)?, port: Some(value.port()?) };
-    value.0.is_empty().then_some(target)
+fn parse_target(family: IpFamily, raw: &RawElement<'_>) -> Option<Target> {
+    let RawValue::Bytes(bytes) = raw.value else { return None };
+    Fields(bytes).target(family)
 }
 
-/// The bytes of a map's value.
-#[must_use]
-pub fn target_value(target: Target) -> Vec<u8> {
+/// The bytes of an address and a port; 0 when that stays as it is.
+fn target_value(target: &Target) -> Vec<u8> {
     let mut value = address_bytes(target.address);
     value.extend(port_bytes(target.port.map_or(0, Port::get)));
     value
@@ -166,7 +362,10 @@ fn frontend_key(frontend: &Frontend) -> Vec<u8> {
         Destination::AnyLocal(_) => Vec::new(),
     };
     key.extend([frontend.protocol.number(), 0, 0, 0]);
-    key.extend(port_bytes(frontend.ports.first().get()));
+    key.extend(match frontend.ports.single() {
+        Some(port) => port_bytes(port.get()),
+        None => ports_bytes(frontend.ports),
+    });
     key
 }
 
@@ -180,6 +379,12 @@ fn address_bytes(address: IpAddr) -> Vec<u8> {
 const fn port_bytes(number: u16) -> [u8; 4] {
     let [high, low] = number.to_be_bytes();
     [high, low, 0, 0]
+}
+
+/// A range of ports in one word, which stands for the port in keys.
+const fn ports_bytes(ports: PortRange) -> [u8; 4] {
+    let ([a, b], [c, d]) = (ports.first().get().to_be_bytes(), ports.last().get().to_be_bytes());
+    [a, b, c, d]
 }
 
 /// The fields of a key or value that have not been read yet.
@@ -199,42 +404,73 @@ impl Fields<'_> {
         }
     }
 
-    fn port(&mut self) -> Option<Port> {
-        let [high, low, 0, 0] = self.take()? else { return None };
-        Port::new(u16::from_be_bytes([high, low]))
+    fn target(&mut self, family: IpFamily) -> Option<Target> {
+        let address = self.address(family)?;
+        let [high, low, ..]: [u8; 4] = self.take()?;
+        Some(Target { address, port: Port::new(u16::from_be_bytes([high, low])) })
     }
 
-    fn frontend(&mut self, set: SetId) -> Option<Frontend> {
-        let destination = match set.role {
-            SetRole::Services | SetRole::Endpoints => Destination::Address(self.address(set.family)?),
-            SetRole::NodePorts | SetRole::NodePortEndpoints => Destination::AnyLocal(set.family),
-            SetRole::VirtualAddresses | SetRole::Hairpins | SetRole::MasqueradeSources => return None,
+    fn frontend(&mut self, place: Place, family: IpFamily) -> Option<Frontend> {
+        let destination = match place {
+            Place::Address | Place::Range => Destination::Address(self.address(family)?),
+            Place::NodePort => Destination::AnyLocal(family),
         };
-        let [number, 0, 0, 0] = self.take()? else { return None };
+        let [number, ..]: [u8; 4] = self.take()?;
         let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
         let protocol = protocols.into_iter().find(|protocol| protocol.number() == number)?;
-        Some(Frontend { destination, protocol, ports: self.port()?.into() })
+        let [a, b, c, d] = self.take()?;
+        let first = Port::new(u16::from_be_bytes([a, b]))?;
+        let ports = match place {
+            Place::Range => PortRange::new(first, Port::new(u16::from_be_bytes([c, d]))?),
+            Place::Address | Place::NodePort => first.into(),
+        };
+        // A range of one port is found as that port.
+        let is_found_so = place != Place::Range || ports.single().is_none();
+        is_found_so.then_some(Frontend { destination, protocol, ports })
+    }
+
+    fn last_port(&mut self, family: IpFamily) -> Option<Port> {
+        self.frontend(Place::Address, family).map(|frontend| frontend.ports.last())
     }
 }
 
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dispatch(frontend, dispatch) => {
+            Self::Dispatch(frontend, dispatch) | Self::DispatchFrom(frontend, _, dispatch) => {
                 write_frontend(f, frontend)?;
                 write!(f, " : goto {}", dispatch.chain())
             }
             Self::Slot(frontend, slot, target) => {
                 write_frontend(f, frontend)?;
-                write!(f, " . {slot} : {} . {}", target.address, target.port.map_or(0, Port::get))
+                write!(f, " . {} : ", slot.number())?;
+                write_target(f, target)
             }
+            Self::AffinitySlot(frontend, slot, TargetId(id)) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {} : {id:#010x}", slot.number())
+            }
+            Self::AffinityTarget(frontend, TargetId(id), target) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {id:#010x} : ")?;
+                write_target(f, target)
+            }
+            Self::Allowed(frontend, Span { first, last }) => {
+                write_frontend(f, frontend)?;
+                write!(f, " . {first}-{last}")
+            }
+            Self::Range(frontend) => write_frontend(f, frontend),
             Self::VirtualAddress(address) => address.fmt(f),
             Self::Hairpin(address) => write!(f, "{address} . {address}"),
-            Self::Source(Edge { address, is_end }) => {
+            Self::Network(_, Edge { address, is_end }) => {
                 write!(f, "{} {address}", if *is_end { "until" } else { "from" })
             }
         }
     }
+}
+
+fn write_target(f: &mut fmt::Formatter<'_>, target: &Target) -> fmt::Result {
+    write!(f, "{} . {}", target.address, target.port.map_or(0, Port::get))
 }
 
 fn write_frontend(f: &mut fmt::Formatter<'_>, frontend: &Frontend) -> fmt::Result {
@@ -251,78 +487,122 @@ fn write_frontend(f: &mut fmt::Formatter<'_>, frontend: &Frontend) -> fmt::Resul
 
 #[cfg(test)]
 mod tests {
+    use model::program::Masquerade;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::dataplane::nftables::schema::PickKind;
+    use crate::dataplane::nftables::schema::{Action, Choice};
 
-    fn any_address() -> impl Strategy<Value = IpAddr> {
+    fn any_address_of(family: IpFamily) -> impl Strategy<Value = IpAddr> {
+        any::<u128>().prop_map(move |number| match family {
+            IpFamily::V4 => IpAddr::V4(u32::try_from(number >> 96).unwrap().into()),
+            IpFamily::V6 => IpAddr::V6(number.into()),
+        })
+    }
+
+    fn any_port() -> impl Strategy<Value = Port> {
+        (1..=u16::MAX).prop_map(|number| Port::new(number).unwrap())
+    }
+
+    fn any_frontend(family: IpFamily) -> impl Strategy<Value = Frontend> {
+        let protocol = prop::sample::select(vec![Protocol::Tcp, Protocol::Udp, Protocol::Sctp]);
+        (any_address_of(family), 0..3u8, protocol, any_port(), any_port()).prop_map(
+            move |(address, place, protocol, port, other)| {
+                let (destination, ports) = match place {
+                    0 => (Destination::Address(address), port.into()),
+                    1 => (Destination::Address(address), PortRange::new(port, other)),
+                    _ => (Destination::AnyLocal(family), port.into()),
+                };
+                Frontend { destination, protocol, ports }
+            },
+        )
+    }
+
+    fn any_dispatch() -> impl Strategy<Value = Dispatch> {
+        let pick =
+            (1..=TARGETS_MAX, prop::option::of(1..=86_400u32)).prop_map(|(slots, affinity_seconds)| {
+                Dispatch::Forward(Pick {
+                    place: Place::Address,
+                    masquerade: Masquerade::Always,
+                    pool: Pool::Elsewhere,
+                    slots,
+                    choice: Choice::Random,
+                    action: Action::Translate,
+                    affinity_seconds,
+                })
+            });
+        let others = vec![Dispatch::Refuse, Dispatch::Discard, Dispatch::BySource(Place::Range)];
+        prop_oneof![pick, prop::sample::select(others)]
+    }
+
+    fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
+        let frontend = || any_frontend(family);
+        let address = || any_address_of(family);
+        let target =
+            || (address(), prop::option::of(any_port())).prop_map(|(address, port)| Target { address, port });
+        let slot = move || {
+            (prop::sample::select(Pool::ALL.to_vec()), 0..TARGETS_MAX)
+                .prop_map(|(pool, index)| Slot { pool, index })
+        };
+        let is_range = |frontend: &Frontend| place(frontend) == Place::Range;
         prop_oneof![
-            any::<u32>().prop_map(|n| IpAddr::V4(n.into())),
-            any::<u128>().prop_map(|n| IpAddr::V6(n.into()))
+            (frontend(), any_dispatch()).prop_map(|(frontend, it)| Element::Dispatch(frontend, it)),
+            (frontend(), prop::sample::select(Source::ALL.to_vec()), any_dispatch())
+                .prop_map(|(frontend, source, it)| Element::DispatchFrom(frontend, source, it)),
+            (frontend(), slot(), target())
+                .prop_map(|(frontend, slot, target)| Element::Slot(frontend, slot, target)),
+            (frontend(), slot(), any::<u32>()).prop_map(|(frontend, slot, id)| Element::AffinitySlot(
+                frontend,
+                slot,
+                TargetId(id)
+            )),
+            (frontend(), any::<u32>(), target()).prop_map(|(frontend, id, target)| Element::AffinityTarget(
+                frontend,
+                TargetId(id),
+                target
+            )),
+            (frontend(), address(), address())
+                .prop_map(|(frontend, first, last)| Element::Allowed(frontend, Span { first, last })),
+            frontend().prop_filter("a range", is_range).prop_map(Element::Range),
+            address().prop_map(Element::VirtualAddress),
+            address().prop_map(Element::Hairpin),
+            (prop::sample::select(NetworkSet::ALL.to_vec()), address(), any::<bool>())
+                .prop_map(|(set, address, is_end)| Element::Network(set, Edge { address, is_end })),
         ]
     }
 
     fn any_element() -> impl Strategy<Value = Element> {
-        let frontend = || {
-            (any_address(), any::<bool>(), 0..3usize, 1..=u16::MAX).prop_map(
-                |(address, node_port, protocol, port)| {
-                    let destination = if node_port {
-                        Destination::AnyLocal(IpFamily::of(address))
-                    } else {
-                        Destination::Address(address)
-                    };
-                    let protocol = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp][protocol];
-                    Frontend { destination, protocol, ports: Port::new(port).unwrap().into() }
-                },
-            )
-        };
-        let slot = (frontend(), 0..TARGETS_MAX, any::<u128>(), 1..=u16::MAX).prop_map(
-            |(frontend, slot, number, port)| {
-                let number =
-                    if frontend.destination.family() == IpFamily::V4 { number & 0xffff_ffff } else { number };
-                let address = model::net::from_number(frontend.destination.family(), number).unwrap();
-                Element::Slot(frontend, slot, Target { address, port: Port::new(port) })
-            },
-        );
-        let dispatch = (frontend(), prop::option::of(1..=TARGETS_MAX)).prop_map(|(frontend, slots)| {
-            let forward = |slots| Dispatch::Forward(Pick { kind: PickKind::External, slots });
-            Element::Dispatch(frontend, slots.map_or(Dispatch::Refuse, forward))
-        });
-        prop_oneof![
-            slot,
-            dispatch,
-            any_address().prop_map(Element::VirtualAddress),
-            any_address().prop_map(Element::Hairpin),
-            (any_address(), any::<bool>())
-                .prop_map(|(address, is_end)| Element::Source(Edge { address, is_end })),
-        ]
+        prop_oneof![any_element_of(IpFamily::V4), any_element_of(IpFamily::V6)]
     }
 
     proptest! {
         #[test]
         fn elements_are_read_back_as_written(element in any_element()) {
-            let (bytes, name);
-            let value = match element {
-                Element::Dispatch(_, dispatch) => {
-                    name = dispatch.chain().to_string();
-                    RawValue::Goto(&name)
-                }
-                Element::Slot(_, _, target) => {
-                    bytes = target_value(target);
-                    RawValue::Bytes(&bytes)
-                }
-                Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Source(_) => RawValue::None,
+            let (key, bytes) = (element.key(), element.value());
+            let name = element.dispatch().map(|dispatch| dispatch.chain().to_string());
+            let value = match (&bytes, &name) {
+                (Some(bytes), _) => RawValue::Bytes(bytes),
+                (None, Some(name)) => RawValue::Goto(name),
+                (None, None) => RawValue::None,
             };
-            let is_end = matches!(element, Element::Source(Edge { is_end: true, .. }));
-            prop_assert_eq!(Element::parse(element.set(), &element.key(), &value, is_end), Some(element));
+            let is_end = matches!(element, Element::Network(_, Edge { is_end: true, .. }));
+            let raw = RawElement { key: &key.low, key_end: key.high.as_deref(), value, is_end, packets: 0 };
+            prop_assert_eq!(Element::parse(element.set(), &raw), Some(element));
         }
 
         #[test]
-        fn strange_keys_are_refused_without_panic(key in prop::collection::vec(any::<u8>(), 0..48), value in prop::collection::vec(any::<u8>(), 0..24)) {
+        fn strange_keys_are_refused_without_panic(
+            key in prop::collection::vec(any::<u8>(), 0..48),
+            end in prop::option::of(prop::collection::vec(any::<u8>(), 0..48)),
+            value in prop::collection::vec(any::<u8>(), 0..24),
+        ) {
             for set in SetId::all() {
-                if let Some(element) = Element::parse(set, &key, &RawValue::Bytes(&value), false) {
-                    prop_assert_eq!(element.key(), key.clone());
+                for value in [RawValue::Bytes(&value), RawValue::None, RawValue::Goto("refuse")] {
+                    let raw = RawElement { key: &key, key_end: end.as_deref(), value, is_end: false, packets: 0 };
+                    if let Some(element) = Element::parse(set, &raw) {
+                        prop_assert_eq!(element.key().low, key.clone());
+                        prop_assert_eq!(element.set(), set);
+                    }
                 }
             }
         }

@@ -50,14 +50,33 @@ pub enum Expr {
     LoadDestinationFirstByte(Register),
     /// Loads the destination port of TCP, UDP or SCTP.
     LoadDestinationPort(Register),
+    /// Loads the source port of TCP, UDP or SCTP.
+    LoadSourcePort(Register),
+    /// Loads the routing type of the source address.
+    LoadSourceIsLocal(Register),
     /// Loads the routing type of the destination address.
     LoadDestinationIsLocal(Register),
     /// Loads the status bits of the connection.
     LoadConntrackStatus(Register),
-    /// Loads a random number below `modulus`, in host byte order.
+    /// Loads a random number, in host byte order.
     Random {
         /// How many different numbers.
         modulus: u32,
+        /// The lowest one.
+        offset: u32,
+        /// Where to.
+        to: Register,
+    },
+    /// Loads a number that the same words always give, in host byte order.
+    Hash {
+        /// Where the words begin.
+        from: Register,
+        /// How many words.
+        words: u32,
+        /// How many different numbers.
+        modulus: u32,
+        /// The lowest one.
+        offset: u32,
         /// Where to.
         to: Register,
     },
@@ -93,12 +112,28 @@ pub enum Expr {
         /// Where to.
         to: Register,
     },
-    /// Replaces destination address and port.
+    /// Changes a map that packets fill; ends the rule when the map is full.
+    Dynamic {
+        /// What is done.
+        operation: DynamicSet,
+        /// The map.
+        map: SetId,
+        /// Start of the key.
+        key: Register,
+        /// Start of the value.
+        data: Register,
+    },
+    /// Replaces the destination address, and the port if one is given.
     DestinationNat {
         /// The family of the address.
         family: IpFamily,
         /// Start of the address.
         address: Register,
+        /// The port.
+        port: Option<Register>,
+    },
+    /// Makes this node the destination, at a port.
+    Redirect {
         /// The port.
         port: Register,
     },
@@ -111,6 +146,18 @@ pub enum Expr {
     RejectPortUnreachable,
     /// Goes on elsewhere, or ends.
     Verdict(VerdictExpr),
+}
+
+/// What a packet does to a map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DynamicSet {
+    /// Adds the key with the value, or lets a key that is there live longer.
+    Update {
+        /// How long from here on.
+        seconds: u32,
+    },
+    /// Removes the key.
+    Delete,
 }
 
 /// A fact about a packet.
@@ -192,15 +239,26 @@ impl Expr {
             Self::LoadDestination(IpFamily::V6, to) => payload(Header::Network, 24, 16, *to),
             Self::LoadDestinationFirstByte(to) => payload(Header::Network, 16, 1, *to),
             Self::LoadDestinationPort(to) => payload(Header::Transport, 2, 2, *to),
+            Self::LoadSourcePort(to) => payload(Header::Transport, 0, 2, *to),
+            // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_SADDR.
+            Self::LoadSourceIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 1)),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_DADDR.
             Self::LoadDestinationIsLocal(to) => {
                 Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 2))
             }
             // NFT_CT_STATUS.
             Self::LoadConntrackStatus(to) => Shape::new("ct", 4, empty().be32(1, to.0).be32(2, 2)),
-            Self::Random { modulus, to } => {
-                let attributes = empty().be32(1, to.0).be32(2, *modulus).be32(3, 1).be32(4, 0);
+            Self::Random { modulus, offset, to } => {
+                let attributes = empty().be32(1, to.0).be32(2, *modulus).be32(3, 1).be32(4, *offset);
                 Shape::new("numgen", 4, attributes)
+            }
+            Self::Hash { from, words, modulus, offset, to } => {
+                let attributes = empty().be32(1, from.0).be32(2, to.0).be32(3, words * 4);
+                let attributes = attributes.be32(4, *modulus).be32(5, HASH_SEED);
+                // The kernel does not show an offset of zero, nor need it be told.
+                let attributes = if *offset == 0 { attributes } else { attributes.be32(6, *offset) };
+                // NFT_HASH_JENKINS.
+                Shape::new("hash", 7, attributes.be32(7, 0))
             }
             Self::Bitwise { register, mask, xor } => {
                 let data = |number: u32| empty().bytes(uapi::NFTA_DATA_VALUE, &number.to_ne_bytes());
@@ -210,10 +268,24 @@ impl Expr {
             Self::InSet { set, from } => lookup(*set, *from, None),
             Self::VerdictMap { map, from } => lookup(*map, *from, Some(Register(0))),
             Self::Map { map, from, to } => lookup(*map, *from, Some(*to)),
+            Self::Dynamic { operation, map, key, data } => dynamic(*operation, *map, *key, *data),
             Self::DestinationNat { family, address, port } => {
-                // NFT_NAT_DNAT; flags MAP_IPS and PROTO_SPECIFIED.
-                let attributes = empty().be32(1, 1).be32(2, nfproto(*family).into()).be32(3, address.0);
-                Shape::new("nat", 7, attributes.be32(4, address.0).be32(5, port.0).be32(6, port.0).be32(7, 3))
+                // NFT_NAT_DNAT.
+                let attributes = empty().be32(1, 1).be32(2, nfproto(*family).into());
+                let attributes = attributes.be32(3, address.0).be32(4, address.0);
+                // Flags MAP_IPS and PROTO_SPECIFIED.
+                Shape::new(
+                    "nat",
+                    7,
+                    match port {
+                        Some(port) => attributes.be32(5, port.0).be32(6, port.0).be32(7, 3),
+                        None => attributes.be32(7, 1),
+                    },
+                )
+            }
+            Self::Redirect { port } => {
+                // Flag PROTO_SPECIFIED.
+                Shape::new("redir", 3, empty().be32(1, port.0).be32(2, port.0).be32(3, 2))
             }
             // NF_NAT_RANGE_PROTO_RANDOM_FULLY.
             Self::Masquerade => Shape::new("masq", 3, empty().be32(1, 0x10)),
@@ -286,6 +358,20 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
     )
 }
 
+/// Any number does, but it must be the same on all nodes and for ever.
+const HASH_SEED: u32 = 0x7469_6465;
+
+fn dynamic(operation: DynamicSet, map: SetId, key: Register, data: Register) -> Shape {
+    // NFT_DYNSET_OP_UPDATE, NFT_DYNSET_OP_DELETE.
+    let (number, seconds) = match operation {
+        DynamicSet::Update { seconds } => (1, seconds),
+        DynamicSet::Delete => (2, 0),
+    };
+    let attributes = Attributes::default().text(1, &map.to_string()).be32(3, number);
+    let attributes = attributes.be32(4, key.0).be32(5, data.0);
+    Shape::new("dynset", 9, attributes.be64(6, u64::from(seconds) * 1000).be32(9, 0))
+}
+
 fn lookup(set: SetId, from: Register, to: Option<Register>) -> Shape {
     let mut attributes = Attributes::default().text(1, &set.to_string()).be32(2, from.0);
     if let Some(to) = to {
@@ -330,16 +416,33 @@ impl fmt::Display for Expr {
             Self::LoadDestination(_, to) => write!(f, "r{} = daddr", to.0),
             Self::LoadDestinationFirstByte(to) => write!(f, "r{} = daddr[0]", to.0),
             Self::LoadDestinationPort(to) => write!(f, "r{} = dport", to.0),
+            Self::LoadSourcePort(to) => write!(f, "r{} = sport", to.0),
+            Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
             Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
-            Self::Random { modulus, to } => write!(f, "r{} = random mod {modulus}", to.0),
+            Self::Random { modulus, offset, to } => {
+                write!(f, "r{} = random mod {modulus} offset {offset}", to.0)
+            }
+            Self::Hash { from, words, modulus, offset, to } => {
+                write!(f, "r{} = hash r{} {words} words mod {modulus} offset {offset}", to.0, from.0)
+            }
             Self::Bitwise { register, mask, xor } => {
                 write!(f, "r{0} = r{0} & {mask:#x} ^ {xor:#x}", register.0)
             }
             Self::InSet { set, from } => write!(f, "r{} in @{set}", from.0),
             Self::VerdictMap { map, from } => write!(f, "verdict r{} @{map}", from.0),
             Self::Map { map, from, to } => write!(f, "r{} = @{map}[r{}]", to.0, from.0),
-            Self::DestinationNat { address, port, .. } => write!(f, "dnat r{} port r{}", address.0, port.0),
+            Self::Dynamic { operation: DynamicSet::Update { seconds }, map, key, data } => {
+                write!(f, "update @{map}[r{}] = r{} for {seconds} s", key.0, data.0)
+            }
+            Self::Dynamic { operation: DynamicSet::Delete, map, key, .. } => {
+                write!(f, "delete @{map}[r{}]", key.0)
+            }
+            Self::DestinationNat { address, port: Some(port), .. } => {
+                write!(f, "dnat r{} port r{}", address.0, port.0)
+            }
+            Self::DestinationNat { address, port: None, .. } => write!(f, "dnat r{}", address.0),
+            Self::Redirect { port } => write!(f, "redirect port r{}", port.0),
             Self::Masquerade => f.write_str("masquerade fully-random"),
             Self::RejectTcpReset => f.write_str("reject tcp-reset"),
             Self::RejectPortUnreachable => f.write_str("reject port-unreachable"),
@@ -364,12 +467,24 @@ mod tests {
             Expr::unequal(1, &[6]),
             Expr::LoadSource(IpFamily::V4, Register(1)),
             Expr::LoadDestination(IpFamily::V4, Register(1)),
-            Expr::Random { modulus: 2, to: Register(9) },
-            Expr::Random { modulus: 3, to: Register(9) },
+            Expr::Random { modulus: 2, offset: 0, to: Register(9) },
+            Expr::Random { modulus: 3, offset: 0, to: Register(9) },
+            Expr::Random { modulus: 3, offset: 65_536, to: Register(9) },
+            Expr::Hash { from: Register(1), words: 1, modulus: 3, offset: 0, to: Register(2) },
+            Expr::Hash { from: Register(1), words: 2, modulus: 3, offset: 0, to: Register(2) },
+            Expr::Dynamic {
+                operation: DynamicSet::Update { seconds: 5 },
+                map: set,
+                key: Register(1),
+                data: Register(2),
+            },
+            Expr::Dynamic { operation: DynamicSet::Delete, map: set, key: Register(1), data: Register(2) },
+            Expr::Redirect { port: Register(1) },
             Expr::bits(1, 0x4000),
             Expr::InSet { set, from: Register(1) },
             Expr::VerdictMap { map: set, from: Register(1) },
-            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: Register(9) },
+            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: Some(Register(9)) },
+            Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: None },
             Expr::Verdict(VerdictExpr::Drop),
             Expr::Verdict(VerdictExpr::Goto("refuse".into())),
         ];

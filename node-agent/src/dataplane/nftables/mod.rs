@@ -12,6 +12,7 @@
 //! There is deliberately no chain, set or rule per Service, and no object outside the table.
 
 mod commit;
+pub mod definition;
 pub mod element;
 pub mod expr;
 mod kernel;
@@ -20,10 +21,13 @@ mod notes;
 pub mod parse;
 pub mod plan;
 pub mod render;
+mod rules;
 pub mod schema;
 pub mod slots;
+mod traffic;
 mod uapi;
 mod verify;
+pub mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +39,7 @@ use model::{node::ProxyMode, program::Program, report::FailureReason, resource::
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope,
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
 };
 use crate::netlink::{
@@ -51,18 +55,20 @@ const OBSERVE_ATTEMPTS_MAX: u32 = 8;
 pub struct NftablesOptions {
     /// The packet mark bit that asks for masquerading; exactly one bit.
     pub mark_bit: u32,
+    /// The name of the table, by which it is recognised.
+    pub table: &'static str,
 }
 
 impl Default for NftablesOptions {
     fn default() -> Self {
-        Self { mark_bit: schema::MARK_BIT_DEFAULT }
+        Self { mark_bit: schema::MARK_BIT_DEFAULT, table: schema::TABLE }
     }
 }
 
 /// The nftables backend of one network namespace.
 pub struct NftablesBackend {
     netlink: Netlink,
-    mark_bit: u32,
+    options: NftablesOptions,
     /// What the kernel has, as far as is known.
     mirror: Option<Mirror>,
     /// The generation of the ruleset that the mirror shows.
@@ -70,6 +76,7 @@ pub struct NftablesBackend {
     claims: Claims,
     /// Pick chains made in this pass.
     chains_made: BTreeSet<Pick>,
+    tally: traffic::Tally,
     counters: KernelCounters,
 }
 
@@ -86,11 +93,12 @@ impl NftablesBackend {
         }
         Ok(Self {
             netlink: Netlink::open(Protocol::Netfilter).map_err(failed)?,
-            mark_bit: options.mark_bit,
+            options,
             mirror: None,
             generation: 0,
             claims: Claims::default(),
             chains_made: BTreeSet::new(),
+            tally: traffic::Tally::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -116,8 +124,9 @@ impl NftablesBackend {
     }
 
     fn read_once(&mut self) -> io::Result<Mirror> {
-        let mut observation = Observation::default();
-        let errnos = self.netlink.ask(&[render::get_table()], |_, answer| observation.table(answer))?;
+        let table = self.options.table;
+        let mut observation = Observation::new(self.options);
+        let errnos = self.netlink.ask(&[render::get_table(table)], |_, answer| observation.table(answer))?;
         match errnos.first().copied().unwrap_or_default() {
             0 => {}
             errno if io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound => {
@@ -125,17 +134,16 @@ impl NftablesBackend {
             }
             errno => return Err(io::Error::from_raw_os_error(errno)),
         }
-        let mark_bit = self.mark_bit;
         // Each dump begins anew on a collection of its own when a writer came between, so the parts are joined here.
         let chains = self.netlink.dump(&render::dump_chains(), Vec::new, |chains, answer| {
             chains.push(answer.payload.to_vec());
             Ok(())
         })?;
-        let rules = self.netlink.dump(&render::dump_rules(None), Vec::new, |rules, answer| {
+        let rules = self.netlink.dump(&render::dump_rules(table, None), Vec::new, |rules, answer| {
             rules.push(answer.payload.to_vec());
             Ok(())
         })?;
-        let sets = self.netlink.dump(&render::dump_sets(), Vec::new, |sets, answer| {
+        let sets = self.netlink.dump(&render::dump_sets(table), Vec::new, |sets, answer| {
             sets.push(answer.payload.to_vec());
             Ok(())
         })?;
@@ -144,18 +152,19 @@ impl NftablesBackend {
             observation.chain(&received(payload)).map_err(invalid)?;
         }
         for payload in &rules {
-            observation.rule(&received(payload), mark_bit).map_err(invalid)?;
+            observation.rule(&received(payload)).map_err(invalid)?;
         }
         for payload in &sets {
             observation.set(&received(payload)).map_err(invalid)?;
         }
-        for set in observation.sets() {
-            let elements = self.netlink.dump(&render::dump_elements(set), Vec::new, |elements, answer| {
-                parse::for_each_element(set, answer, |element| elements.push(element.map_err(<[u8]>::to_vec)))
-            })?;
+        for set in observation.sets().into_iter().filter(|set| !set.is_dynamic()) {
+            let elements =
+                self.netlink.dump(&render::dump_elements(table, set), Vec::new, |elements, answer| {
+                    parse::for_each_element(set, answer, |element| elements.push(element))
+                })?;
             observation.take_elements(set, elements);
         }
-        Ok(observation.finish(mark_bit))
+        Ok(observation.finish())
     }
 
     fn read_generation(&mut self) -> io::Result<u32> {
@@ -193,7 +202,7 @@ impl NftablesBackend {
         let mut touched = Touched::default();
         let mut affected = BTreeSet::new();
         let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
-            let checked = program.map(|program| plan::check(program));
+            let checked = program.map(|program| wanted::check(program));
             let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
             claims.replace(service, possible.cloned(), &mut touched);
             match checked {
@@ -234,7 +243,7 @@ impl NftablesBackend {
     fn plan(&self, desired: &Desired, touched: &Touched, everything: bool) -> Plan {
         let nothing = Mirror::default();
         let mirror = self.mirror.as_ref().unwrap_or(&nothing);
-        plan::plan(mirror, &self.claims, touched, &desired.networks.masquerade_sources, everything)
+        plan::plan(mirror, &self.claims, touched, &desired.networks, everything)
     }
 
     /// Says of each Service that this pass could have changed how it stands.
@@ -291,6 +300,11 @@ impl Dataplane for NftablesBackend {
             pass.failed = Some(error);
         }
         pass
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        let read = self.read_traffic();
+        read.map_err(|source| KernelError { action: "reading the counters".into(), source })
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

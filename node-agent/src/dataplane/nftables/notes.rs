@@ -5,7 +5,7 @@
 
 use model::net::IpFamily;
 
-use super::schema::{SetId, SetRole};
+use super::schema::{Place, SetId, SetRole};
 
 // Tags and numbers of the notes that the `nft` command writes (libnftnl `udata.h`, nftables `expression.h`).
 const KEY_TYPEOF: u8 = 3;
@@ -30,16 +30,33 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     let protocol = expression(EXPRESSION_META, &number(0, 16));
     let port = payload(HEADER_TRANSPORT, 2);
     let slot = expression(EXPRESSION_NUMGEN, &[number(0, 1), number(1, 2), number(2, 0)].concat());
-    let key = match set.role {
-        SetRole::Endpoints => concat(&[&address, &protocol, &port, &slot]),
-        SetRole::NodePortEndpoints => concat(&[&protocol, &port, &slot]),
-        SetRole::Services
-        | SetRole::NodePorts
+    let source = match set.family {
+        IpFamily::V4 => payload(HEADER_IPV4, 11),
+        IpFamily::V6 => payload(HEADER_IPV6, 8),
+    };
+    // The word of a range of ports and the id of a target have no type of their own either; a mark has their size.
+    let mark = expression(EXPRESSION_META, &number(0, 3));
+    let frontend = |place| match place {
+        Place::Address => vec![&address, &protocol, &port],
+        Place::Range => vec![&address, &protocol, &mark],
+        Place::NodePort => vec![&protocol, &port],
+    };
+    let target = concat(&[&address, &port]);
+    let (key, data) = match set.role {
+        SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
+        SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
+        SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
+        SetRole::AffinityTargets(place) => ([frontend(place), vec![&mark]].concat(), target),
+        SetRole::Dispatch(_)
+        | SetRole::DispatchFrom(..)
+        | SetRole::AllowedSources(_)
+        | SetRole::Ranges
         | SetRole::VirtualAddresses
         | SetRole::Hairpins
-        | SetRole::MasqueradeSources => return None,
+        | SetRole::Networks(_) => return None,
     };
-    Some([field(KEY_TYPEOF, &key), field(DATA_TYPEOF, &concat(&[&address, &port]))].concat())
+    let key = key.into_iter().map(Vec::as_slice).collect::<Vec<_>>();
+    Some([field(KEY_TYPEOF, &concat(&key)), field(DATA_TYPEOF, &data)].concat())
 }
 
 /// One field: tag, length, bytes. All of ours are shorter than 256 bytes.

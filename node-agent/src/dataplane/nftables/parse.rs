@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{
-    element::{Element, RawValue},
+    NftablesOptions,
+    definition::{SetShape, set_shape},
+    element::{Element, Key, RawElement, RawValue},
     mirror::Mirror,
-    render::{SetShape, set_shape},
-    schema::{Chain, Hook, SetId, TABLE},
+    schema::{Chain, Hook, SetId},
     uapi,
 };
 use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
@@ -14,12 +15,19 @@ use crate::netlink::wire::{Attribute, AttributeIter, Malformed, Received};
 /// What the dumps of our table have shown so far.
 #[derive(Debug, Default)]
 pub struct Observation {
+    options: NftablesOptions,
     mirror: Mirror,
     /// How many rules of each chain have come, and whether all were right.
     rules: BTreeMap<Chain, (usize, bool)>,
 }
 
 impl Observation {
+    /// Nothing is seen yet.
+    #[must_use]
+    pub fn new(options: NftablesOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
     /// Takes in our table. One with flags, such as a dormant one, is not as we make it.
     ///
     /// # Errors
@@ -57,7 +65,7 @@ impl Observation {
                 _ => {}
             }
         }
-        if table != TABLE {
+        if table != self.options.table {
             return Ok(());
         }
         match Chain::parse(name) {
@@ -73,7 +81,7 @@ impl Observation {
     ///
     /// # Errors
     /// When the message is malformed.
-    pub fn rule(&mut self, message: &Received<'_>, mark_bit: u32) -> Result<(), Malformed> {
+    pub fn rule(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name, mut exprs) = ("", "", None);
         for attribute in message.attributes() {
             let attribute = attribute?;
@@ -84,9 +92,9 @@ impl Observation {
                 _ => {}
             }
         }
-        let Some(chain) = Chain::parse(name).filter(|_| table == TABLE) else { return Ok(()) };
+        let Some(chain) = Chain::parse(name).filter(|_| table == self.options.table) else { return Ok(()) };
         let (position, all_right) = self.rules.entry(chain).or_insert((0, true));
-        let is_right = rule_is_right(chain, *position, exprs, mark_bit)?;
+        let is_right = rule_is_right(chain, *position, exprs, self.options.mark_bit)?;
         (*position, *all_right) = (*position + 1, *all_right && is_right);
         Ok(())
     }
@@ -97,7 +105,7 @@ impl Observation {
     /// When the message is malformed.
     pub fn set(&mut self, message: &Received<'_>) -> Result<(), Malformed> {
         let (mut table, mut name) = ("", "");
-        let mut shape = SetShape { flags: 0, key_type: 0, key_length: 0, data_type: 0, data_length: 0 };
+        let mut shape = SetShape::default();
         for attribute in message.attributes() {
             let attribute = attribute?;
             match attribute.kind {
@@ -108,6 +116,7 @@ impl Observation {
                 uapi::NFTA_SET_KEY_LEN => shape.key_length = attribute.be32()?,
                 uapi::NFTA_SET_DATA_TYPE => shape.data_type = attribute.be32()?,
                 uapi::NFTA_SET_DATA_LEN => shape.data_length = attribute.be32()?,
+                uapi::NFTA_SET_EXPR => shape.is_counted = true,
                 _ => {}
             }
         }
@@ -115,7 +124,7 @@ impl Observation {
             // The kernel shows the size of its own structure.
             shape.data_length = 0;
         }
-        if table != TABLE {
+        if table != self.options.table {
             return Ok(());
         }
         match SetId::parse(name) {
@@ -134,7 +143,7 @@ impl Observation {
     }
 
     /// Takes in elements of a set, and the keys of those that we would not have written.
-    pub fn take_elements(&mut self, set: SetId, elements: Vec<Result<Element, Vec<u8>>>) {
+    pub fn take_elements(&mut self, set: SetId, elements: Vec<Result<Element, Key>>) {
         for element in elements {
             match element {
                 Ok(element) => self.mirror.insert(&element),
@@ -147,10 +156,10 @@ impl Observation {
 
     /// The mirror, after everything has been taken in.
     #[must_use]
-    pub fn finish(mut self, mark_bit: u32) -> Mirror {
+    pub fn finish(mut self) -> Mirror {
         for (chain, is_right) in &mut self.mirror.structure.chains {
             let (count, all_right) = self.rules.get(chain).copied().unwrap_or((0, true));
-            *is_right = all_right && count == chain.rules(mark_bit).len();
+            *is_right = all_right && count == chain.rules(self.options.mark_bit).len();
         }
         self.mirror
     }
@@ -163,14 +172,37 @@ impl Observation {
 pub fn for_each_element(
     set: SetId,
     message: &Received<'_>,
-    mut each: impl FnMut(Result<Element, &[u8]>),
+    mut each: impl FnMut(Result<Element, Key>),
 ) -> Result<(), Malformed> {
+    for_each_raw(message, |raw| each(Element::parse(set, raw).ok_or_else(|| key(raw))))
+}
+
+/// Hands out the elements of a message with the packets that met them, those left out that we would not have written.
+///
+/// # Errors
+/// When the message is malformed.
+pub fn for_each_counted(
+    set: SetId,
+    message: &Received<'_>,
+    mut each: impl FnMut(Element, u64),
+) -> Result<(), Malformed> {
+    for_each_raw(message, |raw| {
+        if let Some(element) = Element::parse(set, raw) {
+            each(element, raw.packets);
+        }
+    })
+}
+
+fn key(raw: &RawElement<'_>) -> Key {
+    Key { low: raw.key.to_vec(), high: raw.key_end.map(<[u8]>::to_vec) }
+}
+
+fn for_each_raw(message: &Received<'_>, mut each: impl FnMut(&RawElement<'_>)) -> Result<(), Malformed> {
     for attribute in message.attributes() {
         let attribute = attribute?;
         if attribute.kind == uapi::NFTA_SET_ELEM_LIST_ELEMENTS {
             for element in attribute.nested() {
-                let raw = RawElement::parse(element?.nested())?;
-                each(Element::parse(set, raw.key, &raw.value, raw.is_end).ok_or(raw.key));
+                each(&parse_element(element?.nested())?);
             }
         }
     }
@@ -191,28 +223,37 @@ pub fn generation(message: &Received<'_>) -> Result<Option<u32>, Malformed> {
     Ok(None)
 }
 
-struct RawElement<'a> {
-    key: &'a [u8],
-    value: RawValue<'a>,
-    is_end: bool,
+fn parse_element(attributes: AttributeIter<'_>) -> Result<RawElement<'_>, Malformed> {
+    let mut raw = RawElement { key: &[], key_end: None, value: RawValue::None, is_end: false, packets: 0 };
+    for attribute in attributes {
+        let attribute = attribute?;
+        match attribute.kind {
+            uapi::NFTA_SET_ELEM_KEY => raw.key = data_value(&attribute)?.unwrap_or_default(),
+            uapi::NFTA_SET_ELEM_KEY_END => raw.key_end = data_value(&attribute)?,
+            uapi::NFTA_SET_ELEM_DATA => raw.value = parse_value(&attribute)?,
+            uapi::NFTA_SET_ELEM_EXPR => raw.packets = parse_counter(attribute.nested())?,
+            uapi::NFTA_SET_ELEM_FLAGS => {
+                raw.is_end = attribute.be32()? & uapi::NFT_SET_ELEM_INTERVAL_END != 0;
+            }
+            _ => {}
+        }
+    }
+    Ok(raw)
 }
 
-impl<'a> RawElement<'a> {
-    fn parse(attributes: AttributeIter<'a>) -> Result<Self, Malformed> {
-        let mut raw = Self { key: &[], value: RawValue::None, is_end: false };
-        for attribute in attributes {
-            let attribute = attribute?;
-            match attribute.kind {
-                uapi::NFTA_SET_ELEM_KEY => raw.key = data_value(&attribute)?.unwrap_or_default(),
-                uapi::NFTA_SET_ELEM_DATA => raw.value = parse_value(&attribute)?,
-                uapi::NFTA_SET_ELEM_FLAGS => {
-                    raw.is_end = attribute.be32()? & uapi::NFT_SET_ELEM_INTERVAL_END != 0;
+fn parse_counter(attributes: AttributeIter<'_>) -> Result<u64, Malformed> {
+    for attribute in attributes {
+        let attribute = attribute?;
+        if attribute.kind == uapi::NFTA_EXPR_DATA {
+            for inner in attribute.nested() {
+                let inner = inner?;
+                if inner.kind == uapi::NFTA_COUNTER_PACKETS {
+                    return inner.be64();
                 }
-                _ => {}
             }
         }
-        Ok(raw)
     }
+    Ok(0)
 }
 
 fn data_value<'a>(attribute: &Attribute<'a>) -> Result<Option<&'a [u8]>, Malformed> {
@@ -316,13 +357,13 @@ mod tests {
             let message = Received { kind: 0, flags: 0, sequence: 0, payload: &payload };
             let mut observation = Observation::default();
             let _ = observation.table(&message);
-            let _ = (observation.chain(&message), observation.rule(&message, 1), observation.set(&message), generation(&message));
+            let _ = (observation.chain(&message), observation.rule(&message), observation.set(&message), generation(&message));
             for set in SetId::all() {
                 let mut elements = Vec::new();
-                let _ = for_each_element(set, &message, |element| elements.push(element.map_err(<[u8]>::to_vec)));
+                let _ = for_each_element(set, &message, |element| elements.push(element));
                 observation.take_elements(set, elements);
             }
-            let _ = observation.finish(1);
+            let _ = observation.finish();
         }
     }
 }

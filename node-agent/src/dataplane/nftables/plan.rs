@@ -9,15 +9,15 @@ use std::{
 use ipnet::IpNet;
 use model::{
     net::{self, IpFamily},
-    program::{Destination, Frontend, Masquerade, Program, Route, Verdict},
+    program::oracle::Networks,
     resource::ServiceKey,
 };
 
 use super::{
-    element::{Dispatch, Edge, Element},
+    element::{Edge, Element, Key},
     mirror::{Held, Mirror, Structure},
-    schema::{Chain, Pick, PickKind, SetId, TARGETS_MAX},
-    slots,
+    schema::{Chain, NetworkSet, SetId},
+    wanted::{spans, wanted},
 };
 use crate::dataplane::claims::{Claims, Touched};
 
@@ -60,7 +60,7 @@ pub enum Structural {
     /// Gives a chain its rules.
     AddRules(Chain),
     /// Removes an element that we would not have written, by its key.
-    RemoveStray(SetId, Vec<u8>),
+    RemoveStray(SetId, Key),
 }
 
 /// A change of an element.
@@ -72,13 +72,13 @@ pub enum Change {
     Remove(Element),
 }
 
-/// Plans what is touched, and the masquerade sources. With `everything`, also the fixed part and what nobody asks for.
+/// Plans what is touched, and the networks. With `everything`, also the fixed part and what nobody asks for.
 #[must_use]
 pub fn plan(
     mirror: &Mirror,
     claims: &Claims,
     touched: &Touched,
-    sources: &BTreeSet<IpNet>,
+    networks: &Networks,
     everything: bool,
 ) -> Plan {
     let nothing = Mirror::default();
@@ -92,14 +92,13 @@ pub fn plan(
         plan.structure.extend(strays.map(|(set, key)| Structural::RemoveStray(set, key)));
     }
     for (frontend, service) in &touched.frontends {
-        let service = claims.claimants(frontend).first().or(service.as_ref());
+        let service = claims.owner(frontend).or(service.as_ref());
+        let nothing = Held::default();
+        let held = mirror.frontends.get(frontend).unwrap_or(&nothing);
+        let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held));
         plan.add(
             service,
-            plan_frontend(
-                mirror.frontends.get(frontend),
-                frontend,
-                claims.route(frontend).and_then(Route::uniform),
-            ),
+            difference(&held.elements(frontend), &wanted.unwrap_or_default().elements(frontend)),
         );
     }
     for (&address, service) in &touched.virtual_addresses {
@@ -111,8 +110,10 @@ pub fn plan(
         let (is, should) = (mirror.hairpins.contains(&address), claims.wants_hairpin(address));
         plan.add(service.as_ref(), plan_presence(Element::Hairpin(address), is, should));
     }
-    for family in IpFamily::ALL {
-        plan.add(None, plan_sources(&mirror.sources, &edges(sources, family), family));
+    for set in NetworkSet::ALL {
+        for family in IpFamily::ALL {
+            plan.add(None, plan_networks(&mirror.networks, networks, set, family));
+        }
     }
     plan
 }
@@ -123,53 +124,6 @@ impl Plan {
             self.groups.entry(service.cloned()).or_default().extend(changes);
         }
     }
-}
-
-/// Why a program cannot be carried out by this backend, in words.
-///
-/// # Errors
-/// The first thing that cannot be expressed.
-pub fn check(program: &Program) -> Result<(), String> {
-    for (frontend, route) in &program.frontends {
-        let Some(verdict) = route.uniform().filter(|_| is_plain(frontend, route)) else {
-            return Err(format!("the settings of port {} are not built yet", frontend.ports));
-        };
-        let Verdict::Forward { masquerade, targets } = verdict else { continue };
-        let family = frontend.destination.family();
-        if let Some(target) = targets.keys().find(|target| IpFamily::of(target.address) != family) {
-            return Err(format!(
-                "target {} is not of the frontend's family {}",
-                target.address,
-                family.as_str()
-            ));
-        }
-        if targets.len() > usize::try_from(TARGETS_MAX).unwrap_or(usize::MAX) {
-            return Err(format!(
-                "a port has {} endpoints; at most {TARGETS_MAX} are possible",
-                targets.len()
-            ));
-        }
-        if !targets.values().any(|weight| weight.0 > 0) {
-            return Err(format!("port {} forwards, but no target has a weight above 0", frontend.ports));
-        }
-        let is_virtual = match frontend.destination {
-            Destination::Address(address) => program.virtual_addresses.contains(&address),
-            Destination::AnyLocal(_) => false,
-        };
-        if *masquerade == Masquerade::OffCluster && !is_virtual {
-            return Err("masquerading by source is possible at virtual addresses only".to_owned());
-        }
-    }
-    Ok(())
-}
-
-fn is_plain(frontend: &Frontend, route: &Route) -> bool {
-    frontend.ports.single().is_some()
-        && route.allowed_sources.is_none()
-        && route.affinity_seconds.is_none()
-        && route.scheduler.is_none()
-        && route.proxy_protocol.is_none()
-        && !matches!(route.from_elsewhere, Verdict::Drop | Verdict::Relay { .. })
 }
 
 fn plan_structure(structure: &Structure) -> Vec<Structural> {
@@ -186,37 +140,10 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
     changes
 }
 
-fn plan_frontend(held: Option<&Held>, frontend: &Frontend, verdict: Option<&Verdict>) -> Vec<Change> {
-    let nothing = Held::default();
-    let held = held.unwrap_or(&nothing);
-    let (dispatch, targets) = match verdict {
-        None | Some(Verdict::Drop | Verdict::Relay { .. }) => (None, Vec::new()),
-        Some(Verdict::Reject) => (Some(Dispatch::Refuse), Vec::new()),
-        Some(Verdict::Forward { masquerade, targets }) => {
-            let slots = slots::layout(&held.slots, &slots::counts(targets));
-            let kind = match (frontend.destination, masquerade) {
-                (Destination::AnyLocal(_), _) => PickKind::NodePort,
-                (Destination::Address(_), Masquerade::Always) => PickKind::External,
-                (Destination::Address(_), Masquerade::OffCluster | Masquerade::Never) => PickKind::Cluster,
-            };
-            let pick = Pick { kind, slots: u32::try_from(slots.len()).unwrap_or(TARGETS_MAX) };
-            (Some(Dispatch::Forward(pick)), slots)
-        }
-    };
-    let mut changes = Vec::new();
-    if held.dispatch != dispatch {
-        changes.extend(held.dispatch.map(|old| Change::Remove(Element::Dispatch(*frontend, old))));
-        changes.extend(dispatch.map(|new| Change::Add(Element::Dispatch(*frontend, new))));
-    }
-    for (slot, index) in (0u32..).zip(0..held.slots.len().max(targets.len())) {
-        let old = held.slots.get(index).copied().flatten();
-        let new = targets.get(index).copied();
-        if old != new {
-            changes.extend(old.map(|target| Change::Remove(Element::Slot(*frontend, slot, target))));
-            changes.extend(new.map(|target| Change::Add(Element::Slot(*frontend, slot, target))));
-        }
-    }
-    changes
+/// What goes before what comes, because both can have the same key.
+fn difference(is: &BTreeSet<Element>, should: &BTreeSet<Element>) -> Vec<Change> {
+    let removed = is.difference(should).map(|element| Change::Remove(*element));
+    removed.chain(should.difference(is).map(|element| Change::Add(*element))).collect()
 }
 
 fn plan_presence(element: Element, is: bool, should: bool) -> Vec<Change> {
@@ -229,35 +156,41 @@ fn plan_presence(element: Element, is: bool, should: bool) -> Vec<Change> {
 
 /// An interval set is replaced as a whole: the kernel judges overlaps while elements come and go one by one, and there
 /// are few of them.
-fn plan_sources(is: &BTreeSet<Edge>, should: &BTreeSet<Edge>, family: IpFamily) -> Vec<Change> {
-    let is: BTreeSet<_> = is.iter().filter(|edge| IpFamily::of(edge.address) == family).copied().collect();
-    if is == *should {
+fn plan_networks(
+    mirror: &BTreeSet<(NetworkSet, Edge)>,
+    networks: &Networks,
+    set: NetworkSet,
+    family: IpFamily,
+) -> Vec<Change> {
+    let is_of = |(of, edge): &&(NetworkSet, Edge)| *of == set && IpFamily::of(edge.address) == family;
+    let is: BTreeSet<_> = mirror.iter().filter(is_of).map(|(_, edge)| *edge).collect();
+    let should = edges(
+        match set {
+            NetworkSet::Workloads => &networks.workloads,
+            NetworkSet::MasqueradeSources => &networks.masquerade_sources,
+            NetworkSet::NodePortAddresses => &networks.node_ports,
+        },
+        family,
+    );
+    if is == should {
         return Vec::new();
     }
-    let removed = is.iter().map(|edge| Change::Remove(Element::Source(*edge)));
-    removed.chain(should.iter().map(|edge| Change::Add(Element::Source(*edge)))).collect()
+    let removed = is.iter().map(|edge| Change::Remove(Element::Network(set, *edge)));
+    removed.chain(should.iter().map(|edge| Change::Add(Element::Network(set, *edge)))).collect()
 }
 
-/// The edges of the union of networks: adjoining ones become one interval; one that reaches the last address has no end.
+/// The edges of the union of networks; an interval that reaches the last address has no end.
 #[must_use]
 pub fn edges(networks: &BTreeSet<IpNet>, family: IpFamily) -> BTreeSet<Edge> {
-    let of_family = networks.iter().filter(|network| IpFamily::of_net(network) == family);
-    let number = |address: IpAddr| net::to_number(address);
-    let mut ranges: Vec<_> =
-        of_family.map(|network| (number(network.network()), number(network.broadcast()))).collect();
-    ranges.sort_unstable();
-    let mut merged: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
-    for (first, last) in ranges {
-        match merged.last_mut() {
-            Some(previous) if previous.1.checked_add(1).is_none_or(|next| first <= next) => {
-                previous.1 = previous.1.max(last);
-            }
-            Some(_) | None => merged.push((first, last)),
-        }
-    }
-    let edge = |number, is_end| net::from_number(family, number).map(|address| Edge { address, is_end });
-    let ends = |last: u128| last.checked_add(1).and_then(|next| edge(next, true));
-    merged.into_iter().flat_map(|(first, last)| [edge(first, false), ends(last)]).flatten().collect()
+    let ends = |last: IpAddr| {
+        let next = net::to_number(last).checked_add(1)?;
+        net::from_number(family, next).map(|address| Edge { address, is_end: true })
+    };
+    let spans = spans(networks, family).into_iter();
+    spans
+        .flat_map(|span| [Some(Edge { address: span.first, is_end: false }), ends(span.last)])
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -266,7 +199,8 @@ mod tests {
 
     fn edges_of(networks: &[&str], family: IpFamily) -> Vec<String> {
         let networks = networks.iter().map(|text| text.parse().unwrap()).collect();
-        edges(&networks, family).into_iter().map(|edge| Element::Source(edge).to_string()).collect()
+        let edges = edges(&networks, family).into_iter();
+        edges.map(|edge| Element::Network(NetworkSet::Workloads, edge).to_string()).collect()
     }
 
     #[test]

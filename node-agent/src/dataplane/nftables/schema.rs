@@ -1,25 +1,25 @@
-//! The fixed shape of our table: which chains, sets and maps there are and what their rules say.
+//! The fixed shape of our table: which chains, sets and maps there are. What the rules of the chains say is in
+//! [`super::rules`].
 //!
 //! ```text
-//! prerouting ─┐            ┌─▶ cluster-N  ──┐
-//! output ─────┴▶ services ─┼─▶ external-N ──┼─▶ dnat to a random slot of the frontend
-//!                          ├─▶ nodeport-N ──┘
-//!                          └─▶ refuse
+//! prerouting ─┐            ┌─▶ cluster-N, external-N, nodeport-N, … ─▶ dnat to a slot of the frontend
+//! output ─────┴▶ services ─┼─▶ checked ─▶ by-source ──┬─▶ (the same)
+//!                          │   (allowed   (workloads, ├─▶ refuse
+//!                          │    sources)   node, else)└─▶ discard
+//!                          ├─▶ refuse
+//!                          └─▶ discard
 //! postrouting: masquerade what is marked, and what would come back to its own sender
 //! ```
-//! A Service is elements of the maps and nothing else. The chains `cluster-N`, `external-N` and `nodeport-N` are shared
-//! by all frontends with N slots.
+//! A Service is elements of the maps and nothing else. The chains that choose a slot are shared by all frontends that
+//! choose among as many slots in the same way.
 
 use std::fmt;
 
-use model::net::IpFamily;
+use model::{net::IpFamily, program::Masquerade};
 
-use super::{
-    expr::{Expr, Meta, Register, VerdictExpr},
-    uapi,
-};
+use super::uapi;
 
-/// The name of the only table we touch. It is how a fresh process recognises what is ours.
+/// The name of our table, unless chosen otherwise. It is how a fresh process recognises what is ours.
 pub const TABLE: &str = "tidegate";
 /// The packet mark bit that asks for masquerading, unless configured otherwise (kube-proxy's default, bit 14).
 pub const MARK_BIT_DEFAULT: u32 = 0x4000;
@@ -27,14 +27,47 @@ pub const MARK_BIT_DEFAULT: u32 = 0x4000;
 pub const SLOTS_MAX: u32 = 1024;
 /// Targets of one frontend: bounds chains, and the memory that a strange slot number could make us take.
 pub const TARGETS_MAX: u32 = 16_384;
+/// The longest that an affinity may last, in seconds.
+pub const AFFINITY_SECONDS_MAX: u32 = 86_400;
+/// Clients that the kernel remembers for affinity, per family and kind of frontend; further ones are placed anew at
+/// every connection. A full table takes about 30 MB.
+pub const AFFINITY_CLIENTS_MAX: u32 = 131_072;
+
+/// How a frontend is found, which decides what its key is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// By address, protocol and port.
+    Address,
+    /// By address, protocol and the range of ports that holds the port.
+    Range,
+    /// By protocol and port, at any address of the node.
+    NodePort,
+}
+
+/// Who connects, as far as verdicts differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// An address in the workload networks.
+    Workloads,
+    /// Another address of this node.
+    Node,
+    /// Anybody else.
+    Elsewhere,
+}
 
 /// A chain of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Chain {
     /// Connections to a frontend that has no target, and to undefined ports of virtual addresses.
     Refuse,
+    /// Connections that somebody else has targets for.
+    Discard,
     /// Chooses a slot.
     Pick(Pick),
+    /// Tells frontends apart once more, by who connects.
+    BySource(Place),
+    /// Lets only allowed sources go on to [`Chain::BySource`].
+    Checked(Place),
     /// Looks up the frontend.
     Services,
     /// Base chain for forwarded and incoming packets.
@@ -45,24 +78,57 @@ pub enum Chain {
     Postrouting,
 }
 
-/// A chain that chooses one of `slots` slots at random.
+/// A chain that chooses one of the slots of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pick {
-    /// For which kind of frontend.
-    pub kind: PickKind,
+    /// How the frontend is found.
+    pub place: Place,
+    /// Whose source is replaced.
+    pub masquerade: Masquerade,
+    /// In which pool the slots are.
+    pub pool: Pool,
     /// How many slots, 1–[`TARGETS_MAX`].
     pub slots: u32,
+    /// How one is chosen.
+    pub choice: Choice,
+    /// What is done with it.
+    pub action: Action,
+    /// How long a source stays on its target, 1–[`AFFINITY_SECONDS_MAX`].
+    pub affinity_seconds: Option<u32>,
 }
 
-/// For which kind of frontend a pick chain is.
+/// One of the lists of targets of a frontend: sources can meet different ones.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pool {
+    /// That of workloads, and of all who meet the same targets.
+    #[default]
+    Workloads,
+    /// That of the node, if it meets others.
+    Node,
+    /// That of everybody else, if they meet others.
+    Elsewhere,
+}
+
+/// How a slot is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PickKind {
-    /// A virtual address; keeps the source of workloads.
-    Cluster,
-    /// An address whose connections are always masqueraded.
-    External,
-    /// A port of every address of the node; always masqueraded.
-    NodePort,
+pub enum Choice {
+    /// At random.
+    Random,
+    /// By the source address, the same on every node and at every time.
+    SourceAddress,
+    /// By source address and port.
+    SourceAddressAndPort,
+}
+
+/// What is done with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Action {
+    /// It goes to the target's address and port.
+    Translate,
+    /// It goes to the target's address and keeps its port.
+    TranslateAddress,
+    /// It goes to the target's port on this node.
+    Redirect,
 }
 
 /// Where a base chain hangs.
@@ -86,44 +152,140 @@ pub struct SetId {
 /// What a set or map is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
-    /// Address, protocol and port to the chain that takes the connection.
-    Services,
-    /// Protocol and port to the chain that takes the connection.
-    NodePorts,
-    /// Address, protocol, port and slot to the target.
-    Endpoints,
-    /// Protocol, port and slot to the target.
-    NodePortEndpoints,
+    /// Frontend to the chain that takes the connection.
+    Dispatch(Place),
+    /// Frontend to the chain that takes the connections of one kind of source.
+    DispatchFrom(Place, Source),
+    /// Frontend and slot to the target.
+    Endpoints(Place),
+    /// Frontend and source to the id of the target that it stays on. The kernel fills it.
+    Affinity(Place),
+    /// Frontend and slot to the id of the target, where sources stay on targets.
+    AffinitySlots(Place),
+    /// Frontend and id to the target, where sources stay on targets.
+    AffinityTargets(Place),
+    /// Frontends with the sources that they allow.
+    AllowedSources(Place),
+    /// Address, protocol and port to the range of ports.
+    Ranges,
     /// Addresses that exist only in rules.
     VirtualAddresses,
     /// Endpoints that may connect to themselves.
     Hairpins,
-    /// Sources that are masqueraded on the way to virtual addresses.
+    /// Networks.
+    Networks(NetworkSet),
+}
+
+/// Networks that rules tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NetworkSet {
+    /// Where workloads are.
+    Workloads,
+    /// Sources that are masqueraded where the source decides.
     MasqueradeSources,
+    /// Addresses at which node ports answer.
+    NodePortAddresses,
+}
+
+impl Place {
+    /// Every place, in the order in which frontends are looked for.
+    pub const ALL: [Self; 3] = [Self::Address, Self::Range, Self::NodePort];
+
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Address => "",
+            Self::Range => "range-",
+            Self::NodePort => "nodeport-",
+        }
+    }
+}
+
+impl Source {
+    /// Every kind, in the order in which they are told apart.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
+
+    const fn stem(self) -> &'static str {
+        match self {
+            Self::Workloads => "workloads",
+            Self::Node => "node",
+            Self::Elsewhere => "elsewhere",
+        }
+    }
+}
+
+impl Pool {
+    /// Every pool, by number.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Workloads => 0,
+            Self::Node => 1,
+            Self::Elsewhere => 2,
+        }
+    }
+
+    /// The number of its first slot. The distance is more than [`TARGETS_MAX`].
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        self.number() << 16
+    }
+}
+
+impl NetworkSet {
+    /// Every one, in the order of the listing.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::MasqueradeSources, Self::NodePortAddresses];
 }
 
 impl SetRole {
     /// Every role, in the order of the listing.
-    pub const ALL: [Self; 7] = [
-        Self::Services,
-        Self::NodePorts,
-        Self::Endpoints,
-        Self::NodePortEndpoints,
-        Self::VirtualAddresses,
-        Self::Hairpins,
-        Self::MasqueradeSources,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of_places = [
+            Self::Dispatch,
+            Self::Endpoints,
+            Self::Affinity,
+            Self::AffinitySlots,
+            Self::AffinityTargets,
+            Self::AllowedSources,
+        ];
+        let of_places = of_places.into_iter().flat_map(|role| Place::ALL.map(role));
+        let of_sources = Place::ALL
+            .into_iter()
+            .flat_map(|place| Source::ALL.map(|source| Self::DispatchFrom(place, source)));
+        let others = [Self::Ranges, Self::VirtualAddresses, Self::Hairpins];
+        of_places.chain(of_sources).chain(others).chain(NetworkSet::ALL.map(Self::Networks))
+    }
+}
 
-    const fn stem(self) -> &'static str {
+impl fmt::Display for SetRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Services => "services",
-            Self::NodePorts => "nodeports",
-            Self::Endpoints => "endpoints",
-            Self::NodePortEndpoints => "nodeport-endpoints",
-            Self::VirtualAddresses => "virtual-addresses",
-            Self::Hairpins => "hairpins",
-            Self::MasqueradeSources => "masquerade-sources",
+            Self::Dispatch(place) => f.write_str(dispatch_stem(*place)),
+            Self::DispatchFrom(place, source) => {
+                write!(f, "{}-from-{}", dispatch_stem(*place), source.stem())
+            }
+            Self::Endpoints(place) => write!(f, "{}endpoints", place.prefix()),
+            Self::Affinity(place) => write!(f, "{}affinity", place.prefix()),
+            Self::AffinitySlots(place) => write!(f, "{}affinity-slots", place.prefix()),
+            Self::AffinityTargets(place) => write!(f, "{}affinity-targets", place.prefix()),
+            Self::AllowedSources(place) => write!(f, "{}allowed-sources", place.prefix()),
+            Self::Ranges => f.write_str("ranges"),
+            Self::VirtualAddresses => f.write_str("virtual-addresses"),
+            Self::Hairpins => f.write_str("hairpins"),
+            Self::Networks(NetworkSet::Workloads) => f.write_str("workloads"),
+            Self::Networks(NetworkSet::MasqueradeSources) => f.write_str("masquerade-sources"),
+            Self::Networks(NetworkSet::NodePortAddresses) => f.write_str("nodeport-addresses"),
         }
+    }
+}
+
+const fn dispatch_stem(place: Place) -> &'static str {
+    match place {
+        Place::Address => "services",
+        Place::Range => "range-services",
+        Place::NodePort => "nodeports",
     }
 }
 
@@ -136,7 +298,7 @@ impl SetId {
 
     /// Every set, in the order in which they are made.
     pub fn all() -> impl Iterator<Item = Self> {
-        SetRole::ALL.into_iter().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
+        SetRole::all().flat_map(|role| IpFamily::ALL.map(|family| Self { role, family }))
     }
 
     /// The set of this name.
@@ -144,11 +306,17 @@ impl SetId {
     pub fn parse(name: &str) -> Option<Self> {
         Self::all().find(|set| set.to_string() == name)
     }
+
+    /// Whether the kernel fills it from packets, so that its elements are none of our business.
+    #[must_use]
+    pub const fn is_dynamic(self) -> bool {
+        matches!(self.role, SetRole::Affinity(_))
+    }
 }
 
 impl fmt::Display for SetId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.role.stem())?;
+        self.role.fmt(f)?;
         f.write_str(match self.family {
             IpFamily::V4 => "4",
             IpFamily::V6 => "6",
@@ -156,23 +324,14 @@ impl fmt::Display for SetId {
     }
 }
 
-impl PickKind {
-    const ALL: [Self; 3] = [Self::Cluster, Self::External, Self::NodePort];
-
-    const fn stem(self) -> &'static str {
-        match self {
-            Self::Cluster => "cluster",
-            Self::External => "external",
-            Self::NodePort => "nodeport",
-        }
-    }
-}
-
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refuse => f.write_str("refuse"),
-            Self::Pick(pick) => write!(f, "{}-{}", pick.kind.stem(), pick.slots),
+            Self::Discard => f.write_str("discard"),
+            Self::Pick(pick) => pick.fmt(f),
+            Self::BySource(place) => write!(f, "{}by-source", place.prefix()),
+            Self::Checked(place) => write!(f, "{}checked", place.prefix()),
             Self::Services => f.write_str("services"),
             Self::Prerouting => f.write_str("prerouting"),
             Self::Output => f.write_str("output"),
@@ -181,22 +340,107 @@ impl fmt::Display for Chain {
     }
 }
 
+/// What comes before the number of slots in a chain's name.
+const PICK_STEMS: [(Place, Masquerade, &str); 9] = [
+    (Place::Address, Masquerade::OffCluster, "cluster"),
+    (Place::Address, Masquerade::Always, "external"),
+    (Place::Address, Masquerade::Never, "direct"),
+    (Place::Range, Masquerade::OffCluster, "range-cluster"),
+    (Place::Range, Masquerade::Always, "range-external"),
+    (Place::Range, Masquerade::Never, "range-direct"),
+    (Place::NodePort, Masquerade::OffCluster, "nodeport-cluster"),
+    (Place::NodePort, Masquerade::Always, "nodeport"),
+    (Place::NodePort, Masquerade::Never, "nodeport-direct"),
+];
+
+impl fmt::Display for Pick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, masquerade, pool, slots, choice, action, affinity_seconds } = self;
+        let stem = PICK_STEMS.iter().find(|(p, m, _)| p == place && m == masquerade);
+        write!(f, "{}-{slots}", stem.map_or("", |(.., stem)| stem))?;
+        f.write_str(match pool {
+            Pool::Workloads => "",
+            Pool::Node => "-node",
+            Pool::Elsewhere => "-elsewhere",
+        })?;
+        f.write_str(match choice {
+            Choice::Random => "",
+            Choice::SourceAddress => "-hash",
+            Choice::SourceAddressAndPort => "-porthash",
+        })?;
+        f.write_str(match action {
+            Action::Translate => "",
+            Action::TranslateAddress => "-sameport",
+            Action::Redirect => "-relay",
+        })?;
+        affinity_seconds.map_or(Ok(()), |seconds| write!(f, "-affinity-{seconds}"))
+    }
+}
+
+impl Pick {
+    /// The chain of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (stem, rest) = name.split_at(digit_behind_dash(name)?);
+        let (place, masquerade, _) = PICK_STEMS.iter().find(|(.., it)| *it == stem)?;
+        let mut words = rest.split('-').skip(1).peekable();
+        let slots = words.next()?.parse().ok().filter(|slots| (1..=TARGETS_MAX).contains(slots))?;
+        let mut pick = Self {
+            place: *place,
+            masquerade: *masquerade,
+            pool: Pool::Workloads,
+            slots,
+            choice: Choice::Random,
+            action: Action::Translate,
+            affinity_seconds: None,
+        };
+        while let Some(word) = words.next() {
+            match word {
+                "node" => pick.pool = Pool::Node,
+                "elsewhere" => pick.pool = Pool::Elsewhere,
+                "hash" => pick.choice = Choice::SourceAddress,
+                "porthash" => pick.choice = Choice::SourceAddressAndPort,
+                "sameport" => pick.action = Action::TranslateAddress,
+                "relay" => pick.action = Action::Redirect,
+                "affinity" => {
+                    let seconds = words.next()?.parse().ok();
+                    pick.affinity_seconds =
+                        Some(seconds.filter(|seconds| (1..=AFFINITY_SECONDS_MAX).contains(seconds))?);
+                }
+                _ => return None,
+            }
+        }
+        (pick.to_string() == name).then_some(pick)
+    }
+}
+
+/// Where the first number behind a dash begins, dash included.
+fn digit_behind_dash(name: &str) -> Option<usize> {
+    name.as_bytes().windows(2).position(|pair| pair[0] == b'-' && pair[1].is_ascii_digit())
+}
+
 impl Chain {
     /// The chains that are always there, referenced ones before those that refer to them.
-    pub const FIXED: [Self; 5] =
-        [Self::Refuse, Self::Services, Self::Prerouting, Self::Output, Self::Postrouting];
+    pub const FIXED: [Self; 12] = [
+        Self::Refuse,
+        Self::Discard,
+        Self::BySource(Place::Address),
+        Self::BySource(Place::Range),
+        Self::BySource(Place::NodePort),
+        Self::Checked(Place::Address),
+        Self::Checked(Place::Range),
+        Self::Checked(Place::NodePort),
+        Self::Services,
+        Self::Prerouting,
+        Self::Output,
+        Self::Postrouting,
+    ];
 
     /// The chain of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        if let Some(fixed) = Self::FIXED.into_iter().find(|chain| chain.to_string() == name) {
-            return Some(fixed);
-        }
-        let (stem, slots) = name.rsplit_once('-')?;
-        let kind = PickKind::ALL.into_iter().find(|kind| kind.stem() == stem)?;
-        let slots = slots.parse().ok().filter(|slots| (1..=TARGETS_MAX).contains(slots))?;
-        let chain = Self::Pick(Pick { kind, slots });
-        (chain.to_string() == name).then_some(chain)
+        let fixed = Self::FIXED.into_iter().find(|chain| chain.to_string() == name);
+        fixed.or_else(|| Pick::parse(name).map(Self::Pick))
     }
 
     /// Where it hangs, if it is a base chain. The output hook has no name for the priority, only the number.
@@ -206,31 +450,14 @@ impl Chain {
             Self::Prerouting => Some(Hook { number: uapi::NF_INET_PRE_ROUTING, priority: -100 }),
             Self::Output => Some(Hook { number: uapi::NF_INET_LOCAL_OUT, priority: -100 }),
             Self::Postrouting => Some(Hook { number: uapi::NF_INET_POST_ROUTING, priority: 100 }),
-            Self::Refuse | Self::Pick(_) | Self::Services => None,
+            Self::Refuse
+            | Self::Discard
+            | Self::Pick(_)
+            | Self::BySource(_)
+            | Self::Checked(_)
+            | Self::Services => None,
         }
     }
-
-    /// What its rules say.
-    #[must_use]
-    pub fn rules(self, mark_bit: u32) -> Vec<Vec<Expr>> {
-        match self {
-            Self::Prerouting | Self::Output => {
-                vec![vec![Expr::Verdict(VerdictExpr::Jump(Self::Services.to_string()))]]
-            }
-            Self::Services => services_rules(mark_bit),
-            Self::Pick(pick) => pick_rules(pick, mark_bit),
-            Self::Refuse => vec![
-                vec![Expr::LoadMeta(Meta::L4Proto, Register(1)), Expr::equal(1, &[6]), Expr::RejectTcpReset],
-                vec![Expr::RejectPortUnreachable],
-            ],
-            Self::Postrouting => postrouting_rules(mark_bit),
-        }
-    }
-}
-
-/// Which packets a rule is about.
-fn family_is(family: IpFamily) -> [Expr; 2] {
-    [Expr::LoadMeta(Meta::NfProto, Register(1)), Expr::equal(1, &[nfproto(family)])]
 }
 
 /// The kernel's number of a family.
@@ -241,163 +468,46 @@ pub(super) const fn nfproto(family: IpFamily) -> u8 {
     }
 }
 
-/// Loads protocol, destination port and, with a number of slots, a random slot behind an address of `family`, or
-/// from the first register on when there is no address.
-fn load_transport(first: u32, slots: Option<u32>) -> Vec<Expr> {
-    let mut exprs = vec![
-        Expr::LoadMeta(Meta::L4Proto, Register::word(first)),
-        Expr::LoadDestinationPort(Register::word(first + 1)),
-    ];
-    exprs.extend(slots.map(|modulus| Expr::Random { modulus, to: Register::word(first + 2) }));
-    exprs
-}
-
-const fn address_words(family: IpFamily) -> u32 {
-    match family {
-        IpFamily::V4 => 1,
-        IpFamily::V6 => 4,
-    }
-}
-
-fn services_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
-    let mut rules = Vec::new();
-    for family in IpFamily::ALL {
-        let set = |role| SetId::new(role, family);
-        let mut masquerade = family_is(family).to_vec();
-        masquerade.extend([
-            Expr::LoadDestination(family, Register(1)),
-            Expr::InSet { set: set(SetRole::VirtualAddresses), from: Register(1) },
-            Expr::LoadSource(family, Register(1)),
-            Expr::InSet { set: set(SetRole::MasqueradeSources), from: Register(1) },
-        ]);
-        masquerade.extend(set_mark(mark_bit));
-        rules.push(masquerade);
-    }
-    for family in IpFamily::ALL {
-        let mut dispatch = family_is(family).to_vec();
-        dispatch.push(Expr::LoadDestination(family, Register(1)));
-        dispatch.extend(load_transport(address_words(family), None));
-        dispatch.push(Expr::VerdictMap { map: SetId::new(SetRole::Services, family), from: Register(1) });
-        rules.push(dispatch);
-    }
-    for family in IpFamily::ALL {
-        let mut refuse = family_is(family).to_vec();
-        refuse.push(Expr::LoadDestination(family, Register(1)));
-        let set = SetId::new(SetRole::VirtualAddresses, family);
-        refuse.push(Expr::InSet { set, from: Register(1) });
-        refuse.push(Expr::Verdict(VerdictExpr::Goto(Chain::Refuse.to_string())));
-        rules.push(refuse);
-    }
-    for family in IpFamily::ALL {
-        let mut node_ports = family_is(family).to_vec();
-        node_ports.extend([Expr::LoadDestinationIsLocal(Register(1)), Expr::equal(1, &LOCAL)]);
-        node_ports.extend(not_loopback(family));
-        node_ports.extend(load_transport(0, None));
-        node_ports.push(Expr::VerdictMap { map: SetId::new(SetRole::NodePorts, family), from: Register(1) });
-        rules.push(node_ports);
-    }
-    rules
-}
-
-/// `RTN_LOCAL`, as the fib expression answers it.
-const LOCAL: [u8; 4] = 2u32.to_ne_bytes();
-
-/// Node ports do not answer on loopback addresses: the reply could not come back (no `route_localnet`).
-fn not_loopback(family: IpFamily) -> [Expr; 2] {
-    match family {
-        IpFamily::V4 => [Expr::LoadDestinationFirstByte(Register(1)), Expr::unequal(1, &[127])],
-        IpFamily::V6 => {
-            let loopback = std::net::Ipv6Addr::LOCALHOST.octets();
-            [Expr::LoadDestination(family, Register(1)), Expr::unequal(1, &loopback)]
-        }
-    }
-}
-
-fn set_mark(mark_bit: u32) -> [Expr; 3] {
-    [
-        Expr::LoadMeta(Meta::Mark, Register(1)),
-        Expr::Bitwise { register: Register(1), mask: !mark_bit, xor: mark_bit },
-        Expr::StoreMark(Register(1)),
-    ]
-}
-
-fn pick_rules(pick: Pick, mark_bit: u32) -> Vec<Vec<Expr>> {
-    let mut rules = Vec::new();
-    match pick.kind {
-        PickKind::Cluster => {}
-        PickKind::External | PickKind::NodePort => rules.push(set_mark(mark_bit).to_vec()),
-    }
-    for family in IpFamily::ALL {
-        let mut rule = family_is(family).to_vec();
-        let (role, first_word) = match pick.kind {
-            PickKind::Cluster | PickKind::External => {
-                rule.push(Expr::LoadDestination(family, Register(1)));
-                (SetRole::Endpoints, address_words(family))
-            }
-            PickKind::NodePort => (SetRole::NodePortEndpoints, 0),
-        };
-        rule.extend(load_transport(first_word, Some(pick.slots)));
-        rule.push(Expr::Map { map: SetId::new(role, family), from: Register(1), to: Register(1) });
-        let port = Register::word(address_words(family));
-        rule.push(Expr::DestinationNat { family, address: Register(1), port });
-        rules.push(rule);
-    }
-    // A slot can be gone for a packet that looked up its chain just before a change. Dropped, the client's next packet
-    // finds the new slots; let through, the connection would be remembered as not translated.
-    rules.push(vec![Expr::Verdict(VerdictExpr::Drop)]);
-    rules
-}
-
-fn postrouting_rules(mark_bit: u32) -> Vec<Vec<Expr>> {
-    let translated = || {
-        [Expr::LoadConntrackStatus(Register(1)), Expr::bits(1, DESTINATION_NAT), Expr::unequal(1, &[0; 4])]
-    };
-    let mut marked = translated().to_vec();
-    marked.extend([
-        Expr::LoadMeta(Meta::Mark, Register(1)),
-        Expr::bits(1, mark_bit),
-        Expr::unequal(1, &[0; 4]),
-    ]);
-    marked.extend([
-        Expr::LoadMeta(Meta::Mark, Register(1)),
-        Expr::bits(1, !mark_bit),
-        Expr::StoreMark(Register(1)),
-        Expr::Masquerade,
-    ]);
-    let mut rules = vec![marked];
-    for family in IpFamily::ALL {
-        let mut hairpin = translated().to_vec();
-        hairpin.extend(family_is(family));
-        hairpin.extend([
-            Expr::LoadSource(family, Register(1)),
-            Expr::LoadDestination(family, Register::word(address_words(family))),
-            Expr::InSet { set: SetId::new(SetRole::Hairpins, family), from: Register(1) },
-            Expr::Masquerade,
-        ]);
-        rules.push(hairpin);
-    }
-    rules
-}
-
-/// `IPS_DST_NAT` of the conntrack status.
-const DESTINATION_NAT: u32 = 0x20;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_read_back_and_foreign_names_are_not_taken_for_ours() {
-        let pick = |kind, slots| Chain::Pick(Pick { kind, slots });
-        for chain in Chain::FIXED
-            .into_iter()
-            .chain([pick(PickKind::Cluster, 1), pick(PickKind::NodePort, TARGETS_MAX)])
-        {
-            assert_eq!(Chain::parse(&chain.to_string()), Some(chain));
+        let plain = Pick {
+            place: Place::Address,
+            masquerade: Masquerade::OffCluster,
+            pool: Pool::Workloads,
+            slots: 1,
+            choice: Choice::Random,
+            action: Action::Translate,
+            affinity_seconds: None,
+        };
+        let mut picks = vec![plain, Pick { slots: TARGETS_MAX, ..plain }];
+        picks.extend(PICK_STEMS.map(|(place, masquerade, _)| Pick { place, masquerade, slots: 23, ..plain }));
+        picks.extend(Pool::ALL.map(|pool| Pick { pool, ..plain }));
+        for choice in [Choice::SourceAddress, Choice::SourceAddressAndPort] {
+            for action in [Action::TranslateAddress, Action::Redirect] {
+                let affinity_seconds = Some(AFFINITY_SECONDS_MAX);
+                picks.push(Pick { choice, action, affinity_seconds, pool: Pool::Node, ..plain });
+            }
         }
-        for name in
-            ["cluster-0", "cluster-01", "cluster-+1", "cluster-16385", "cluster", "other-1", "Services", ""]
-        {
+        for chain in Chain::FIXED.into_iter().chain(picks.into_iter().map(Chain::Pick)) {
+            assert_eq!(Chain::parse(&chain.to_string()), Some(chain), "{chain}");
+        }
+        for name in [
+            "cluster-0",
+            "cluster-01",
+            "cluster-+1",
+            "cluster-16385",
+            "cluster",
+            "other-1",
+            "cluster-1-affinity-0",
+            "cluster-1-affinity",
+            "cluster-1-hash-node",
+            "Services",
+            "",
+        ] {
             assert_eq!(Chain::parse(name), None, "{name}");
         }
         for set in SetId::all() {

@@ -107,44 +107,45 @@ impl NftablesBackend {
 
     /// Whether the pick chains made in this pass have their rules.
     fn chains_are_right(&mut self) -> io::Result<bool> {
-        let mut observation = Observation::default();
+        let table = self.options.table;
+        let mut observation = Observation::new(self.options);
         for &pick in &self.chains_made {
             let chain = Chain::Pick(pick);
-            let rules = self.netlink.dump(&render::dump_rules(Some(chain)), Vec::new, |rules, answer| {
-                rules.push(answer.payload.to_vec());
-                Ok(())
-            })?;
+            let rules =
+                self.netlink.dump(&render::dump_rules(table, Some(chain)), Vec::new, |rules, answer| {
+                    rules.push(answer.payload.to_vec());
+                    Ok(())
+                })?;
             observation.expect_chain(chain);
             for rule in &rules {
                 let invalid = |malformed| io::Error::new(io::ErrorKind::InvalidData, malformed);
-                observation.rule(&super::received(rule), self.mark_bit).map_err(invalid)?;
+                observation.rule(&super::received(rule)).map_err(invalid)?;
             }
         }
-        Ok(observation.finish(self.mark_bit).structure.chains.values().all(|is_right| *is_right))
+        Ok(observation.finish().structure.chains.values().all(|is_right| *is_right))
     }
 
     /// The Services of which a changed element is not as it should be.
     fn wrong_keys(&mut self, changes: &[(&Service, &Change)]) -> io::Result<BTreeSet<Service>> {
+        let table = self.options.table;
         let mut added: BTreeMap<SetId, Vec<(Element, &Service)>> = BTreeMap::new();
         for (service, change) in changes {
             if let Change::Add(element) = change {
                 added.entry(element.set()).or_default().push((*element, service));
             }
         }
-        let replaced: BTreeSet<_> =
-            added.values().flatten().map(|(element, _)| (element.set(), element.key())).collect();
         let mut wrong = BTreeSet::new();
         for (set, elements) in &added {
             for chunk in elements.chunks(KEYS_PER_REQUEST) {
                 let wanted: Vec<_> = chunk.iter().map(|(element, _)| *element).collect();
                 let mut shown = BTreeSet::new();
-                self.netlink.ask(&[render::get_elements(*set, &wanted)], |_, answer| {
+                self.netlink.ask(&[render::get_elements(table, *set, &wanted)], |_, answer| {
                     parse::for_each_element(*set, answer, |element| shown.extend(element.ok()))
                 })?;
                 // The kernel stops at the first key it does not have, so the ones behind it are asked for alone.
                 for (element, service) in chunk.iter().filter(|(element, _)| !shown.contains(element)) {
                     let mut found = false;
-                    self.netlink.ask(&[render::get_elements(*set, &[*element])], |_, answer| {
+                    self.netlink.ask(&[render::get_elements(table, *set, &[*element])], |_, answer| {
                         parse::for_each_element(*set, answer, |shown| found |= shown == Ok(*element))
                     })?;
                     if !found {
@@ -153,20 +154,30 @@ impl NftablesBackend {
                 }
             }
         }
-        let gone: Vec<_> = changes
-            .iter()
-            .filter_map(|(service, change)| match change {
-                Change::Remove(element) => Some((element, *service)),
-                Change::Add(_) => None,
-            })
-            .filter(|(element, _)| !replaced.contains(&(element.set(), element.key())))
-            .collect();
-        let questions: Vec<_> =
-            gone.iter().map(|(element, _)| render::get_elements(element.set(), &[**element])).collect();
-        let answers = self.netlink.ask(&questions, |_, _| Ok(()))?;
-        let still_there = gone.iter().zip(answers).filter(|(_, errno)| *errno == 0);
-        wrong.extend(still_there.map(|((_, service), _)| (*service).clone()));
+        wrong.extend(self.still_there(changes)?.into_iter().cloned());
         Ok(wrong)
+    }
+
+    /// The Services of which a removed element is there still. Another element can have its key, or hold it within its
+    /// interval.
+    fn still_there<'a>(&mut self, changes: &[(&'a Service, &Change)]) -> io::Result<Vec<&'a Service>> {
+        let removed = |(service, change): &(&'a Service, &Change)| match change {
+            Change::Remove(element) => Some((*element, *service)),
+            Change::Add(_) => None,
+        };
+        let gone: Vec<_> = changes.iter().filter_map(removed).collect();
+        let table = self.options.table;
+        let question = |(element, _): &(Element, _)| render::get_elements(table, element.set(), &[*element]);
+        let mut found = BTreeSet::new();
+        self.netlink.ask(&gone.iter().map(question).collect::<Vec<_>>(), |index, answer| {
+            let Some((element, _)) = gone.get(index) else { return Ok(()) };
+            parse::for_each_element(element.set(), answer, |shown| {
+                if shown.as_ref() == Ok(element) {
+                    found.insert(index);
+                }
+            })
+        })?;
+        Ok(found.into_iter().filter_map(|index| gone.get(index)).map(|(_, service)| *service).collect())
     }
 }
 
@@ -193,8 +204,8 @@ mod tests {
         Scope,
         nftables::{
             NftablesOptions,
-            element::Dispatch,
-            schema::{Pick, PickKind},
+            element::{Dispatch, Slot},
+            schema::{Pick, Pool},
         },
     };
 
@@ -211,31 +222,32 @@ mod tests {
         };
         let other = Frontend { protocol: Protocol::Udp, ..frontend };
         let target = |text: &str| Target { address: text.parse().unwrap(), port: Some(port) };
+        let slot = |index| Slot { pool: Pool::Workloads, index };
         let there = [
             Change::Add(Element::VirtualAddress(address)),
             Change::Add(Element::Dispatch(frontend, Dispatch::Refuse)),
-            Change::Add(Element::Slot(frontend, 0, target("10.1.1.2"))),
+            Change::Add(Element::Slot(frontend, slot(0), target("10.1.1.2"))),
         ];
         let service = |name: &str| Some(Arc::new(ServiceKey::try_from(format!("default/{name}")).unwrap()));
         let claims = [
             ("added", there[2]),
             ("added-too", there[1]),
-            ("absent", Change::Add(Element::Slot(frontend, 1, target("10.1.1.2")))),
-            ("different", Change::Add(Element::Slot(other, 0, target("10.1.9.9")))),
+            ("absent", Change::Add(Element::Slot(frontend, slot(1), target("10.1.1.2")))),
+            ("different", Change::Add(Element::Slot(other, slot(0), target("10.1.9.9")))),
             ("still-there", Change::Remove(Element::VirtualAddress(address))),
             ("gone", Change::Remove(Element::VirtualAddress("10.96.0.2".parse().unwrap()))),
-            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, 0, target("10.1.3.2")))),
+            ("gone-by-replacement", Change::Remove(Element::Slot(frontend, slot(0), target("10.1.3.2")))),
         ];
-        let in_other_slot = Change::Add(Element::Slot(other, 0, target("10.1.2.2")));
+        let in_other_slot = Change::Add(Element::Slot(other, slot(0), target("10.1.2.2")));
         let thread = std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("these tests run as root");
             let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
             assert!(backend.apply(&Desired::default(), &Scope::Everything).failed.is_none());
             let changes = [&there[..], &[in_other_slot]].concat();
-            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.mark_bit);
+            let commands = render::commands(&[], &BTreeSet::new(), &changes, backend.options.mark_bit);
             backend.send(&commands).unwrap().unwrap();
             // A chain that is believed to be made is not there.
-            backend.chains_made.insert(Pick { kind: PickKind::Cluster, slots: 7 });
+            backend.chains_made.insert(Pick::parse("cluster-7").unwrap());
             assert!(!backend.chains_are_right().unwrap());
             let claims = claims.map(|(name, change)| (service(name), change));
             let claims: Vec<_> = claims.iter().map(|(service, change)| (service, change)).collect();

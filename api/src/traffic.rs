@@ -1,0 +1,147 @@
+//! The traffic of Services as metrics. Their labels come from objects and addresses, so their number is bounded here.
+
+use std::{cmp::Reverse, net::IpAddr};
+
+use model::{
+    service::Protocol,
+    traffic::{Counts, ServiceTotals, TargetKey, TrafficBook},
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+/// Services with series of their own: those with most connections. Five series each.
+pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
+/// Endpoints with series of their own, of the exposed Services. Five series each.
+pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServiceLabels {
+    namespace: String,
+    service: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndpointLabels {
+    namespace: String,
+    service: String,
+    protocol: &'static str,
+    address: String,
+    /// Empty where the client's port is kept.
+    port: String,
+}
+
+/// The series of one kind of thing.
+struct Series<L: Clone + std::hash::Hash + Eq> {
+    connections: Family<L, Counter>,
+    packets: Family<L, Counter>,
+    bytes: Family<L, Counter>,
+    active: Family<L, Gauge>,
+    inactive: Family<L, Gauge>,
+}
+
+/// The series of the traffic at this moment.
+pub(crate) fn registry(book: &TrafficBook) -> Registry {
+    let mut totals: Vec<_> = book.totals().collect();
+    totals.sort_by_key(|totals| (Reverse(totals.counts.connections), totals.service));
+    let hidden = totals.len().saturating_sub(SERVICES_EXPOSED_MAX);
+    totals.truncate(SERVICES_EXPOSED_MAX);
+    let (services, endpoints) = (Series::new(), Series::new());
+    for ServiceTotals { service, counts, endpoints: _ } in &totals {
+        let (namespace, service) = (service.namespace.to_string(), service.name.to_string());
+        services.set(&ServiceLabels { namespace, service }, counts);
+    }
+    for (labels, counts) in busiest_endpoints(&totals) {
+        endpoints.set(&labels, &counts);
+    }
+    let mut registry = Registry::with_prefix("tidegate");
+    services.register("service", &mut registry);
+    endpoints.register("endpoint", &mut registry);
+    let refused = Counter::<u64>::default();
+    refused.inc_by(book.refused);
+    registry.register(
+        "traffic_refused",
+        "Times that traffic of a Service was not kept, for want of room",
+        refused,
+    );
+    let gauge = Gauge::<i64>::default();
+    gauge.set(as_gauge(u64::try_from(hidden).unwrap_or(u64::MAX)));
+    registry.register(
+        "traffic_hidden_services",
+        "Services with traffic that have no series of their own",
+        gauge,
+    );
+    registry
+}
+
+fn busiest_endpoints(totals: &[ServiceTotals<'_>]) -> Vec<(EndpointLabels, Counts)> {
+    let all = totals.iter().flat_map(|totals| {
+        totals.endpoints.iter().map(move |(target, counts)| (totals.service, *target, *counts))
+    });
+    let mut all: Vec<_> = all.filter(|(_, _, counts)| counts.connections > 0).collect();
+    all.sort_by_key(|(service, target, counts)| (Reverse(counts.connections), *service, *target));
+    all.truncate(ENDPOINTS_EXPOSED_MAX);
+    let labels = |service: &model::resource::ServiceKey, target: TargetKey| {
+        let TargetKey { protocol, address, port } = target;
+        EndpointLabels {
+            namespace: service.namespace.to_string(),
+            service: service.name.to_string(),
+            protocol: Protocol::as_str(protocol),
+            address: IpAddr::to_string(&address),
+            port: port.map(|port| port.to_string()).unwrap_or_default(),
+        }
+    };
+    all.into_iter().map(|(service, target, counts)| (labels(service, target), counts)).collect()
+}
+
+impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send + Sync + 'static> Series<L> {
+    fn new() -> Self {
+        Self {
+            connections: Family::default(),
+            packets: Family::default(),
+            bytes: Family::default(),
+            active: Family::default(),
+            inactive: Family::default(),
+        }
+    }
+
+    /// Sets the series of one thing; what nobody counts has none.
+    fn set(&self, labels: &L, counts: &Counts) {
+        let Counts { connections, packets, bytes, active, inactive } = counts;
+        let counters =
+            [(&self.connections, Some(*connections)), (&self.packets, *packets), (&self.bytes, *bytes)];
+        for (family, value) in counters {
+            if let Some(value) = value {
+                family.get_or_create(labels).inc_by(value);
+            }
+        }
+        for (family, value) in [(&self.active, *active), (&self.inactive, *inactive)] {
+            if let Some(value) = value {
+                family.get_or_create(labels).set(as_gauge(value));
+            }
+        }
+    }
+
+    fn register(self, of: &str, to: &mut Registry) {
+        let Self { connections, packets, bytes, active, inactive } = self;
+        for (what, help, family) in [
+            ("connections", "Connections given to it", connections),
+            ("packets", "Packets in both directions", packets),
+            ("bytes", "Bytes in both directions", bytes),
+        ] {
+            to.register(format!("{of}_{what}"), help, family);
+        }
+        to.register(format!("{of}_active_connections"), "Established connections", active);
+        to.register(
+            format!("{of}_inactive_connections"),
+            "Known connections that are not established",
+            inactive,
+        );
+    }
+}
+
+fn as_gauge(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,35 @@
+//! `traffic`: what went through one Service.
+
+use model::resource::Kind;
+
+use super::{document, get::object_path};
+use crate::{
+    args::{Document, Traffic, TrafficOutput},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    resource::Resource,
+    traffic,
+    view::entries,
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Traffic,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let service = Resource::Object(Kind::Service);
+    let path = format!("{}/traffic", object_path(service, &arguments.namespace, &arguments.service));
+    let answer = client.send(Request::get(path)).await?;
+    let text = match arguments.output {
+        TrafficOutput::Table if entries(&answer, "/nodes").next().is_none() => {
+            terminal.note("no node has reported traffic of the Service yet");
+            return Ok(ExitCode::Success);
+        }
+        TrafficOutput::Table => traffic::by_node(&answer, terminal.style),
+        TrafficOutput::Json => document(&answer, Document::Json),
+        TrafficOutput::Yaml => document(&answer, Document::Yaml),
+    };
+    terminal.print(&text)?;
+    Ok(ExitCode::Success)
+}

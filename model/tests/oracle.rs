@@ -1,0 +1,325 @@
+//! Properties of packet programs, asked of the oracle, over random Services, nodes and connections.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use model::{
+    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    name::{Label, Name},
+    net::IpFamily,
+    program::{
+        Destination, Frontend, Place, Program, Role, Route,
+        oracle::{Connection, Fate, Networks, fate},
+        program,
+    },
+    quantity::{Port, Weight},
+    resource::ServiceKey,
+    service::{Protocol, TrafficDistribution, TrafficPolicy},
+};
+use proptest::{prelude::*, sample::select};
+
+const WORKLOAD_NET: [&str; 2] = ["10.1.0.0/16", "fd00:1::/64"];
+/// Of each family: the address of the node, of a stranger whom source ranges allow, and of one whom they do not.
+const NODE: [&str; 2] = ["172.17.8.101", "fd00:17::101"];
+const ALLOWED: [&str; 2] = ["198.51.100.9", "2001:db8:51::9"];
+const STRANGER: [&str; 2] = ["203.0.113.9", "2001:db8:113::9"];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn port(number: u16) -> Port {
+    Port::new(number).unwrap()
+}
+
+fn node(number: u8) -> Name {
+    Name::parse(&format!("n{number}")).unwrap()
+}
+
+fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
+    let at = (any::<bool>(), 1_u8..6, prop::option::of(1_u8..4), prop::option::of(select(vec!["a", "b"])));
+    // Ready, serving, terminating: as they occur, and one that contradicts itself.
+    let states = [
+        (true, true, false),
+        (false, true, true),
+        (false, true, true),
+        (false, false, true),
+        (true, false, true),
+    ];
+    (at, 0_u16..3, select(states.to_vec())).prop_map(
+        |((is_v6, host, on, zone), weight, (ready, serving, terminating))| CompiledEndpoint {
+            address: if is_v6 { ip(&format!("fd00:1::{host}")) } else { ip(&format!("10.1.0.{host}")) },
+            port: port(8080),
+            node: on.map(node),
+            zone: zone.map(|zone| Label::parse(zone).unwrap()),
+            weight: Weight(weight),
+            ready,
+            serving,
+            terminating,
+        },
+    )
+}
+
+/// One port at 80 with a node port, or a range, or both side by side in different protocols.
+fn ports() -> impl Strategy<Value = Vec<CompiledPort>> {
+    let endpoints = || prop::collection::vec(an_endpoint(), 0..6);
+    (endpoints(), endpoints(), any::<bool>(), any::<bool>()).prop_map(
+        |(single, range, has_single, has_range)| {
+            let of = |protocol, first, last, node_port, endpoints: Vec<CompiledEndpoint>| {
+                let by_address: BTreeMap<_, _> =
+                    endpoints.into_iter().map(|one| (one.address, one)).collect();
+                let endpoints = by_address.into_values().collect();
+                CompiledPort { name: None, protocol, port: port(first), end_port: last, node_port, endpoints }
+            };
+            let single = of(Protocol::Tcp, 80, None, Some(port(30080)), single);
+            let range = of(Protocol::Udp, 100, Some(port(200)), None, range);
+            [(has_single, single), (has_range, range)]
+                .into_iter()
+                .filter_map(|(is_there, port)| is_there.then_some(port))
+                .collect()
+        },
+    )
+}
+
+fn a_service() -> impl Strategy<Value = CompiledService> {
+    let policy = || select(vec![TrafficPolicy::Cluster, TrafficPolicy::Local]);
+    let near = select(vec![TrafficDistribution::PreferSameZone, TrafficDistribution::PreferSameNode]);
+    (ports(), policy(), policy(), prop::option::of(near), any::<bool>(), any::<bool>()).prop_map(
+        |(ports, external, internal, near, has_ranges, is_v4_only)| {
+            let both = |v4: &str, v6: &str| {
+                let all = [ip(v4), ip(v6)];
+                if is_v4_only { all[..1].to_vec() } else { all.to_vec() }
+            };
+            let ranges = ["198.51.100.0/24", "2001:db8:51::/48"].map(|range| range.parse().unwrap());
+            CompiledService {
+                cluster_ips: both("10.96.0.10", "fd00:96::10"),
+                ip_families: if is_v4_only { vec![IpFamily::V4] } else { IpFamily::ALL.to_vec() },
+                external_ips: both("192.0.2.9", "2001:db8:e::9"),
+                load_balancer_ips: both("192.0.2.7", "2001:db8:e::7"),
+                source_ranges: if has_ranges { ranges.into() } else { BTreeSet::new() },
+                ports,
+                external_traffic_policy: external,
+                internal_traffic_policy: internal,
+                traffic_distribution: near,
+                ..CompiledService::new(ServiceKey::try_from("default/web".to_owned()).unwrap())
+            }
+        },
+    )
+}
+
+fn a_place() -> impl Strategy<Value = Place> {
+    (1_u8..4, prop::option::of(select(vec!["a", "b"])))
+        .prop_map(|(on, zone)| Place { node: node(on), zone: zone.map(|zone| Label::parse(zone).unwrap()) })
+}
+
+/// The networks of a node: all that is known, or nothing.
+fn networks(is_known: bool) -> Networks {
+    if !is_known {
+        return Networks::default();
+    }
+    Networks {
+        workloads: WORKLOAD_NET.map(|net| net.parse().unwrap()).into(),
+        // Good enough for the sources of these tests, none of which lies in both.
+        masquerade_sources: [
+            "172.16.0.0/12",
+            "198.51.100.0/24",
+            "203.0.113.0/24",
+            "2000::/3",
+            "fd00:17::/64",
+        ]
+        .map(|net| net.parse().unwrap())
+        .into(),
+        ..Networks::default()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Workload,
+    Node,
+    Elsewhere,
+}
+
+/// Sources of every class and family, with every workload that may be a target.
+fn sources(family: IpFamily) -> Vec<(IpAddr, Class)> {
+    let of_family = |texts: [&str; 2]| ip(texts[usize::from(family == IpFamily::V6)]);
+    let workloads = (1..8).map(|host| match family {
+        IpFamily::V4 => (ip(&format!("10.1.0.{host}")), Class::Workload),
+        IpFamily::V6 => (ip(&format!("fd00:1::{host}")), Class::Workload),
+    });
+    let others = [(NODE, Class::Node), (ALLOWED, Class::Elsewhere), (STRANGER, Class::Elsewhere)]
+        .map(|(text, class)| (of_family(text), class));
+    workloads.chain(others).collect()
+}
+
+fn connection(frontend: &Frontend, at: Port, source: IpAddr, class: Class) -> Connection {
+    let (destination, is_node_address) = match frontend.destination {
+        Destination::Address(address) => (address, false),
+        Destination::AnyLocal(IpFamily::V4) => (ip(NODE[0]), true),
+        Destination::AnyLocal(IpFamily::V6) => (ip(NODE[1]), true),
+    };
+    let (protocol, is_from_node) = (frontend.protocol, class == Class::Node);
+    Connection { source, is_from_node, destination, is_node_address, protocol, port: at }
+}
+
+fn ask(program: &Program, networks: &Networks, connection: &Connection) -> Fate {
+    fate(std::iter::once(program), networks, connection)
+}
+
+/// Every frontend with every source, and what becomes of it.
+fn every_fate<'a>(
+    program: &'a Program,
+    networks: &'a Networks,
+) -> impl Iterator<Item = (&'a Frontend, &'a Route, (IpAddr, Class), Fate)> {
+    program.frontends.iter().flat_map(move |(frontend, route)| {
+        sources(frontend.destination.family()).into_iter().map(move |(source, class)| {
+            let fate = ask(program, networks, &connection(frontend, frontend.ports.first(), source, class));
+            (frontend, route, (source, class), fate)
+        })
+    })
+}
+
+fn port_of<'a>(service: &'a CompiledService, frontend: &Frontend) -> &'a CompiledPort {
+    service.ports.iter().find(|port| port.protocol == frontend.protocol).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every frontend decides, no two overlap, and beside them the Service's own addresses refuse and others are let be.
+    #[test]
+    fn every_frontend_has_exactly_one_fate_and_nothing_else_has_any(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let program = program(&service, &place).unwrap();
+        let networks = networks(known);
+        for (frontend, _, _, fate) in every_fate(&program, &networks) {
+            prop_assert!(fate != Fate::Untouched, "{frontend:?}");
+        }
+        let frontends: Vec<_> = program.frontends.keys().collect();
+        for (index, one) in frontends.iter().enumerate() {
+            let overlaps = |other: &&&Frontend| {
+                (one.destination, one.protocol) == (other.destination, other.protocol) && one.ports.overlaps(other.ports)
+            };
+            prop_assert_eq!(frontends[..index].iter().find(overlaps), None);
+        }
+        for address in service.cluster_ips.iter().chain(&service.load_balancer_ips).chain(&service.external_ips) {
+            let undefined = Frontend { destination: Destination::Address(*address), protocol: Protocol::Sctp, ports: port(80).into() };
+            let fate = ask(&program, &networks, &connection(&undefined, port(80), ip("10.1.0.1"), Class::Workload));
+            let expected = if service.external_ips.contains(address) { Fate::Untouched } else { Fate::Reject };
+            prop_assert_eq!(fate, expected, "{}", address);
+        }
+    }
+
+    /// Targets are endpoints of the port and family, have a weight, and are ready; or, where no ready one can be had, they
+    /// still serve while they terminate. A range keeps the port that the client named.
+    #[test]
+    fn targets_are_usable_endpoints_of_the_port(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let program = program(&service, &place).unwrap();
+        for (frontend, _, _, fate) in every_fate(&program, &networks(known)) {
+            let Fate::Forward { targets, .. } = fate else { continue };
+            let of_port = port_of(&service, frontend);
+            let endpoints = targets.keys().map(|(address, _)| {
+                of_port.endpoints.iter().find(|endpoint| endpoint.address == *address).unwrap()
+            });
+            let endpoints: Vec<_> = endpoints.collect();
+            prop_assert!(!endpoints.is_empty());
+            let are_ready = endpoints.iter().all(|endpoint| endpoint.ready);
+            let are_leaving = endpoints.iter().all(|endpoint| !endpoint.ready && endpoint.serving && endpoint.terminating);
+            prop_assert!(are_ready || are_leaving, "{endpoints:?}");
+            for (endpoint, ((address, at), weight)) in endpoints.iter().zip(&targets) {
+                prop_assert!(endpoint.weight.0 > 0 && endpoint.weight == *weight);
+                prop_assert_eq!(IpFamily::of(*address), frontend.destination.family());
+                prop_assert_eq!(*at, if of_port.end_port.is_some() { frontend.ports.first() } else { endpoint.port });
+            }
+        }
+    }
+
+    /// With the policy Local, sources outside never meet an endpoint of another node, and keep their address; with Cluster
+    /// they are masqueraded, so that the reply comes back this way.
+    #[test]
+    fn the_external_policy_decides_where_sources_outside_go_and_as_whom(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let program = program(&service, &place).unwrap();
+        for (frontend, route, (_, class), fate) in every_fate(&program, &networks(known)) {
+            if route.role == Role::ClusterIp || class != Class::Elsewhere {
+                continue;
+            }
+            let Fate::Forward { targets, is_masqueraded, .. } = fate else { continue };
+            let is_local = service.external_traffic_policy == TrafficPolicy::Local;
+            prop_assert_eq!(is_masqueraded, !is_local);
+            let of_port = port_of(&service, frontend);
+            let is_here = |address: &IpAddr| {
+                of_port.endpoints.iter().any(|one| one.address == *address && one.node.as_ref() == Some(&place.node))
+            };
+            prop_assert!(!is_local || targets.keys().all(|(address, _)| is_here(address)), "{targets:?}");
+        }
+    }
+
+    /// What starts in the cluster is served wherever there is an endpoint, unless the internal policy keeps it on the node.
+    #[test]
+    fn sources_in_the_cluster_reach_any_endpoint_of_a_frontend_for_outside(service in a_service(), place in a_place()) {
+        let program = program(&service, &place).unwrap();
+        for (frontend, route, (_, class), fate) in every_fate(&program, &networks(true)) {
+            let is_free = service.source_ranges.is_empty() || class == Class::Node;
+            if route.role == Role::ClusterIp || class == Class::Elsewhere || !is_free {
+                continue;
+            }
+            let of_port = port_of(&service, frontend);
+            let has_endpoint = of_port.endpoints.iter().any(|one| {
+                let serves = one.ready || (one.serving && one.terminating);
+                one.weight.0 > 0 && serves && IpFamily::of(one.address) == frontend.destination.family()
+            });
+            prop_assert_eq!(matches!(fate, Fate::Forward { .. }), has_endpoint, "{:?} {:?}", frontend, fate);
+        }
+    }
+
+    /// Source ranges drop whom they do not name, except the node itself, at every frontend but the cluster IP.
+    #[test]
+    fn source_ranges_guard_every_way_in_from_outside(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let program = program(&service, &place).unwrap();
+        for (_, route, (source, class), fate) in every_fate(&program, &networks(known)) {
+            let is_guarded = !service.source_ranges.is_empty() && route.role != Role::ClusterIp;
+            let is_named = class == Class::Node || service.source_ranges.iter().any(|range| range.contains(&source));
+            if is_guarded && !is_named {
+                prop_assert_eq!(fate, Fate::Drop);
+            }
+        }
+    }
+
+    /// The fate depends on the class of the source alone: two of a class, both allowed or both not, meet the same targets in
+    /// the same way, but for who is its own target.
+    #[test]
+    fn the_fate_depends_on_the_class_of_the_source_alone(service in a_service(), place in a_place()) {
+        let program = program(&service, &place).unwrap();
+        let without_hairpin = |fate: Fate| match fate {
+            Fate::Forward { targets, is_masqueraded, .. } => Fate::Forward { targets, is_masqueraded, hairpins: BTreeSet::new() },
+            other @ (Fate::Untouched | Fate::Reject | Fate::Drop | Fate::Relay(_)) => other,
+        };
+        let mut seen: Vec<(Frontend, Class, bool, Fate)> = Vec::new();
+        for (frontend, _, (source, class), fate) in every_fate(&program, &networks(true)) {
+            let is_named = service.source_ranges.iter().any(|range| range.contains(&source));
+            let fate = without_hairpin(fate);
+            let earlier = seen.iter().find(|one| (one.0, one.1, one.2) == (*frontend, class, is_named));
+            prop_assert_eq!(earlier.map(|one| &one.3).unwrap_or(&fate), &fate);
+            seen.push((*frontend, class, is_named, fate));
+        }
+    }
+
+    /// An endpoint of this node that may be given its own connection is masqueraded then: otherwise the reply would never
+    /// pass the node.
+    #[test]
+    fn who_may_meet_itself_is_masqueraded(service in a_service(), place in a_place(), known in any::<bool>()) {
+        let program = program(&service, &place).unwrap();
+        for (frontend, _, (source, _), fate) in every_fate(&program, &networks(known)) {
+            let Fate::Forward { targets, hairpins, .. } = fate else { continue };
+            let endpoint = port_of(&service, frontend).endpoints.iter().find(|one| one.address == source);
+            let is_here = endpoint.is_some_and(|one| one.node.as_ref().is_none_or(|on| *on == place.node));
+            let is_target = targets.keys().any(|(address, _)| *address == source);
+            if is_target && is_here {
+                prop_assert_eq!(hairpins, BTreeSet::from([source]));
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The book of traffic: what nodes say, summed, bounded, and never falling where it must not.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::collections::BTreeMap;
+
+use model::{
+    name::Name,
+    quantity::Timestamp,
+    report::{Report, TargetTraffic},
+    resource::ServiceKey,
+    rollup::NodeView,
+    traffic::{Counts, REPEAT_WITHIN_SECS, ServiceTraffic, TARGETS_KEPT_MAX, TrafficBook},
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+const NOW: i64 = 1_771_000_000;
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_unix_seconds(NOW + secs)
+}
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+fn web() -> ServiceKey {
+    ServiceKey::try_from("default/web".to_owned()).unwrap()
+}
+
+/// One endpoint `10.1.0.host:8080` as an agent reports it.
+fn target(host: u8, connections: u64, packets: Option<u64>) -> TargetTraffic {
+    serde_json::from_value(json!({
+        "protocol": "TCP", "address": format!("10.1.0.{host}"), "port": 8080,
+        "connections": connections, "packets": packets, "active": packets.map(|_| 1),
+    }))
+    .unwrap()
+}
+
+fn report(mode: &str) -> Report {
+    serde_json::from_value(json!({
+        "bootId": "a", "agentVersion": "0", "mode": mode, "received": "1-1", "applied": "1-1", "verified": "1-1",
+    }))
+    .unwrap()
+}
+
+fn say(book: &mut TrafficBook, node: &str, boot: &str, targets: Vec<TargetTraffic>) {
+    book.take(&name(node), boot, BTreeMap::from([(web(), targets)]), at(0));
+}
+
+fn shown(book: &TrafficBook) -> ServiceTraffic {
+    let (nodes, report) = (["n1", "n2"].map(name), report("ipvs"));
+    let view = |name| NodeView {
+        name,
+        is_connected: true,
+        is_contested: false,
+        last_report: Some(at(-7)),
+        report: Some(&report),
+    };
+    book.service(&web(), None, &nodes.iter().map(view).collect::<Vec<_>>(), at(0))
+}
+
+fn connections(book: &TrafficBook) -> u64 {
+    book.totals().map(|totals| totals.counts.connections).sum()
+}
+
+/// F086: per Service, node and endpoint; figures that one mode does not count are missing, not zero.
+#[test]
+fn f086_traffic_is_told_by_node_and_endpoint_and_summed() {
+    let mut book = TrafficBook::default();
+    say(&mut book, "n1", "a", vec![target(1, 10, Some(100)), target(2, 5, Some(50))]);
+    say(&mut book, "n2", "a", vec![target(1, 1, None)]);
+    let traffic = shown(&book);
+    assert_eq!((traffic.total.connections, traffic.total.packets), (16, Some(150)));
+    let of = |traffic: &[model::traffic::EndpointTraffic]| -> Vec<(String, u64, Option<u64>)> {
+        let line = |one: &model::traffic::EndpointTraffic| {
+            (one.address.to_string(), one.counts.connections, one.counts.packets)
+        };
+        traffic.iter().map(line).collect()
+    };
+    assert_eq!(
+        of(&traffic.endpoints),
+        [("10.1.0.1".to_owned(), 11, Some(100)), ("10.1.0.2".to_owned(), 5, Some(50))]
+    );
+    assert_eq!(of(&traffic.nodes[&name("n2")].endpoints), [("10.1.0.1".to_owned(), 1, None)]);
+    assert_eq!(traffic.nodes[&name("n1")].age_seconds, Some(7));
+    assert_eq!(traffic.nodes[&name("n1")].total.active, Some(2), "F087");
+    assert_eq!(traffic.nodes[&name("n2")].total, Counts { connections: 1, ..Counts::default() });
+
+    say(&mut book, "n2", "a", Vec::new());
+    assert_eq!(shown(&book).nodes.len(), 1, "an empty list ends what was said before");
+}
+
+/// An agent that has started again repeats what it counts; what it does not repeat in time is forgotten.
+#[test]
+fn what_a_new_start_of_an_agent_does_not_repeat_is_forgotten_in_time() {
+    let mut book = TrafficBook::default();
+    say(&mut book, "n1", "a", vec![target(1, 10, None)]);
+    book.take(&name("n1"), "b", BTreeMap::new(), at(0));
+    book.forget(|_| true, |_| true, at(REPEAT_WITHIN_SECS));
+    assert_eq!(shown(&book).total.connections, 10);
+    book.forget(|_| true, |_| true, at(REPEAT_WITHIN_SECS + 1));
+    assert_eq!(shown(&book).nodes.len(), 0);
+    assert_eq!(connections(&book), 10, "what went through did go through");
+    say(&mut book, "n1", "b", vec![target(1, 3, None)]);
+    book.forget(|_| true, |_| true, at(2 * REPEAT_WITHIN_SECS));
+    assert_eq!((shown(&book).total.connections, connections(&book)), (3, 13));
+    book.forget(|_| false, |_| true, at(0));
+    assert_eq!((shown(&book).nodes.len(), connections(&book)), (0, 0));
+}
+
+#[test]
+fn beyond_the_limit_nothing_is_kept_and_what_is_known_goes_on() {
+    let mut book = TrafficBook::default();
+    let many = |count: usize| {
+        let one = |index: usize| {
+            let port = u16::try_from(index % 60_000 + 1).unwrap();
+            let address = format!("10.{}.0.1", index / 60_000);
+            serde_json::from_value::<TargetTraffic>(
+                json!({ "protocol": "TCP", "address": address, "port": port, "connections": 1 }),
+            )
+            .unwrap()
+        };
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    say(&mut book, "n1", "a", many(TARGETS_KEPT_MAX));
+    say(&mut book, "n2", "a", many(1));
+    assert_eq!((shown(&book).nodes.len(), book.refused), (1, 1));
+    say(&mut book, "n1", "a", many(TARGETS_KEPT_MAX - 1));
+    say(&mut book, "n2", "a", many(1));
+    assert_eq!((shown(&book).nodes.len(), book.refused), (2, 1));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Say { node: u8, boot: bool, counts: Vec<(u8, u64)> },
+    Forget { node_gone: bool, secs: i64 },
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let counts = prop::collection::vec((1_u8..4, 0_u64..50), 0..4);
+    prop_oneof![
+        4 => (1_u8..3, any::<bool>(), counts).prop_map(|(node, boot, counts)| Step::Say { node, boot, counts }),
+        1 => (any::<bool>(), 0_i64..300).prop_map(|(node_gone, secs)| Step::Forget { node_gone, secs }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever starts again, goes or is forgotten, a Service's sum never falls, and neither does an endpoint's that stays.
+    #[test]
+    fn sums_never_fall_and_are_what_the_endpoints_and_the_past_make(steps in prop::collection::vec(a_step(), 1..40)) {
+        let mut book = TrafficBook::default();
+        let mut reached = 0;
+        for step in steps {
+            match step {
+                Step::Say { node, boot, counts } => {
+                    let counts: BTreeMap<_, _> = counts.into_iter().collect();
+                    let targets = counts.into_iter().map(|(host, count)| target(host, count, None)).collect();
+                    say(&mut book, &format!("n{node}"), if boot { "a" } else { "b" }, targets);
+                }
+                Step::Forget { node_gone, secs } => {
+                    book.forget(|_| true, |node| !node_gone || *node != name("n1"), at(secs));
+                }
+            }
+            let now = connections(&book);
+            prop_assert!(now >= reached, "{now} after {reached}");
+            let endpoints: u64 = book.totals().flat_map(|totals| totals.endpoints.into_values()).map(|counts| counts.connections).sum();
+            prop_assert!(endpoints <= now);
+            reached = now;
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Rules between the fields of one object: what is refused, where, and that every violation is named at once.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use model::{
+    decode::{Expect, decode},
+    violation::{Violation, ViolationCode},
+};
+use serde_json::{Value, json};
+
+fn violations(kind: &str, spec: &Value) -> Vec<Violation> {
+    let object = json!({ "kind": kind, "metadata": { "name": "x" }, "spec": spec });
+    decode(&object, &Expect::default()).err().unwrap_or_default()
+}
+
+/// Each violation as `pointer Code`, in the order in which they are found.
+fn found(kind: &str, spec: &Value) -> Vec<String> {
+    violations(kind, spec).iter().map(|one| format!("{} {:?}", one.pointer, one.code)).collect()
+}
+
+fn check(kind: &str, cases: &[(Value, &[&str])]) {
+    for (spec, expected) in cases {
+        assert_eq!(found(kind, spec), *expected, "{spec:#}");
+    }
+}
+
+fn with_ports(ports: Value) -> Value {
+    json!({ "type": "NodePort", "ports": ports })
+}
+
+/// A range is `port` to `endPort`; it has no target port and no node port, and meets no other port of its protocol.
+#[test]
+fn a_range_of_ports_is_in_order_alone_and_without_target_and_node_port() {
+    check(
+        "Service",
+        &[
+            (with_ports(json!([{ "port": 1, "endPort": 65535 }])), &[]),
+            (with_ports(json!([{ "port": 80, "endPort": 80 }])), &[]),
+            (with_ports(json!([{ "port": 90, "endPort": 80 }])), &["/spec/ports/0/endPort Invalid"]),
+            (
+                with_ports(json!([{ "port": 80, "endPort": 90, "targetPort": 80, "nodePort": 30000 }])),
+                &["/spec/ports/0/targetPort Conflict", "/spec/ports/0/nodePort Conflict"],
+            ),
+            (
+                with_ports(json!([
+                    { "name": "a", "port": 80, "endPort": 90 },
+                    { "name": "b", "port": 85 },
+                    { "name": "c", "port": 70, "endPort": 80 },
+                    { "name": "d", "port": 80 },
+                    { "name": "e", "port": 91, "endPort": 95 },
+                    { "name": "f", "port": 85, "protocol": "UDP" },
+                ])),
+                &[
+                    "/spec/ports/3/port Duplicate",
+                    "/spec/ports/1/port Overlap",
+                    "/spec/ports/2/endPort Overlap",
+                    "/spec/ports/3/port Overlap",
+                ],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_scheduler_is_a_name_of_the_kernel_and_flags_fit_it_and_the_ports() {
+    let with = |fields: Value| {
+        let mut spec =
+            json!({ "ports": [{ "name": "u", "port": 53, "protocol": "UDP" }, { "name": "t", "port": 53 }] });
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        spec
+    };
+    check(
+        "Service",
+        &[
+            (with(json!({ "scheduler": "mh", "schedulerFlags": ["fallback", "port"] })), &[]),
+            (with(json!({ "scheduler": "a-module-of-mine" })), &["/spec/scheduler TooLong"]),
+            (with(json!({ "scheduler": "WRR" })), &["/spec/scheduler Invalid"]),
+            (with(json!({ "schedulerFlags": ["port"] })), &["/spec/schedulerFlags Conflict"]),
+            (
+                with(json!({ "scheduler": "rr", "schedulerFlags": ["fallback"] })),
+                &["/spec/schedulerFlags Conflict"],
+            ),
+            (
+                with(json!({ "scheduler": "rr", "schedulerFlags": ["onePacket"] })),
+                &["/spec/schedulerFlags Conflict"],
+            ),
+            (
+                with(json!({ "scheduler": "rr", "schedulerFlags": ["twice"] })),
+                &["/spec/schedulerFlags/0 Invalid"],
+            ),
+        ],
+    );
+    let udp = json!({ "scheduler": "rr", "schedulerFlags": ["onePacket"], "ports": [{ "port": 53, "protocol": "UDP" }] });
+    check("Service", &[(udp, &[])]);
+}
+
+#[test]
+fn a_drain_time_needs_the_drain_policy_and_bounds() {
+    let with = |policy: &str, seconds: u64| json!({ "removalPolicy": policy, "drainSeconds": seconds, "ports": [{ "port": 80 }] });
+    check(
+        "Service",
+        &[
+            (with("drain", 1), &[]),
+            (with("drain", 86_400), &[]),
+            (with("drain", 0), &["/spec/drainSeconds Invalid"]),
+            (with("drain", 86_401), &["/spec/drainSeconds Invalid"]),
+            (with("keep", 5), &["/spec/drainSeconds Conflict"]),
+            (with("reset", 0), &["/spec/drainSeconds Conflict", "/spec/drainSeconds Invalid"]),
+        ],
+    );
+}
+
+#[test]
+fn a_proxy_protocol_header_needs_a_protocol_that_carries_it() {
+    let with = |version: &str, protocol: &str| json!({ "proxyProtocol": version, "ports": [{ "port": 80, "protocol": protocol }] });
+    check(
+        "Service",
+        &[
+            (with("v1", "TCP"), &[]),
+            (with("v2", "UDP"), &[]),
+            (with("v1", "UDP"), &["/spec/proxyProtocol Conflict"]),
+            (with("v2", "SCTP"), &["/spec/proxyProtocol Conflict"]),
+        ],
+    );
+}
+
+/// Ranges guard whatever leads in from outside, and are networks.
+#[test]
+fn source_ranges_need_a_way_in_from_outside() {
+    let with = |fields: Value| {
+        let mut spec = json!({ "loadBalancerSourceRanges": ["192.0.2.0/24"], "ports": [{ "port": 80 }] });
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        spec
+    };
+    check(
+        "Service",
+        &[
+            (with(json!({ "type": "LoadBalancer" })), &[]),
+            (with(json!({ "type": "NodePort" })), &[]),
+            (with(json!({ "externalIPs": ["192.0.2.9"] })), &[]),
+            (with(json!({})), &["/spec/loadBalancerSourceRanges Conflict"]),
+            (
+                with(
+                    json!({ "type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.1/8", "::/0", "::/0"] }),
+                ),
+                &["/spec/loadBalancerSourceRanges/2 Duplicate", "/spec/loadBalancerSourceRanges/0 Invalid"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn policies_for_traffic_from_outside_need_a_way_in() {
+    let base = |fields: Value| {
+        let mut spec = json!({ "ports": [{ "port": 80 }] });
+        spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        spec
+    };
+    check(
+        "Service",
+        &[
+            (base(json!({ "externalTrafficPolicy": "Local" })), &["/spec/externalTrafficPolicy Conflict"]),
+            (base(json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] })), &[]),
+            (
+                base(
+                    json!({ "type": "NodePort", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30000 }),
+                ),
+                &["/spec/healthCheckNodePort Conflict"],
+            ),
+            (
+                base(
+                    json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30000 }),
+                ),
+                &[],
+            ),
+            (
+                base(json!({ "loadBalancer": { "addresses": ["192.0.2.9"] } })),
+                &["/spec/loadBalancer Conflict"],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_nodes_proxy_options_are_networks_and_two_different_bits() {
+    let with = |proxy: Value| json!({ "proxy": proxy });
+    check(
+        "Node",
+        &[
+            (with(json!({ "masqueradeBit": 0, "dropBit": 31 })), &[]),
+            (with(json!({ "masqueradeBit": 32 })), &["/spec/proxy/masqueradeBit Invalid"]),
+            (with(json!({ "masqueradeBit": 15 })), &["/spec/proxy/masqueradeBit Conflict"]),
+            (with(json!({ "dropBit": 14 })), &["/spec/proxy/dropBit Conflict"]),
+            (with(json!({ "masqueradeBit": 7, "dropBit": 7 })), &["/spec/proxy/dropBit Conflict"]),
+            (with(json!({ "nodePortAddresses": ["0.0.0.0/0", "::/0", "192.0.2.0/24"] })), &[]),
+            (
+                with(
+                    json!({ "nodePortAddresses": ["192.0.2.1/24", "127.0.0.0/8"], "clusterCIDRs": ["10.0.0.0/8", "10.0.0.0/8"] }),
+                ),
+                &[
+                    "/spec/proxy/clusterCIDRs/1 Duplicate",
+                    "/spec/proxy/nodePortAddresses/0 Invalid",
+                    "/spec/proxy/nodePortAddresses/1 AddressNotAllowed",
+                ],
+            ),
+            (with(json!({ "naming": "calico" })), &["/spec/proxy/naming Invalid"]),
+        ],
+    );
+}
+
+/// Whoever gets a violation learns what would be right.
+#[test]
+fn violations_say_what_must_hold_and_what_to_do() {
+    let spec = with_ports(json!([{ "port": 90, "endPort": 80, "nodePort": 30000 }]));
+    let [order, node_port] = &violations("Service", &spec)[..] else { panic!("two violations expected") };
+    assert_eq!(order.message, "must be at least `port`, 90, not 80");
+    assert_eq!(node_port.code, ViolationCode::Conflict);
+    assert!(node_port.hint.as_ref().unwrap().contains("cluster IP"), "{node_port:?}");
+}

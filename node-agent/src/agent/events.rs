@@ -1,0 +1,62 @@
+//! What happened on the node of late, for people: a ring that forgets the oldest.
+
+use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+
+use model::{
+    quantity::Timestamp,
+    report::{EVENTS_MAX, Event, EventReason},
+};
+
+use crate::desired::limit_message;
+
+/// The last events, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    ring: VecDeque<Event>,
+    /// What was shown last, so that a status costs nothing while nothing happens.
+    shown: Option<Arc<Vec<Event>>>,
+}
+
+impl Events {
+    /// Notes that something happened; the same again in a row only counts.
+    pub(super) fn record(&mut self, reason: EventReason, message: String) {
+        let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let time = Timestamp::from_unix_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let message = limit_message(message);
+        self.shown = None;
+        if let Some(last) =
+            self.ring.back_mut().filter(|last| last.reason == reason && last.message == message)
+        {
+            (last.time, last.count) = (time, last.count + 1);
+            return;
+        }
+        if self.ring.len() == EVENTS_MAX {
+            self.ring.pop_front();
+        }
+        self.ring.push_back(Event { time, reason, message, count: 1 });
+    }
+
+    /// All of them.
+    pub(super) fn all(&mut self) -> Arc<Vec<Event>> {
+        let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
+        Arc::clone(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_in_a_row_counts_and_the_oldest_makes_room() {
+        let mut events = Events::default();
+        for number in 0..40 {
+            events.record(EventReason::DriftRepaired, format!("{number}"));
+            events.record(EventReason::DriftRepaired, format!("{number}"));
+        }
+        let all = events.all();
+        assert_eq!(all.len(), EVENTS_MAX);
+        assert_eq!((all[0].message.as_str(), all[0].count), ("8", 2));
+        assert_eq!(all[EVENTS_MAX - 1].message, "39");
+    }
+}

@@ -1,0 +1,190 @@
+//! The passes: over what changed, over everything, and through another backend.
+
+use std::time::Instant;
+
+use model::{
+    feed::NodeState,
+    report::{EventReason, FailureReason},
+};
+use tracing::{debug, warn};
+
+use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
+use crate::{
+    conntrack::plan::Depth,
+    dataplane::{BackendOptions, KernelError, Pass, Scope},
+    feed::chain,
+};
+
+impl Agent {
+    /// Programs what batches touched, without looking at anything else.
+    pub(super) fn follow_changes(&mut self, now: Instant, random: u64) {
+        if self.dirty.is_empty() && !self.are_networks_dirty {
+            self.verified = self.state.position();
+            return;
+        }
+        let scope = Scope::Services(std::mem::take(&mut self.dirty));
+        let begun = Instant::now();
+        let pass = self.backends.current().apply(self.derived.desired(), &scope);
+        let _writes = self.conclude(pass, &scope, |_| Depth::Changes, begun, now, random);
+    }
+
+    pub(super) fn probe(&mut self, now: Instant, random: u64) {
+        self.probe_at = now + PROBE_INTERVAL;
+        let kept = self.backends.current().upkeep();
+        match kept.and_then(|()| self.backends.current().is_disturbed()) {
+            Ok(false) => {}
+            Ok(true) => self.look_at_everything(Cause::Drift, now, random),
+            Err(error) => self.fail(&error, now, random),
+        }
+    }
+
+    pub(super) fn look_at_everything(&mut self, cause: Cause, now: Instant, random: u64) {
+        let begun = Instant::now();
+        // A pass may have failed because somebody took the ground from under it; then the repair is one of drift.
+        let is_drift = match cause {
+            Cause::Start => false,
+            Cause::Drift => true,
+            Cause::Failure => self.backends.current().is_disturbed().unwrap_or(false),
+        };
+        if let Err(error) = self.backends.current().observe() {
+            return self.fail(&error, now, random);
+        }
+        let pass = self.backends.current().apply(self.derived.desired(), &Scope::Everything);
+        // Strangers change their own rules; that says nothing about our flows.
+        let depth = |writes| if is_drift && writes == 0 { Depth::Changes } else { Depth::Everything };
+        let Some(writes) = self.conclude(pass, &Scope::Everything, depth, begun, now, random) else { return };
+        self.full_look = None;
+        self.dirty.clear();
+        self.probe_at = now + PROBE_INTERVAL.max(begun.elapsed() * PROBE_SHARE);
+        if is_drift && writes > 0 {
+            self.tally.drift_repairs.inc();
+            warn!(writes, "the kernel had been changed by somebody else and was repaired");
+            let message = format!("somebody else had changed the kernel; {writes} objects were put right");
+            self.events.record(EventReason::DriftRepaired, message);
+        }
+    }
+
+    /// Tries to put the backend that the Node asks for in the place of the one that runs.
+    pub(super) fn change_backend(&mut self, now: Instant, random: u64) {
+        let begun = Instant::now();
+        let refused: std::collections::BTreeSet<_> = self.outcomes.refused().cloned().collect();
+        let was_refused = |service: &_| refused.contains(service);
+        match self.backends.try_change(self.derived.desired(), was_refused, now, random) {
+            Change::Taken { message, pass } => {
+                self.tally.mode_changes.inc();
+                self.has_mode_changed = true;
+                self.events.record(EventReason::ModeChanged, message);
+                let everything = Scope::Everything;
+                if self.conclude(pass, &everything, |_| Depth::Everything, begun, now, random).is_some() {
+                    self.full_look = None;
+                    self.dirty.clear();
+                    self.probe_at = now + PROBE_INTERVAL;
+                }
+            }
+            Change::Refused { message, is_disturbed } => {
+                self.tally.mode_change_failures.inc();
+                warn!(message, "the proxy mode has not changed");
+                self.events.record(EventReason::ModeChangeFailed, message);
+                if is_disturbed {
+                    self.full_look.get_or_insert(FullLook { cause: Cause::Failure, not_before: now });
+                }
+            }
+        }
+    }
+
+    /// Takes over what came of a pass; answers the kernel writes, or nothing when it failed as a whole.
+    fn conclude(
+        &mut self,
+        pass: Pass,
+        scope: &Scope,
+        depth: impl FnOnce(u64) -> Depth,
+        begun: Instant,
+        now: Instant,
+        random: u64,
+    ) -> Option<u64> {
+        let Pass { outcomes, writes, failed } = pass;
+        self.tally.passes.inc();
+        self.tally.kernel_writes.inc_by(writes);
+        self.tally.pass_seconds.observe(begun.elapsed().as_secs_f64());
+        debug!(writes, services = outcomes.len(), everything = *scope == Scope::Everything, "pass");
+        // The agent itself serves these ports, whatever the kernel says.
+        self.health_ports.follow(scope, self.derived.desired());
+        if let Some(error) = failed {
+            self.fail(&error, now, random);
+            return None;
+        }
+        self.are_networks_dirty = false;
+        self.last_failure = None;
+        self.recovery.reset();
+        self.cleaner.follow(scope, self.derived.desired(), &outcomes, depth(writes));
+        let has_new_failure = self.outcomes.take(scope, outcomes, self.derived.desired());
+        if self.outcomes.refused().next().is_none() {
+            self.retry_at = None;
+            self.retry.reset();
+        } else if has_new_failure || self.retry_at.is_none() {
+            if has_new_failure {
+                self.retry.reset();
+            }
+            self.retry_at = Some(now + self.retry.next_delay(random));
+        }
+        self.verified = self.state.position();
+        Some(writes)
+    }
+
+    /// After a failure of the whole nothing is known of the kernel; everything is looked at again, but not at once.
+    fn fail(&mut self, error: &KernelError, now: Instant, random: u64) {
+        self.tally.pass_failures.inc();
+        let delay = self.recovery.next_delay(random);
+        let cause = match &self.full_look {
+            Some(FullLook { cause: Cause::Start, .. }) => Cause::Start,
+            Some(_) | None => Cause::Failure,
+        };
+        self.full_look = Some(FullLook { cause, not_before: now + delay });
+        let text = chain(error);
+        if self.last_failure.as_ref() != Some(&text) {
+            warn!(error = text, retry_after_ms = delay.as_millis(), "the kernel could not be programmed");
+        }
+        self.events.record(EventReason::PassFailed, text.clone());
+        self.last_failure = Some(text);
+    }
+
+    /// Removes flows that would stay on targets that are gone.
+    pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
+        let networks = &self.derived.desired().networks;
+        let cleaned = if self.backends.current().is_tracked() {
+            self.cleaner.run(networks, now, random)
+        } else if std::mem::take(&mut self.has_mode_changed) {
+            self.cleaner.hand_over_to_relays(networks, now)
+        } else {
+            self.cleaner.forget_dues();
+            Ok(())
+        };
+        if let Err(error) = cleaned {
+            let message = format!("stale flows were not removed, and are tried again: {error}");
+            self.events.record(EventReason::ConntrackFailed, message);
+        }
+    }
+
+    pub(super) fn note_health_ports(&mut self) {
+        let failures = self.health_ports.failures();
+        for message in failures.values() {
+            self.events.record(EventReason::PortUnavailable, message.clone());
+        }
+        let failures = failures.iter().map(|(service, message)| (service, message.as_str()));
+        let reason = FailureReason::PortUnavailable;
+        self.outcomes.set_aside(failures, reason, self.derived.desired());
+    }
+
+    /// Once, when everything is programmed: what another mode left before this agent's start.
+    pub(super) fn remove_leftovers(&mut self) {
+        if self.are_leftovers_removed || self.verified.is_none() || self.backends.change_at().is_some() {
+            return;
+        }
+        self.are_leftovers_removed = true;
+        let node: NodeState = self.defaults.fill(self.state.node());
+        for removed in self.backends.remove_leftovers(&BackendOptions::of(&node.proxy)) {
+            let message = format!("what an earlier proxy mode had left was removed: {removed}");
+            self.events.record(EventReason::LeftoversRemoved, message);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the loop says of itself.
+
+use super::Agent;
+use crate::{dataplane::KernelCounters, status::Status};
+
+impl Agent {
+    /// Where the agent is.
+    #[must_use]
+    pub fn status(&mut self) -> Status {
+        let (failures, failures_total) = self.outcomes.failures(&self.derived);
+        let mut problems = Vec::new();
+        if self.state.position().is_none() {
+            problems
+                .push("no state has been loaded: control has not been heard and nothing is saved".to_owned());
+        } else if self.verified.is_none() && self.last_failure.is_none() {
+            problems.push("the kernel has not been read and programmed since the start".to_owned());
+        }
+        problems.extend(self.last_failure.clone());
+        let mut warnings = Vec::new();
+        if self.journal.is_broken() {
+            warnings.push("the state cannot be saved to the state directory".to_owned());
+        }
+        warnings.extend(self.backends.warning());
+        let kernel = self.backends.counters();
+        Status {
+            mode: self.backends.mode(),
+            received: self.state.position(),
+            verified: self.verified,
+            services: self.state.services().len(),
+            failures,
+            failures_total,
+            problems,
+            warnings,
+            kernel: KernelCounters {
+                conntrack_deletions: kernel.conntrack_deletions + self.cleaner.deleted(),
+                ..kernel
+            },
+            journal_bytes: self.journal.bytes(),
+            events: self.events.all(),
+            traffic: self.readings.last(),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Carries out what is due, with deadlines and retries; the clock is the caller's.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use model::{
+    program::{Frontend, Target, oracle::Networks},
+    report::FailureReason,
+    resource::ServiceKey,
+};
+use tracing::{debug, warn};
+
+use super::{
+    FlowTable,
+    plan::{Depth, Dues, Judgement, LocalAddresses, Programmed},
+};
+use crate::{
+    backoff::Backoff,
+    dataplane::{Desired, Outcome, Scope},
+};
+
+/// Wait after the first failure, and the longest one.
+const RETRY_FLOOR: Duration = Duration::from_millis(100);
+const RETRY_CAP: Duration = Duration::from_secs(30);
+/// Targets whose connections wait for a deadline. Beyond, connections are cut without one: the memory of a node that
+/// loses targets for a day must end somewhere.
+const DRAINS_MAX: usize = 100_000;
+
+/// Keeps the tracked flows in step with what is programmed.
+pub struct Cleaner {
+    table: Box<dyn FlowTable>,
+    programmed: Programmed,
+    dues: Dues,
+    /// When the connections of a target that is gone are cut.
+    deadlines: BTreeMap<(Frontend, Target), Instant>,
+    retry: Backoff,
+    not_before: Option<Instant>,
+    deleted: u64,
+}
+
+impl Cleaner {
+    /// Begins without knowledge of what is programmed; the first pass over everything brings it.
+    #[must_use]
+    pub fn new(table: Box<dyn FlowTable>) -> Self {
+        Self {
+            table,
+            programmed: Programmed::default(),
+            dues: Dues::default(),
+            deadlines: BTreeMap::new(),
+            retry: Backoff::new(RETRY_FLOOR, RETRY_CAP),
+            not_before: None,
+            deleted: 0,
+        }
+    }
+
+    /// Flows deleted so far.
+    #[must_use]
+    pub const fn deleted(&self) -> u64 {
+        self.deleted
+    }
+
+    /// Takes over what came of a pass. `depth` says whether flows may be stale for which this pass is not the reason.
+    pub fn follow(
+        &mut self,
+        scope: &Scope,
+        desired: &Desired,
+        outcomes: &BTreeMap<ServiceKey, Outcome>,
+        depth: Depth,
+    ) {
+        let services: BTreeSet<ServiceKey> = match scope {
+            Scope::Services(services) => services.clone(),
+            Scope::Everything => self.programmed.services().chain(desired.programs.keys()).cloned().collect(),
+        };
+        for service in services {
+            let program = desired.programs.get(&service).map(|desired| &desired.program);
+            let program = match outcomes.get(&service) {
+                Some(Outcome::Verified) => program.cloned(),
+                // Nothing of it is programmed.
+                Some(Outcome::Failed { reason: FailureReason::Unsupported, .. }) => None,
+                // What is in the kernel is not known; it will be tried again.
+                Some(Outcome::Failed { .. }) => continue,
+                None if program.is_some() => continue,
+                None => None,
+            };
+            self.programmed.replace(&service, program, depth, &mut self.dues);
+        }
+    }
+
+    /// Forgets what is due: the flows of the backend that runs are not to be found in the table.
+    pub fn forget_dues(&mut self) {
+        self.dues = Dues::default();
+        self.deadlines.clear();
+        self.not_before = None;
+    }
+
+    /// Moves flows of connectionless protocols to the relays of a backend that has just taken over; from here on their
+    /// targets are not to be seen in the table.
+    ///
+    /// # Errors
+    /// When the table cannot be read or written.
+    pub fn hand_over_to_relays(&mut self, networks: &Networks, now: Instant) -> io::Result<()> {
+        let swept = if self.dues.is_empty() { Ok(0) } else { self.sweep(networks, true, now) };
+        self.forget_dues();
+        self.deleted += swept?;
+        Ok(())
+    }
+
+    /// Does what is due, in one walk of the table, or none.
+    ///
+    /// # Errors
+    /// When the table cannot be read or written; it is tried again later.
+    pub fn run(&mut self, networks: &Networks, now: Instant, random: u64) -> io::Result<()> {
+        self.schedule_drains(now);
+        if self.not_before.is_some_and(|not_before| now < not_before) {
+            return Ok(());
+        }
+        self.take_deadlines(now);
+        if self.dues.is_empty() {
+            self.not_before = None;
+            return Ok(());
+        }
+        match self.sweep(networks, false, now) {
+            Ok(deleted) => {
+                debug!(deleted, frontends = self.dues.len(), "connection tracking cleaned");
+                self.deleted += deleted;
+                self.dues = Dues::default();
+                self.not_before = None;
+                self.retry.reset();
+                Ok(())
+            }
+            Err(error) => {
+                let delay = self.retry.next_delay(random);
+                self.not_before = Some(now + delay);
+                let frontends = self.dues.len();
+                warn!(%error, frontends, retry_after_ms = delay.as_millis(), "stale flows were not removed");
+                Err(error)
+            }
+        }
+    }
+
+    /// When [`Self::run`] has something to do, if nothing is programmed before.
+    #[must_use]
+    pub fn next_run(&self) -> Option<Instant> {
+        self.not_before.or_else(|| self.deadlines.values().min().copied())
+    }
+
+    fn schedule_drains(&mut self, now: Instant) {
+        for (frontend, target, seconds) in std::mem::take(&mut self.dues.drains) {
+            self.schedule(frontend, target, now + Duration::from_secs(seconds.into()));
+        }
+    }
+
+    fn schedule(&mut self, frontend: Frontend, target: Target, at: Instant) {
+        if self.deadlines.len() >= DRAINS_MAX && !self.deadlines.contains_key(&(frontend, target)) {
+            warn!(?frontend, ?target, "too many targets drain; the connections of this one are cut at once");
+            self.dues.add_gone(frontend, target);
+            return;
+        }
+        self.deadlines.entry((frontend, target)).or_insert(at);
+    }
+
+    /// Makes due what has waited long enough; a target that has come back keeps its connections.
+    fn take_deadlines(&mut self, now: Instant) {
+        let (programmed, dues) = (&self.programmed, &mut self.dues);
+        self.deadlines.retain(|(frontend, target), at| {
+            if programmed.is_current(frontend, target) {
+                return false;
+            }
+            if now >= *at {
+                dues.add_gone(*frontend, *target);
+            }
+            now < *at
+        });
+    }
+
+    fn sweep(&mut self, networks: &Networks, have_relays: bool, now: Instant) -> io::Result<u64> {
+        let all = self.table.local_addresses()?;
+        let answers = |address: &IpAddr| networks.node_ports.iter().any(|net| net.contains(address));
+        let node_ports = all.iter().copied().filter(answers).collect();
+        let local = LocalAddresses { all, node_ports, have_relays };
+        let mut later = BTreeMap::new();
+        let (programmed, dues) = (&self.programmed, &self.dues);
+        let deleted =
+            self.table.remove(&dues.filter(), &mut |flow| match programmed.judge(dues, flow, &local) {
+                Judgement::Keep => false,
+                Judgement::Delete => true,
+                Judgement::DeleteLater(frontend, target, seconds) => {
+                    later.insert((frontend, target), now + Duration::from_secs(seconds.into()));
+                    false
+                }
+            })?;
+        for ((frontend, target), at) in later {
+            self.schedule(frontend, target, at);
+        }
+        Ok(deleted)
+    }
+}

@@ -1,0 +1,73 @@
+//! A table of flows in memory: the fake of tests, and the table of simulated agents.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use super::{Filter, Flow, FlowTable};
+
+/// Flows in memory; clones are the same table.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryFlows(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    flows: BTreeSet<Flow>,
+    local_addresses: BTreeSet<IpAddr>,
+    walks: u64,
+    walks_to_fail: u32,
+}
+
+impl MemoryFlows {
+    /// Adds a flow.
+    pub fn add(&self, flow: Flow) {
+        self.lock().flows.insert(flow);
+    }
+
+    /// The flows that are left.
+    #[must_use]
+    pub fn flows(&self) -> BTreeSet<Flow> {
+        self.lock().flows.clone()
+    }
+
+    /// Says which addresses the node has.
+    pub fn set_local_addresses(&self, addresses: impl IntoIterator<Item = IpAddr>) {
+        self.lock().local_addresses = addresses.into_iter().collect();
+    }
+
+    /// How often somebody walked the table.
+    #[must_use]
+    pub fn walks(&self) -> u64 {
+        self.lock().walks
+    }
+
+    /// Lets the next walks fail.
+    pub fn fail_walks(&self, count: u32) {
+        self.lock().walks_to_fail = count;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("no holder of the lock panics")
+    }
+}
+
+impl FlowTable for MemoryFlows {
+    fn remove(&mut self, _: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64> {
+        let mut inner = self.lock();
+        inner.walks += 1;
+        if inner.walks_to_fail > 0 {
+            inner.walks_to_fail -= 1;
+            return Err(io::Error::other("told to fail"));
+        }
+        let before = inner.flows.len();
+        inner.flows.retain(|flow| !condemned(flow));
+        Ok(u64::try_from(before - inner.flows.len()).unwrap_or(u64::MAX))
+    }
+
+    fn local_addresses(&mut self) -> io::Result<BTreeSet<IpAddr>> {
+        Ok(self.lock().local_addresses.clone())
+    }
+}

@@ -1,0 +1,328 @@
+//! Which flows are stale: pure.
+//!
+//! A flow belongs to the most specific frontend that it was sent to: an address before a node port, a single port before
+//! a range. Whether its target is current is asked of what is programmed when it is judged, not when it fell due.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use model::{
+    net::IpFamily,
+    program::{Destination, Frontend, Program, Removal, Route, Target, Verdict},
+    quantity::Port,
+    resource::ServiceKey,
+    service::Protocol,
+};
+
+use super::{Filter, Flow};
+
+/// What is programmed, by Service and by frontend.
+#[derive(Debug, Default)]
+pub struct Programmed {
+    programs: BTreeMap<ServiceKey, Arc<Program>>,
+    owners: BTreeMap<Frontend, BTreeSet<ServiceKey>>,
+    ranges: BTreeSet<Frontend>,
+}
+
+/// What a change asks to be looked at.
+#[derive(Debug, Default)]
+pub struct Dues {
+    frontends: BTreeMap<Frontend, Due>,
+    ranges: BTreeSet<Frontend>,
+    /// Targets that are gone, with the seconds that their connections have left.
+    pub drains: Vec<(Frontend, Target, u32)>,
+}
+
+/// What is to be looked at in one frontend.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Due {
+    /// Flows to these targets are deleted, unless the target has come back.
+    gone: BTreeSet<Target>,
+    /// Flows to anything but current targets are treated like this.
+    strays: Option<Removal>,
+}
+
+/// The node's own addresses.
+#[derive(Debug, Default)]
+pub struct LocalAddresses {
+    /// All of them, but loopback ones.
+    pub all: BTreeSet<IpAddr>,
+    /// Those at which node ports answer.
+    pub node_ports: BTreeSet<IpAddr>,
+    /// Whether every new connection goes to a relay on the node.
+    pub have_relays: bool,
+}
+
+impl LocalAddresses {
+    fn has(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.all.contains(&address)
+    }
+}
+
+/// How much of the programs is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// What a change could have made stale.
+    Changes,
+    /// Everything, because it is not known what happened before.
+    Everything,
+}
+
+/// What becomes of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// It stays.
+    Keep,
+    /// It is deleted.
+    Delete,
+    /// It is deleted in so many seconds; it was found on this target of this frontend.
+    DeleteLater(Frontend, Target, u32),
+}
+
+impl Programmed {
+    /// The Services that something is programmed of.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.programs.keys()
+    }
+
+    /// Takes over what is programmed of a Service; notes what has to be looked at because of it.
+    pub fn replace(
+        &mut self,
+        service: &ServiceKey,
+        program: Option<Arc<Program>>,
+        depth: Depth,
+        dues: &mut Dues,
+    ) {
+        let old = self.programs.get(service).cloned();
+        let is_same = match (&old, &program) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_same && depth == Depth::Changes {
+            return;
+        }
+        let nothing = Program::default();
+        let before = old.as_deref().unwrap_or(&nothing);
+        let after = program.as_deref().unwrap_or(&nothing);
+        for (frontend, route) in &before.frontends {
+            dues.compare(*frontend, Some(route), after.frontends.get(frontend), depth);
+        }
+        for (frontend, route) in &after.frontends {
+            if !before.frontends.contains_key(frontend) {
+                dues.compare(*frontend, None, Some(route), depth);
+            }
+        }
+        if !is_same {
+            self.forget(service, before);
+            self.remember(service, program);
+        }
+    }
+
+    fn forget(&mut self, service: &ServiceKey, program: &Program) {
+        self.programs.remove(service);
+        for frontend in program.frontends.keys() {
+            let Some(owners) = self.owners.get_mut(frontend) else { continue };
+            owners.remove(service);
+            if owners.is_empty() {
+                self.owners.remove(frontend);
+                self.ranges.remove(frontend);
+            }
+        }
+    }
+
+    fn remember(&mut self, service: &ServiceKey, program: Option<Arc<Program>>) {
+        let Some(program) = program else { return };
+        for frontend in program.frontends.keys() {
+            self.owners.entry(*frontend).or_default().insert(service.clone());
+            if frontend.ports.single().is_none() {
+                self.ranges.insert(*frontend);
+            }
+        }
+        self.programs.insert(service.clone(), program);
+    }
+
+    /// Whether a target is one that connections to a frontend are given to.
+    #[must_use]
+    pub fn is_current(&self, frontend: &Frontend, target: &Target) -> bool {
+        self.route(frontend).is_some_and(|route| has_target(route, target))
+    }
+
+    fn route(&self, frontend: &Frontend) -> Option<&Route> {
+        let owner = self.owners.get(frontend)?.first()?;
+        self.programs.get(owner)?.frontends.get(frontend)
+    }
+
+    /// Judges a flow.
+    #[must_use]
+    pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
+        let candidates = || {
+            let node_port = Destination::AnyLocal(IpFamily::of(flow.destination));
+            let node_port = local.node_ports.contains(&flow.destination).then_some(node_port);
+            [Some(Destination::Address(flow.destination)), node_port]
+                .into_iter()
+                .flatten()
+                .flat_map(|destination| [(destination, false), (destination, true)])
+        };
+        // The most specific frontend, due or not: what belongs to one that is not due is none of our business.
+        let due = candidates().find_map(|(destination, is_range)| {
+            let due = find(&dues.frontends, &dues.ranges, destination, is_range, flow);
+            due.or_else(|| find(&self.owners, &self.ranges, destination, is_range, flow))
+        });
+        let Some((frontend, due)) = due.and_then(|frontend| Some((frontend, dues.frontends.get(&frontend)?)))
+        else {
+            return Judgement::Keep;
+        };
+        if local.have_relays {
+            let moves = flow.protocol != Protocol::Tcp && !local.has(flow.target);
+            return if moves { Judgement::Delete } else { Judgement::Keep };
+        }
+        let owned = candidates().find_map(|(destination, is_range)| {
+            find(&self.owners, &self.ranges, destination, is_range, flow)
+        });
+        if owned.is_some_and(|owned| self.is_current(&owned, &target(owned, flow))) {
+            return Judgement::Keep;
+        }
+        let target = target(frontend, flow);
+        if due.gone.contains(&target) {
+            return Judgement::Delete;
+        }
+        match due.strays {
+            None | Some(Removal::Keep) => Judgement::Keep,
+            // A connection that ends on the node itself may be relayed there by another mode.
+            Some(Removal::Reset | Removal::Drain(_))
+                if flow.protocol == Protocol::Tcp && local.has(flow.target) =>
+            {
+                Judgement::Keep
+            }
+            Some(Removal::Reset) => Judgement::Delete,
+            Some(Removal::Drain(seconds)) => Judgement::DeleteLater(frontend, target, seconds),
+        }
+    }
+}
+
+/// The target of a flow as a frontend names it: frontends of several ports leave the client's.
+fn target(frontend: Frontend, flow: &Flow) -> Target {
+    let keeps_port = frontend.ports.single().is_none() && flow.target_port == flow.port;
+    Target { address: flow.target, port: (!keeps_port).then_some(flow.target_port) }
+}
+
+fn has_target(route: &Route, target: &Target) -> bool {
+    let mut targets = route.verdicts().into_iter().filter_map(Verdict::targets);
+    targets.any(|targets| targets.contains_key(target))
+}
+
+/// The frontend among some that a flow was sent to, with a single port or with a range.
+fn find<V>(
+    frontends: &BTreeMap<Frontend, V>,
+    ranges: &BTreeSet<Frontend>,
+    destination: Destination,
+    is_range: bool,
+    flow: &Flow,
+) -> Option<Frontend> {
+    let protocol = flow.protocol;
+    let at = |ports| Frontend { destination, protocol, ports };
+    if !is_range {
+        return Some(at(flow.port.into())).filter(|frontend| frontends.contains_key(frontend));
+    }
+    // Ranges of one address are few: beside them there are only single ports.
+    let same = ranges.range(at(PORT_MIN.into())..).take_while(|frontend| {
+        frontend.destination == destination
+            && frontend.protocol == protocol
+            && frontend.ports.first() <= flow.port
+    });
+    same.copied().find(|frontend| frontend.ports.contains(flow.port))
+}
+
+const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
+
+impl Dues {
+    /// Whether there is nothing to look at.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frontends.is_empty()
+    }
+
+    /// How many frontends are to be looked at.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frontends.len()
+    }
+
+    /// Asks for flows to a target that is gone.
+    pub fn add_gone(&mut self, frontend: Frontend, target: Target) {
+        self.due(frontend).gone.insert(target);
+    }
+
+    /// What all flows of interest have in common.
+    #[must_use]
+    pub fn filter(&self) -> Filter {
+        let mut frontends = self.frontends.keys();
+        let Some(first) = frontends.next() else { return Filter::default() };
+        let mut filter = Filter {
+            family: Some(first.destination.family()),
+            protocol: Some(first.protocol),
+            destination: exact(first.destination),
+            port: first.ports.single(),
+        };
+        for frontend in frontends {
+            filter.family = filter.family.filter(|family| *family == frontend.destination.family());
+            filter.protocol = filter.protocol.filter(|protocol| *protocol == frontend.protocol);
+            filter.destination =
+                filter.destination.filter(|address| Some(*address) == exact(frontend.destination));
+            filter.port = filter.port.filter(|port| Some(*port) == frontend.ports.single());
+        }
+        filter
+    }
+
+    /// Notes what the difference between two routes of a frontend makes stale.
+    fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
+        let lost = || {
+            let targets = old.map(Route::all_targets).unwrap_or_default();
+            targets.into_iter().filter(|target| !new.is_some_and(|new| has_target(new, target)))
+        };
+        match frontend.protocol {
+            Protocol::Udp | Protocol::Sctp => {
+                let begins_or_ends = old.is_some_and(has_any) != new.is_some_and(has_any);
+                let is_same = old.is_some() == new.is_some() && !begins_or_ends;
+                if depth == Depth::Everything || !is_same || lost().next().is_some() {
+                    self.due(frontend).strays = Some(Removal::Reset);
+                }
+            }
+            Protocol::Tcp => {
+                match old.map(|old| old.removal) {
+                    None | Some(Removal::Keep) => {}
+                    Some(Removal::Reset) => lost().for_each(|target| self.add_gone(frontend, target)),
+                    Some(Removal::Drain(seconds)) => {
+                        self.drains.extend(lost().map(|target| (frontend, target, seconds)));
+                    }
+                }
+                let removal = new.map_or(Removal::Keep, |new| new.removal);
+                if depth == Depth::Everything && removal != Removal::Keep {
+                    self.due(frontend).strays = Some(removal);
+                }
+            }
+        }
+    }
+
+    fn due(&mut self, frontend: Frontend) -> &mut Due {
+        if frontend.ports.single().is_none() {
+            self.ranges.insert(frontend);
+        }
+        self.frontends.entry(frontend).or_default()
+    }
+}
+
+fn has_any(route: &Route) -> bool {
+    route.verdicts().into_iter().any(|verdict| verdict.targets().is_some())
+}
+
+const fn exact(destination: Destination) -> Option<IpAddr> {
+    match destination {
+        Destination::Address(address) => Some(address),
+        Destination::AnyLocal(_) => None,
+    }
+}

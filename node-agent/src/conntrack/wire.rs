@@ -1,0 +1,186 @@
+//! The messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use model::{net::IpFamily, quantity::Port, service::Protocol};
+
+use super::{Filter, Flow};
+use crate::netlink::{
+    uapi,
+    wire::{AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
+};
+
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+const CTA_TUPLE_ORIG: u16 = 1;
+const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+const CTA_FILTER: u16 = 25;
+const CTA_FILTER_ORIG_FLAGS: u16 = 1;
+const CTA_TUPLE_IP: u16 = 1;
+const CTA_TUPLE_PROTO: u16 = 2;
+const CTA_IP_V4_SRC: u16 = 1;
+const CTA_IP_V4_DST: u16 = 2;
+const CTA_IP_V6_SRC: u16 = 3;
+const CTA_IP_V6_DST: u16 = 4;
+const CTA_PROTO_NUM: u16 = 1;
+const CTA_PROTO_SRC_PORT: u16 = 2;
+const CTA_PROTO_DST_PORT: u16 = 3;
+/// Which parts of the original tuple a filter names.
+const FILTER_DESTINATION: u32 = 1 << 1;
+const FILTER_PROTOCOL: u32 = 1 << 3;
+const FILTER_DESTINATION_PORT: u32 = 1 << 5;
+
+/// The request for all flows that a filter lets through. Kernels before 5.8 do not know filters and show all.
+#[must_use]
+pub fn dump(filter: &Filter) -> Message {
+    let Filter { family, protocol, destination, port } = *filter;
+    let family_number = family.map_or(0, |family| match family {
+        IpFamily::V4 => uapi::NFPROTO_IPV4,
+        IpFamily::V6 => uapi::NFPROTO_IPV6,
+    });
+    // The kernel takes a tuple only together with the family, and a port only together with the protocol.
+    let (Some(_), Some(protocol)) = (family, protocol) else {
+        return message(GET, uapi::NLM_F_DUMP, family_number, Attributes::default());
+    };
+    let mut flags = FILTER_PROTOCOL;
+    let mut proto = Attributes::default().bytes(CTA_PROTO_NUM, &[protocol.number()]);
+    if let Some(port) = port {
+        flags |= FILTER_DESTINATION_PORT;
+        proto = proto.be16(CTA_PROTO_DST_PORT, port.get());
+    }
+    let mut tuple = Attributes::default();
+    if let Some(destination) = destination {
+        flags |= FILTER_DESTINATION;
+        let address = match destination {
+            IpAddr::V4(address) => Attributes::default().bytes(CTA_IP_V4_DST, &address.octets()),
+            IpAddr::V6(address) => Attributes::default().bytes(CTA_IP_V6_DST, &address.octets()),
+        };
+        tuple = tuple.nested(CTA_TUPLE_IP, &address);
+    }
+    let tuple = tuple.nested(CTA_TUPLE_PROTO, &proto);
+    let flags = Attributes::default().ne32(CTA_FILTER_ORIG_FLAGS, flags);
+    let attributes = Attributes::default().nested(CTA_TUPLE_ORIG, &tuple).nested(CTA_FILTER, &flags);
+    message(GET, uapi::NLM_F_DUMP, family_number, attributes)
+}
+
+fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> Message {
+    let kind = uapi::NFNL_SUBSYS_CTNETLINK << 8 | number;
+    Message { kind, flags: uapi::NLM_F_REQUEST | flags, header: netfilter_header(family, 0), attributes }
+}
+
+/// An entry of the kernel's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// The flow.
+    pub flow: Flow,
+    family: u8,
+    /// What identifies the entry, as the kernel showed it: original tuple, number, zone.
+    identity: [Option<&'a [u8]>; 3],
+}
+
+impl<'a> Entry<'a> {
+    /// `None` when the message shows no flow with ports of a protocol of ours.
+    ///
+    /// # Errors
+    /// When the bytes are no such message.
+    pub fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
+        let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
+        for attribute in answer.attributes() {
+            let attribute = attribute?;
+            match attribute.kind {
+                CTA_TUPLE_ORIG => {
+                    original = Tuple::parse(attribute.nested())?;
+                    identity[0] = Some(attribute.value);
+                }
+                CTA_TUPLE_REPLY => reply = Tuple::parse(attribute.nested())?,
+                CTA_ID => identity[1] = Some(attribute.value),
+                CTA_ZONE => identity[2] = Some(attribute.value),
+                _ => {}
+            }
+        }
+        let family = answer.payload.first().copied().unwrap_or_default();
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        let protocol = protocols.into_iter().find(|it| it.number() == original.protocol);
+        let destination = original.destination.zip(Port::new(original.destination_port));
+        let target = reply.source.zip(Port::new(reply.source_port));
+        let (Some(protocol), Some((destination, port)), Some((target, target_port))) =
+            (protocol, destination, target)
+        else {
+            return Ok(None);
+        };
+        let flow = Flow { protocol, destination, port, target, target_port };
+        Ok(Some(Self { flow, family, identity }))
+    }
+
+    /// The request that deletes exactly this entry.
+    #[must_use]
+    pub fn deletion(&self) -> Message {
+        let mut attributes = Attributes::default();
+        for (kind, value) in [CTA_TUPLE_ORIG | NLA_F_NESTED, CTA_ID, CTA_ZONE].into_iter().zip(self.identity)
+        {
+            if let Some(value) = value {
+                attributes = attributes.bytes(kind, value);
+            }
+        }
+        message(DELETE, uapi::NLM_F_ACK, self.family, attributes)
+    }
+}
+
+const NLA_F_NESTED: u16 = 0x8000;
+
+#[derive(Clone, Copy, Default)]
+struct Tuple {
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    protocol: u8,
+    source_port: u16,
+    destination_port: u16,
+}
+
+impl Tuple {
+    fn parse(attributes: AttributeIter<'_>) -> Result<Self, Malformed> {
+        let mut tuple = Self::default();
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind {
+                CTA_TUPLE_IP => tuple.parse_addresses(attribute.nested())?,
+                CTA_TUPLE_PROTO => tuple.parse_protocol(attribute.nested())?,
+                _ => {}
+            }
+        }
+        Ok(tuple)
+    }
+
+    fn parse_addresses(&mut self, attributes: AttributeIter<'_>) -> Result<(), Malformed> {
+        let v4 = |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 4]| IpAddr::V4(Ipv4Addr::from(bytes)));
+        let v6 =
+            |value: &[u8]| value.try_into().ok().map(|bytes: [u8; 16]| IpAddr::V6(Ipv6Addr::from(bytes)));
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind {
+                CTA_IP_V4_SRC => self.source = v4(attribute.value),
+                CTA_IP_V4_DST => self.destination = v4(attribute.value),
+                CTA_IP_V6_SRC => self.source = v6(attribute.value),
+                CTA_IP_V6_DST => self.destination = v6(attribute.value),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn parse_protocol(&mut self, attributes: AttributeIter<'_>) -> Result<(), Malformed> {
+        let port = |value: &[u8]| value.try_into().map_or(0, u16::from_be_bytes);
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind {
+                CTA_PROTO_NUM => self.protocol = attribute.value.first().copied().unwrap_or_default(),
+                CTA_PROTO_SRC_PORT => self.source_port = port(attribute.value),
+                CTA_PROTO_DST_PORT => self.destination_port = port(attribute.value),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

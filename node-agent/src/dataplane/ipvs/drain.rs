@@ -1,0 +1,158 @@
+//! Destinations that go: they take no new connection, and are removed with their last one or at their deadline.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    time::{Duration, Instant},
+};
+
+use model::{
+    program::{Frontend, Removal, Target},
+    service::Protocol,
+};
+
+use super::{
+    IpvsBackend,
+    commit::{Failed, failed},
+    observe::Loads,
+    render::Command,
+    rules,
+    server::{Destination, Held, Socket},
+    sets::{Element, Kind},
+};
+use crate::dataplane::{KernelError, Pass, Traffic};
+
+impl IpvsBackend {
+    /// Looks at virtual servers some of whose destinations wait, and removes what waits for nothing.
+    pub(super) fn settle(
+        &mut self,
+        waiting: &[(Socket, Removal)],
+        pass: &mut Pass,
+    ) -> Result<(), KernelError> {
+        let now = Instant::now();
+        for (socket, removal) in waiting {
+            let loads = self.read_loads(socket).map_err(failed("reading destinations"))?;
+            self.settle_one(socket, *removal, &loads, now, pass)?;
+        }
+        Ok(())
+    }
+
+    fn settle_one(
+        &mut self,
+        socket: &Socket,
+        removal: Removal,
+        loads: &Loads,
+        now: Instant,
+        pass: &mut Pass,
+    ) -> Result<(), KernelError> {
+        let wanted = self.wants.entry(socket).server;
+        let is_wanted = |destination: &Destination| {
+            wanted.as_ref().is_some_and(|server| server.destinations.contains_key(destination))
+        };
+        let deadline = match removal {
+            Removal::Keep => None,
+            Removal::Drain(seconds) => Some(now + Duration::from_secs(u64::from(seconds))),
+            Removal::Reset => Some(now),
+        };
+        let mut commands = Vec::new();
+        let mut waits = false;
+        let names: BTreeSet<_> = loads.keys().copied().collect();
+        self.draining.retain(|(at, name), _| at != socket || (names.contains(name) && !is_wanted(name)));
+        for (destination, (_, load)) in loads.iter().filter(|(destination, _)| !is_wanted(destination)) {
+            let until = *self.draining.entry((*socket, *destination)).or_insert(deadline);
+            if load.is_empty() || until.is_some_and(|until| until <= now) {
+                self.draining.remove(&(*socket, *destination));
+                commands.push((None, Command::RemoveDestination(*socket, *destination)));
+            } else {
+                waits = true;
+            }
+        }
+        let is_over = wanted.is_none() && !waits;
+        if is_over && self.mirror.as_ref().is_some_and(|mirror| mirror.servers.contains_key(socket)) {
+            commands.push((None, Command::RemoveServer(*socket)));
+        }
+        self.change_servers(&commands, &mut Failed::new(), pass)?;
+        if is_over {
+            let named = Element::of_socket(Kind::Servers, *socket);
+            if self.mirror.as_ref().is_some_and(|mirror| mirror.elements.contains(&named)) {
+                self.change_elements(&[(None, named)], false, &mut Failed::new(), pass)?;
+            }
+            self.release_addresses([socket.address].into_iter(), pass)?;
+        }
+        Ok(())
+    }
+
+    /// Takes no new connection from here on: the rules that lead here go, and every weight becomes 0.
+    pub(super) fn quiesce(&mut self) -> Result<(), KernelError> {
+        use crate::dataplane::Dataplane as _;
+        if self.mirror.is_none() {
+            self.observe()?;
+        }
+        for family in model::net::IpFamily::ALL {
+            self.write_rules(family, rules::retire).map_err(failed("removing rules"))?;
+        }
+        let mirror = self.mirror.get_or_insert_default();
+        mirror.rules.clear();
+        let mut commands = Vec::new();
+        for (socket, server) in &mirror.servers {
+            if socket.protocol != Protocol::Tcp {
+                commands.push((None, Command::RemoveServer(*socket)));
+                continue;
+            }
+            for (destination, held) in server.destinations.iter().filter(|(_, held)| held.weight > 0) {
+                let quiet = Held { weight: 0, ..*held };
+                commands.push((None, Command::EditDestination(*socket, *destination, quiet)));
+            }
+        }
+        self.change_servers(&commands, &mut Failed::new(), &mut Pass::default())
+    }
+
+    /// Whether any of our virtual servers has a connection.
+    pub(super) fn has_connections(&mut self) -> Result<bool, KernelError> {
+        let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
+        for socket in sockets {
+            let loads = self.read_loads(&socket).map_err(failed("reading destinations"))?;
+            if loads.values().any(|(_, load)| !load.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What went to each target, by Service.
+    pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
+        let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
+        let mut found: std::collections::BTreeMap<_, Traffic> = std::collections::BTreeMap::new();
+        for socket in sockets {
+            let loads = self.read_loads(&socket)?;
+            let Some((frontend, service, _)) = self.wants.resolve(&socket) else { continue };
+            let protocol = socket.protocol;
+            for (destination, (_, load)) in loads {
+                let target = target_of(&frontend, &socket, destination);
+                let entry = found.entry((service.clone(), protocol, target)).or_insert_with(|| Traffic {
+                    service: model::resource::ServiceKey::clone(service),
+                    protocol,
+                    target,
+                    connections: 0,
+                    packets: Some(0),
+                    bytes: Some(0),
+                    active: Some(0),
+                    inactive: Some(0),
+                });
+                let add = |sum: Option<u64>, more: u64| sum.map(|sum| sum.saturating_add(more));
+                entry.connections = entry.connections.saturating_add(load.connections);
+                entry.packets = add(entry.packets, load.packets);
+                entry.bytes = add(entry.bytes, load.bytes);
+                entry.active = add(entry.active, u64::from(load.active));
+                entry.inactive = add(entry.inactive, u64::from(load.inactive));
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+}
+
+/// The target as the program names it: of frontends of several ports, without a port.
+fn target_of(frontend: &Frontend, socket: &Socket, destination: Destination) -> Target {
+    let is_range = frontend.ports.single().is_none() && destination.port == socket.port;
+    Target { address: destination.address, port: (!is_range).then_some(destination.port) }
+}

@@ -1,0 +1,140 @@
+//! Links and addresses as rtnetlink messages. Pure, as `render` and `parse` are.
+//!
+//! Three requests and two answers are all that is needed, and everything here blocks, so the messages are our own and not
+//! those of an asynchronous crate.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::uapi as u;
+use crate::netlink::{
+    uapi::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST},
+    wire::{Attributes, Malformed, Message, Received},
+};
+
+/// `struct ifinfomsg`, in bytes.
+const LINK_HEADER_BYTES: usize = 16;
+/// `struct ifaddrmsg`, in bytes.
+const ADDRESS_HEADER_BYTES: usize = 8;
+
+/// Makes a dummy link that is up and has no addresses of its own making.
+#[must_use]
+pub fn add(name: &str) -> Message {
+    let kind = Attributes::default().text(u::IFLA_INFO_KIND, "dummy");
+    let no_link_local =
+        Attributes::default().bytes(u::IFLA_INET6_ADDR_GEN_MODE, &[u::IN6_ADDR_GEN_MODE_NONE]);
+    let of_family = Attributes::default().nested(u16::from(u::AF_INET6), &no_link_local);
+    let attributes = Attributes::default()
+        .text(u::IFLA_IFNAME, name)
+        .nested(u::IFLA_LINKINFO, &kind)
+        .nested(u::IFLA_AF_SPEC, &of_family);
+    let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+    message(u::RTM_NEWLINK, flags, link_header(0, u::IFF_UP), attributes)
+}
+
+/// Sets a link up.
+#[must_use]
+pub fn set_up(index: u32) -> Message {
+    message(u::RTM_NEWLINK, NLM_F_ACK, link_header(index, u::IFF_UP), Attributes::default())
+}
+
+/// Removes a link.
+#[must_use]
+pub fn remove(index: u32) -> Message {
+    message(u::RTM_DELLINK, NLM_F_ACK, link_header(index, 0), Attributes::default())
+}
+
+/// Asks for a link.
+#[must_use]
+pub fn get(name: &str) -> Message {
+    let attributes = Attributes::default().text(u::IFLA_IFNAME, name);
+    message(u::RTM_GETLINK, NLM_F_ACK, link_header(0, 0), attributes)
+}
+
+/// Gives a link an address of full length.
+#[must_use]
+pub fn add_address(index: u32, address: IpAddr) -> Message {
+    let flags = NLM_F_ACK | NLM_F_CREATE;
+    message(u::RTM_NEWADDR, flags, address_header(index, address), address_attributes(address))
+}
+
+/// Takes an address from a link.
+#[must_use]
+pub fn remove_address(index: u32, address: IpAddr) -> Message {
+    message(u::RTM_DELADDR, NLM_F_ACK, address_header(index, address), address_attributes(address))
+}
+
+/// Asks for all addresses of all links.
+#[must_use]
+pub fn dump_addresses() -> Message {
+    message(u::RTM_GETADDR, NLM_F_DUMP, vec![0; ADDRESS_HEADER_BYTES], Attributes::default())
+}
+
+fn message(kind: u16, flags: u16, header: Vec<u8>, attributes: Attributes) -> Message {
+    Message { kind, flags: flags | NLM_F_REQUEST, header, attributes }
+}
+
+/// Family, padding, type, index, flags, and which flags are meant.
+fn link_header(index: u32, flags: u32) -> Vec<u8> {
+    let words = [0, index, flags, flags];
+    words.into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+/// Family, prefix length, flags, scope, index. Duplicate address detection makes no sense where nobody else can answer.
+fn address_header(index: u32, address: IpAddr) -> Vec<u8> {
+    let (family, length, flags) = match address {
+        IpAddr::V4(_) => (u::AF_INET, 32, 0),
+        IpAddr::V6(_) => (u::AF_INET6, 128, u::IFA_F_NODAD),
+    };
+    [vec![family, length, flags, 0], index.to_ne_bytes().to_vec()].concat()
+}
+
+fn address_attributes(address: IpAddr) -> Attributes {
+    match address {
+        IpAddr::V4(v4) => {
+            Attributes::default().bytes(u::IFA_LOCAL, &v4.octets()).bytes(u::IFA_ADDRESS, &v4.octets())
+        }
+        IpAddr::V6(v6) => {
+            Attributes::default().bytes(u::IFA_LOCAL, &v6.octets()).bytes(u::IFA_ADDRESS, &v6.octets())
+        }
+    }
+}
+
+/// The index of a link, and whether it is up.
+///
+/// # Errors
+/// When the answer is malformed.
+pub fn index(answer: &Received<'_>) -> Result<(u32, bool), Malformed> {
+    let header: &[u8; LINK_HEADER_BYTES] = answer.payload.first_chunk().ok_or(Malformed("a link cut off"))?;
+    let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    Ok((word(4), word(8) & u::IFF_UP != 0))
+}
+
+/// An address, and the index of its link.
+///
+/// # Errors
+/// When the answer is malformed.
+pub fn address(answer: &Received<'_>) -> Result<Option<(u32, IpAddr)>, Malformed> {
+    let header: &[u8; ADDRESS_HEADER_BYTES] =
+        answer.payload.first_chunk().ok_or(Malformed("an address cut off"))?;
+    let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+    let (mut local, mut address) = (None, None);
+    for attribute in answer.attributes_behind(ADDRESS_HEADER_BYTES) {
+        let attribute = attribute?;
+        let place = match attribute.kind {
+            u::IFA_LOCAL => &mut local,
+            u::IFA_ADDRESS => &mut address,
+            _ => continue,
+        };
+        *place = match header[0] {
+            u::AF_INET => {
+                attribute.value.first_chunk::<4>().map(|octets| IpAddr::V4(Ipv4Addr::from(*octets)))
+            }
+            u::AF_INET6 => {
+                attribute.value.first_chunk::<16>().map(|octets| IpAddr::V6(Ipv6Addr::from(*octets)))
+            }
+            _ => None,
+        };
+    }
+    // On a link between two, the address of this end is the local one (RFC 3549 §3.2.1 leaves it to the family).
+    Ok(local.or(address).map(|address| (index, address)))
+}

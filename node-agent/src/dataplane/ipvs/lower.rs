@@ -1,0 +1,135 @@
+//! What becomes of a packet program where IPVS cannot tell sources apart.
+//!
+//! A virtual server gives every source the same destinations. Three things follow, and the lowered program says them, so
+//! that the oracle asked about it says exactly what the kernel does:
+//! - With external policy Local, workloads and the node itself meet the endpoints on this node as everybody else does, if
+//!   there are any. Without any, they meet the others, and a filter drops connections from elsewhere.
+//! - Every address that a frontend names is local here, and refuses all ports that are no frontend (not only virtual
+//!   addresses), or else the node's own daemons would answer there.
+//! - What needs more than that is refused.
+
+use std::collections::BTreeSet;
+
+use model::{
+    net::IpFamily,
+    program::{Destination, Frontend, Masquerade, Program, Route, Targets, Verdict},
+    service::{Protocol, SchedulerFlag},
+};
+
+/// Ports of one frontend: each is a virtual server, at every address.
+pub const PORTS_MAX: u16 = 256;
+/// The longest name of a scheduler that the kernel takes, in bytes (`IP_VS_SCHEDNAME_MAXLEN` with its NUL).
+const SCHEDULER_BYTES_MAX: usize = 15;
+
+/// Whose source address is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Nobody's.
+    Never,
+    /// By source.
+    BySource,
+    /// Everybody's.
+    Always,
+    /// The node's own.
+    NodeOnly,
+}
+
+/// The program that the kernel carries out.
+///
+/// # Errors
+/// The first thing that IPVS cannot do.
+pub fn lower(program: &Program) -> Result<Program, String> {
+    let mut lowered = program.clone();
+    for (frontend, route) in &mut lowered.frontends {
+        check(frontend, route)?;
+        if let Some(targets) = shared_targets(route) {
+            for verdict in [&mut route.from_workloads, &mut route.from_node, &mut route.from_elsewhere] {
+                if let Verdict::Forward { targets: own, .. } = verdict {
+                    own.clone_from(&targets);
+                }
+            }
+        }
+        profile(route)
+            .ok_or_else(|| format!("port {}: ipvs cannot treat these sources differently", frontend.ports))?;
+    }
+    lowered.virtual_addresses.extend(exact_addresses(program));
+    Ok(lowered)
+}
+
+/// Every address that a frontend names.
+pub fn exact_addresses(program: &Program) -> BTreeSet<std::net::IpAddr> {
+    let of = |frontend: &Frontend| match frontend.destination {
+        Destination::Address(address) => Some(address),
+        Destination::AnyLocal(_) => None,
+    };
+    program.frontends.keys().filter_map(of).collect()
+}
+
+/// Whom everybody meets who is forwarded.
+pub fn shared_targets(route: &Route) -> Option<Targets> {
+    let Route { from_workloads, from_node, from_elsewhere, .. } = route;
+    [from_elsewhere, from_workloads, from_node].into_iter().find_map(Verdict::targets).cloned()
+}
+
+/// Whose source address is replaced; `None` when the rules have no way to say it, or to refuse some sources and not others.
+#[must_use]
+pub fn profile(route: &Route) -> Option<Profile> {
+    use Masquerade::{Always, Never, OffCluster};
+    let masquerade = |verdict: &Verdict| match verdict {
+        Verdict::Forward { masquerade, .. } => Some(*masquerade),
+        Verdict::Reject | Verdict::Drop | Verdict::Relay { .. } => None,
+    };
+    let elsewhere = masquerade(&route.from_elsewhere);
+    match (masquerade(&route.from_workloads), masquerade(&route.from_node), elsewhere) {
+        (None, None, None) => {
+            let same = route.from_workloads == route.from_node;
+            let outside = route.from_elsewhere == route.from_node || route.from_elsewhere == Verdict::Drop;
+            (same && outside).then_some(Profile::Never)
+        }
+        (Some(_), Some(_), None) if route.from_elsewhere != Verdict::Drop => None,
+        (Some(OffCluster), Some(OffCluster), None | Some(OffCluster)) => Some(Profile::BySource),
+        (Some(Always), Some(Always), None | Some(Always)) => Some(Profile::Always),
+        (Some(Never), Some(Always), None | Some(Never)) => Some(Profile::NodeOnly),
+        (Some(Never), Some(Never), None | Some(Never)) => Some(Profile::Never),
+        (Some(_), Some(_), _) | (None, _, _) | (_, None, _) => None,
+    }
+}
+
+fn check(frontend: &Frontend, route: &Route) -> Result<(), String> {
+    let ports = frontend.ports;
+    if route.proxy_protocol.is_some() {
+        return Err(format!("port {ports}: the PROXY protocol needs proxy mode userspace"));
+    }
+    if ports.count() > PORTS_MAX {
+        return Err(format!("port range {ports} is longer than the {PORTS_MAX} ports that ipvs mode takes"));
+    }
+    let mut verdicts = route.verdicts().into_iter();
+    if verdicts.any(|verdict| matches!(verdict, Verdict::Relay { .. })) {
+        return Err(format!("port {ports}: ipvs gives nothing to listeners"));
+    }
+    let family = frontend.destination.family();
+    if let Some(target) = route.all_targets().iter().find(|target| IpFamily::of(target.address) != family) {
+        return Err(format!("target {} is not of the frontend's family {}", target.address, family.as_str()));
+    }
+    let scheduler = route.scheduler.as_ref().map_or("", |scheduler| scheduler.0.as_str());
+    if scheduler.len() > SCHEDULER_BYTES_MAX {
+        return Err(format!("scheduler {scheduler} is longer than {SCHEDULER_BYTES_MAX} characters"));
+    }
+    for flag in &route.scheduler_flags {
+        match flag {
+            SchedulerFlag::Port | SchedulerFlag::Fallback => {
+                if !["sh", "mh"].contains(&scheduler) {
+                    return Err(format!(
+                        "flags port and fallback are of schedulers sh and mh, not {scheduler}"
+                    ));
+                }
+            }
+            SchedulerFlag::OnePacket => {
+                if frontend.protocol != Protocol::Udp {
+                    return Err(format!("port {ports}: flag onePacket is for UDP only"));
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What we last saw in the kernel or wrote there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use model::{net::IpFamily, quantity::Port, service::Protocol};
+
+use super::{
+    render::Command,
+    server::{Server, Socket},
+    sets::{Element, Kind, Set, Value},
+};
+
+/// Our part of the kernel, and what others have that matters to us.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mirror {
+    /// Our sets that exist, and how many elements each has that we would not have written.
+    pub sets: BTreeMap<Set, u32>,
+    /// Their elements.
+    pub elements: BTreeSet<Element>,
+    /// Our virtual servers.
+    pub servers: BTreeMap<Socket, Server>,
+    /// Virtual servers of others.
+    pub foreign: BTreeSet<Socket>,
+    /// Our link.
+    pub link: Option<Link>,
+    /// Addresses on other links.
+    pub other_addresses: BTreeSet<IpAddr>,
+    /// Whether the rules of a family are as they should be.
+    pub rules: BTreeMap<IpFamily, bool>,
+}
+
+/// Our link.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its index.
+    pub index: u32,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Its addresses.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Mirror {
+    /// The elements that concern one socket, without the one that names the virtual server.
+    #[must_use]
+    pub fn elements_of(&self, socket: &Socket) -> BTreeSet<Element> {
+        let plain = Kind::OF_FRONTEND.into_iter().map(|kind| Element::of_socket(kind, *socket));
+        let plain = plain.filter(|element| self.elements.contains(element));
+        let set = Set { kind: Kind::SourceCidr, family: socket.family() };
+        let lowest = |family| match family {
+            IpFamily::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            IpFamily::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        };
+        let first = Element { set, value: Value::SocketNet(*socket, lowest(socket.family())) };
+        let is_of_socket =
+            |element: &&Element| matches!(element.value, Value::SocketNet(of, _) if of == *socket);
+        let ranges = self.elements.range(first..).take_while(is_of_socket);
+        plain.chain(ranges.copied()).collect()
+    }
+
+    /// Whether a virtual server is known to be ours.
+    #[must_use]
+    pub fn owns(&self, socket: &Socket) -> bool {
+        let is_listed = self.elements.contains(&Element::of_socket(Kind::Servers, *socket));
+        let is_at_ours = self.link.as_ref().is_some_and(|link| link.addresses.contains(&socket.address));
+        is_listed || is_at_ours
+    }
+
+    /// Whether we have a virtual server at an address.
+    #[must_use]
+    pub fn serves(&self, address: IpAddr) -> bool {
+        let Some(port) = Port::new(1) else { return false };
+        let first = Socket { address, protocol: Protocol::Tcp, port };
+        self.servers.range(first..).next().is_some_and(|(socket, _)| socket.address == address)
+    }
+
+    /// Takes over a command that the kernel has carried out.
+    pub fn absorb(&mut self, command: &Command) {
+        match command {
+            Command::AddServer(socket, service) => {
+                let server = Server { service: service.clone(), destinations: BTreeMap::new() };
+                self.servers.insert(*socket, server);
+            }
+            Command::EditServer(socket, service) => {
+                if let Some(server) = self.servers.get_mut(socket) {
+                    server.service.clone_from(service);
+                }
+            }
+            Command::RemoveServer(socket) => {
+                self.servers.remove(socket);
+            }
+            Command::AddDestination(socket, destination, held)
+            | Command::EditDestination(socket, destination, held) => {
+                if let Some(server) = self.servers.get_mut(socket) {
+                    server.destinations.insert(*destination, *held);
+                }
+            }
+            Command::RemoveDestination(socket, destination) => {
+                if let Some(server) = self.servers.get_mut(socket) {
+                    server.destinations.remove(destination);
+                }
+            }
+            Command::Zero(_)
+            | Command::Flush
+            | Command::SetTimeouts(_)
+            | Command::AddDaemon(_)
+            | Command::RemoveDaemon(_) => {}
+        }
+    }
+
+    /// How many kernel objects this is.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        let servers: usize = self.servers.values().map(|server| 1 + server.destinations.len()).sum();
+        let addresses = self.link.as_ref().map_or(0, |link| 1 + link.addresses.len());
+        u64::try_from(servers + addresses + self.sets.len() + self.elements.len()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,388 @@
+//! The ipvs backend: virtual servers in the kernel's IPVS, their addresses on a link of our own, ipsets that hold what
+//! differs between Services, and a fixed number of iptables rules that ask those sets.
+//!
+//! ```text
+//! desired ─▶ lower ─▶ wants ─▶ plan ─▶ sets, addresses, virtual servers, sets ─▶ read back ─▶ outcomes
+//!                                ▲                       │
+//!                                └──────── mirror ◀──────┘  ◀── observe
+//! ```
+//! How a fresh process knows what is ours: the link, the chains and the sets by their names; a virtual server when the set
+//! `…IPVS-SERVERS` names it or its address is on our link. It is named there before it is made and until it is gone, so
+//! virtual servers of others are never touched; one of theirs that is in the way fails the Service that wants it.
+//!
+//! We speak netlink ourselves; a process (`iptables-restore`) is started only for the fixed rules, never for a Service.
+//! There is deliberately no rule per Service.
+
+mod commit;
+mod drain;
+pub mod ipset;
+mod iptables;
+pub mod link;
+pub mod lower;
+pub mod mirror;
+mod observe;
+pub mod parse;
+pub mod plan;
+pub mod render;
+pub mod rules;
+pub mod server;
+pub mod sets;
+mod sysctls;
+pub mod uapi;
+pub mod wants;
+mod watch;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::Arc,
+    time::Instant,
+};
+
+use model::{
+    net::{self, IpFamily},
+    node::ProxyMode,
+    program::Program,
+    report::FailureReason,
+    resource::ServiceKey,
+};
+
+use self::{
+    commit::{Failed, failed},
+    iptables::Iptables,
+    mirror::Mirror,
+    server::{Destination, Socket},
+    wants::{Touched, Wants},
+};
+use super::{BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use crate::netlink::socket::{Netlink, Protocol};
+
+/// The ipvs backend of one network namespace.
+pub struct IpvsBackend {
+    generic: Netlink,
+    netfilter: Netlink,
+    route: Netlink,
+    iptables: Iptables,
+    /// The number of the generic netlink family.
+    family: u16,
+    options: BackendOptions,
+    /// What the kernel has, as far as is known.
+    mirror: Option<Mirror>,
+    wants: Wants,
+    /// Destinations that wait for their last connection, and until when at the latest.
+    draining: BTreeMap<(Socket, Destination), Option<Instant>>,
+    /// Where the next look at the virtual servers begins.
+    watch: watch::Position,
+    is_retiring: bool,
+    counters: KernelCounters,
+}
+
+impl IpvsBackend {
+    /// Opens sockets in the network namespace of the calling thread and finds the tools. Writes nothing.
+    ///
+    /// # Errors
+    /// When the kernel has no IPVS or gives no socket, or there is no iptables that works.
+    pub fn open(options: &BackendOptions) -> Result<Self, KernelError> {
+        let mut generic = Netlink::open(Protocol::Generic).map_err(failed("opening a netlink socket"))?;
+        let family = observe::find_family(&mut generic).map_err(failed("looking for IPVS"))?;
+        let family = family.ok_or_else(|| {
+            let missing =
+                "kernel module ip_vs is not there; load it (modprobe ip_vs) or use another proxy mode";
+            failed("looking for IPVS")(io::Error::new(io::ErrorKind::NotFound, missing))
+        })?;
+        Ok(Self {
+            generic,
+            netfilter: Netlink::open(Protocol::Netfilter).map_err(failed("opening a netfilter socket"))?,
+            route: Netlink::open(Protocol::Route).map_err(failed("opening a netlink socket"))?,
+            iptables: Iptables::find().map_err(failed("looking for iptables"))?,
+            family,
+            options: options.clone(),
+            mirror: None,
+            wants: Wants::default(),
+            draining: BTreeMap::new(),
+            watch: watch::Position::default(),
+            is_retiring: false,
+            counters: KernelCounters::default(),
+        })
+    }
+
+    const fn rule_options(&self) -> rules::Options {
+        rules::Options { naming: self.options.naming, masquerade_mark: self.options.masquerade_mark }
+    }
+
+    fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
+        if self.mirror.is_none() {
+            self.observe()?;
+        }
+        self.is_retiring = false;
+        let everything = *scope == Scope::Everything;
+        self.ensure_structure(everything, pass)?;
+        let mut touched = Touched::default();
+        let mut affected = self.claim(desired, scope, &mut touched, pass);
+        let refused = self.carry_out(&mut touched, pass)?;
+        let owners = touched.sockets.values().filter_map(|(owner, _)| owner.clone());
+        affected.extend(owners.filter(|owner| desired.programs.contains_key(&**owner)));
+        self.conclude(&affected, refused, pass);
+        Ok(())
+    }
+
+    /// Brings what is touched to what is wanted. A Service that the kernel refuses is withdrawn whole.
+    fn carry_out(&mut self, touched: &mut Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
+        let refused = self.carry_out_once(touched, pass)?;
+        let withdrawn: Vec<_> =
+            refused.keys().filter(|service| self.wants.claims.program(service).is_some()).cloned().collect();
+        if withdrawn.is_empty() {
+            return Ok(refused);
+        }
+        let mut again = Touched::default();
+        for service in &withdrawn {
+            self.wants.replace(service, None, &mut again);
+        }
+        let mut all = self.carry_out_once(&again, pass)?;
+        // What was refused first is why.
+        all.extend(refused);
+        for (socket, owner) in again.sockets {
+            touched.sockets.entry(socket).or_insert(owner);
+        }
+        Ok(all)
+    }
+
+    fn carry_out_once(&mut self, touched: &Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
+        let mirror = self.mirror.get_or_insert_default();
+        let plan = plan::plan(mirror, &self.wants, touched);
+        let refused = self.commit(&plan, pass)?;
+        self.settle(&plan.draining, pass)?;
+        self.release_addresses(touched.addresses.keys().copied(), pass)?;
+        Ok(refused)
+    }
+
+    /// Takes over what the Services in scope ask for. Answers which of them could be.
+    fn claim(
+        &mut self,
+        desired: &Desired,
+        scope: &Scope,
+        touched: &mut Touched,
+        pass: &mut Pass,
+    ) -> BTreeSet<Arc<ServiceKey>> {
+        let mut affected = BTreeSet::new();
+        if *scope == Scope::Everything {
+            self.wants = Wants::default();
+        }
+        if self.wants.networks != desired.networks {
+            self.wants.networks = desired.networks.clone();
+        }
+        self.renew_node_addresses(touched);
+        let mut claim = |wants: &mut Wants, service: &ServiceKey, program: Option<&Arc<Program>>| {
+            let lowered = program.map(|program| wanted(program));
+            match lowered {
+                None => wants.replace(service, None, touched),
+                Some(Ok(lowered)) => {
+                    wants.replace(service, Some(Arc::new(lowered)), touched);
+                    affected.insert(Arc::new(service.clone()));
+                }
+                Some(Err(message)) => {
+                    wants.replace(service, None, touched);
+                    let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
+                    pass.outcomes.insert(service.clone(), outcome);
+                }
+            }
+        };
+        match scope {
+            Scope::Everything => {
+                for (service, desired) in &desired.programs {
+                    claim(&mut self.wants, service, Some(&desired.program));
+                }
+                if let Some(mirror) = &self.mirror {
+                    plan::touch_all(mirror, touched);
+                }
+            }
+            Scope::Services(services) => {
+                for service in services {
+                    let program = desired.programs.get(service).map(|desired| &desired.program);
+                    claim(&mut self.wants, service, program);
+                }
+            }
+        }
+        affected
+    }
+
+    /// Takes over which addresses node ports answer at; touches the node ports if that changed.
+    fn renew_node_addresses(&mut self, touched: &mut Touched) {
+        let Some(mirror) = &self.mirror else { return };
+        let nets = &self.wants.networks.node_ports;
+        let answers = |address: &&IpAddr| {
+            net::forbidden(**address).is_none() && nets.iter().any(|net| net.contains(*address))
+        };
+        let now: BTreeSet<_> = mirror.other_addresses.iter().filter(answers).copied().collect();
+        if now != self.wants.node_addresses {
+            self.wants.touch_node_ports(touched);
+            self.wants.node_addresses = now;
+            self.wants.touch_node_ports(touched);
+        }
+    }
+
+    /// Says of each Service that this pass could have changed how it stands.
+    fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: Failed, pass: &mut Pass) {
+        for service in affected {
+            let outcome = match refused.remove(service) {
+                Some(outcome) => outcome,
+                None => self.wants.claims.conflict(service).unwrap_or(Outcome::Verified),
+            };
+            pass.outcomes.entry(ServiceKey::clone(service)).or_insert(outcome);
+        }
+    }
+}
+
+/// The program as it is carried out here. Addresses that are closed because they are bound here, and not because the
+/// Service owns them whole, are left to the plan, which knows what is bound.
+fn wanted(program: &Program) -> Result<Program, String> {
+    let lowered = lower::lower(program)?;
+    Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })
+}
+
+impl Dataplane for IpvsBackend {
+    fn mode(&self) -> ProxyMode {
+        ProxyMode::Ipvs
+    }
+
+    fn observe(&mut self) -> Result<(), KernelError> {
+        // Our virtual servers stay ours, also when the set that names them was emptied.
+        let known: BTreeSet<_> =
+            self.mirror.take().map(|mirror| mirror.servers.into_keys().collect()).unwrap_or_default();
+        let mut mirror = self.read().map_err(failed("reading our part of the kernel"))?;
+        let ours: Vec<_> = mirror.foreign.intersection(&known).copied().collect();
+        self.adopt(&ours, &mut mirror).map_err(failed("reading virtual servers"))?;
+        self.mirror = Some(mirror);
+        Ok(())
+    }
+
+    fn is_disturbed(&mut self) -> Result<bool, KernelError> {
+        self.look().map_err(failed("looking for disturbances"))
+    }
+
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+        let mut pass = Pass::default();
+        if let Err(error) = self.run(desired, scope, &mut pass) {
+            self.mirror = None;
+            pass.failed = Some(error);
+        }
+        pass
+    }
+
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        let mut pass = Pass::default();
+        let outcome = self.follow_addresses(&mut pass).and_then(|()| {
+            let waiting: BTreeSet<_> = self.draining.keys().map(|(socket, _)| *socket).collect();
+            let waiting: Vec<_> = waiting.into_iter().map(|socket| (socket, Default::default())).collect();
+            self.settle(&waiting, &mut pass)
+        });
+        if outcome.is_err() {
+            self.mirror = None;
+        }
+        outcome
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        if self.is_retiring {
+            if self.has_connections()? {
+                return Ok(false);
+            }
+        } else {
+            self.quiesce()?;
+            self.is_retiring = true;
+            if self.has_connections()? {
+                return Ok(false);
+            }
+        }
+        self.cleanup().map(|_| true)
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        self.read_traffic().map_err(failed("reading the counters of virtual servers"))
+    }
+
+    fn cleanup(&mut self) -> Result<u64, KernelError> {
+        self.observe()?;
+        let removed = self.remove_all().map_err(failed("removing our part of the kernel"));
+        self.mirror = None;
+        self.wants = Wants::default();
+        self.draining.clear();
+        self.is_retiring = false;
+        removed
+    }
+
+    fn counters(&self) -> KernelCounters {
+        self.counters
+    }
+}
+
+impl IpvsBackend {
+    /// Follows the addresses of the node: node ports answer at new ones, and an address that another link has is not ours.
+    fn follow_addresses(&mut self, pass: &mut Pass) -> Result<(), KernelError> {
+        let Some(mut mirror) = self.mirror.take() else { return Ok(()) };
+        let before = mirror.other_addresses.clone();
+        let held = mirror.link.clone();
+        let read = self.read_addresses(&mut mirror);
+        // Our own link is compared by `is_disturbed`; here it stays as it was known.
+        mirror.link = held;
+        let changed: Vec<_> = before.symmetric_difference(&mirror.other_addresses).copied().collect();
+        self.mirror = Some(mirror);
+        read.map_err(failed("reading addresses"))?;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let mut touched = Touched::default();
+        let wanted = changed.into_iter().filter(|address| self.wants.wants_address(*address));
+        touched.addresses.extend(wanted.map(|address| (address, None)));
+        self.renew_node_addresses(&mut touched);
+        let refused = self.carry_out(&mut touched, pass)?;
+        for (service, outcome) in refused {
+            tracing::warn!(%service, ?outcome, "a node port does not answer at a new address");
+        }
+        Ok(())
+    }
+
+    fn adopt(&mut self, sockets: &[Socket], mirror: &mut Mirror) -> io::Result<()> {
+        let services = self.read_some(sockets)?;
+        for (socket, service) in sockets.iter().zip(services) {
+            let Some(service) = service else { continue };
+            let loads = self.read_loads(socket)?;
+            let destinations = loads.into_iter().map(|(name, (held, _))| (name, held)).collect();
+            mirror.foreign.remove(socket);
+            mirror.servers.insert(*socket, server::Server { service, destinations });
+        }
+        Ok(())
+    }
+
+    fn remove_all(&mut self) -> io::Result<u64> {
+        let mirror = self.mirror.clone().unwrap_or_default();
+        let mut removed = mirror.objects();
+        for family in IpFamily::ALL {
+            for table in rules::tables(family, self.rule_options()) {
+                let listing = self.iptables.list(family, table.name)?;
+                if let Some(script) = rules::remove(&listing, &table) {
+                    self.iptables.restore(family, &script)?;
+                    removed += 1;
+                }
+            }
+        }
+        let servers: Vec<_> =
+            mirror.servers.keys().map(|socket| render::Command::RemoveServer(*socket)).collect();
+        let messages: Vec<_> = servers.iter().map(|command| command.message(self.family)).collect();
+        self.generic.ask(&messages, |_, _| Ok(()))?;
+        for element in mirror.elements.iter().filter(|element| element.set.kind == sets::Kind::Sysctls) {
+            sysctls::restore(element)?;
+        }
+        let naming = self.options.naming;
+        let destructions: Vec<_> = mirror.sets.keys().map(|set| ipset::destroy(*set, naming)).collect();
+        let errnos = self.netfilter.ask(&destructions, |_, _| Ok(()))?;
+        if let Some(errno) = errnos.into_iter().find(|errno| *errno != 0) {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        if let Some(link) = &mirror.link {
+            self.route.ask(&[link::remove(link.index)], |_, _| Ok(()))?;
+        }
+        Ok(removed)
+    }
+}

@@ -1,0 +1,230 @@
+//! The difference between what the kernel has and what it should have.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use model::{net::IpFamily, program::Removal, quantity::Port, resource::ServiceKey, service::Protocol};
+
+use super::{
+    mirror::Mirror,
+    render::Command,
+    server::{Destination, Held, Server, Socket},
+    sets::{Element, Kind, Set, Value},
+    wants::{Entry, Owner, Touched, Wants},
+};
+
+/// What has to be done, in this order.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Elements that come, before anything is served: no packet passes a filter that is yet to come.
+    pub additions: Vec<(Owner, Element)>,
+    /// Addresses that become local.
+    pub addresses_added: Vec<(Owner, std::net::IpAddr)>,
+    /// Changes of virtual servers.
+    pub commands: Vec<(Owner, Command)>,
+    /// Elements that go.
+    pub removals: Vec<(Owner, Element)>,
+    /// Virtual servers some of whose destinations only wait for their last connection.
+    pub draining: Vec<(Socket, Removal)>,
+    /// Services that want what somebody else has.
+    pub foreign: Vec<(Arc<ServiceKey>, Socket)>,
+}
+
+/// Plans what is touched, and the networks.
+#[must_use]
+pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
+    let mut plan = Plan::default();
+    for (socket, (owner, removal)) in &touched.sockets {
+        let entry = wants.entry(socket);
+        let owner = entry.owner.clone().or_else(|| owner.clone());
+        if entry.server.is_some() && mirror.foreign.contains(socket) {
+            plan.foreign.extend(owner.map(|owner| (owner, *socket)));
+            continue;
+        }
+        plan_socket(mirror, socket, &owner, entry, *removal, &mut plan);
+    }
+    for (&(family, protocol, port), owner) in &touched.node_ports {
+        let wanted = wants.node_port_kind(family, protocol, port);
+        let kinds = match protocol {
+            Protocol::Tcp => &Kind::OF_NODE_PORT[..2],
+            Protocol::Udp => &Kind::OF_NODE_PORT[2..],
+            Protocol::Sctp => &[],
+        };
+        for &kind in kinds {
+            let element = Element::of_port(kind, family, port);
+            plan.presence(mirror, owner, element, wanted == Some(kind));
+        }
+    }
+    for (socket, owner) in &touched.loops {
+        plan.presence(mirror, owner, Element::of_loop(*socket), wants.wants_loop(socket));
+    }
+    for (&address, owner) in &touched.addresses {
+        let is_elsewhere = mirror.other_addresses.contains(&address);
+        let is_bound = wants.wants_address(address) && !is_elsewhere;
+        let is_here = mirror.link.as_ref().is_some_and(|link| link.addresses.contains(&address));
+        if is_bound && !is_here {
+            plan.addresses_added.push((owner.clone(), address));
+        }
+        let is_closed = is_bound || wants.claims.wants_virtual_address(address);
+        plan.presence(mirror, owner, Element::of_address(address), is_closed);
+    }
+    for &port in &touched.health_checks {
+        for family in IpFamily::ALL {
+            let element = Element::of_port(Kind::HealthCheck, family, port);
+            plan.presence(mirror, &None, element, wants.wants_health_check(port));
+        }
+    }
+    plan_networks(mirror, &wants.networks(), &mut plan);
+    plan
+}
+
+/// Touches all that the kernel has, so that what nobody asks for is seen.
+pub fn touch_all(mirror: &Mirror, touched: &mut Touched) {
+    for socket in mirror.servers.keys() {
+        touched.sockets.entry(*socket).or_default();
+    }
+    for element in &mirror.elements {
+        match (element.set.kind, element.value) {
+            (Kind::Sysctls, _) => {}
+            (Kind::LoopBack, Value::SocketAddress(socket, _)) => {
+                touched.loops.entry(socket).or_default();
+            }
+            (_, Value::Socket(socket) | Value::SocketNet(socket, _)) => {
+                touched.sockets.entry(socket).or_default();
+            }
+            (kind, Value::Port(number)) => touch_port(element.set, kind, number, touched),
+            (_, Value::Address(address)) => {
+                touched.addresses.entry(address).or_default();
+            }
+            (_, Value::Net(_) | Value::SocketAddress(..)) => {}
+        }
+    }
+    for address in mirror.link.iter().flat_map(|link| &link.addresses) {
+        touched.addresses.entry(*address).or_default();
+    }
+}
+
+fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
+    let Some(port) = Port::new(number) else { return };
+    if kind == Kind::HealthCheck {
+        touched.health_checks.insert(port);
+        return;
+    }
+    let is_tcp = [Kind::NodePortTcp, Kind::NodePortLocalTcp].contains(&kind);
+    let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
+    touched.node_ports.entry((set.family, protocol, port)).or_default();
+}
+
+impl Plan {
+    fn presence(&mut self, mirror: &Mirror, owner: &Owner, element: Element, should: bool) {
+        match (mirror.elements.contains(&element), should) {
+            (false, true) => self.additions.push((owner.clone(), element)),
+            (true, false) => self.removals.push((owner.clone(), element)),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    fn command(&mut self, owner: &Owner, command: Command) {
+        self.commands.push((owner.clone(), command));
+    }
+
+    /// Whether nothing has to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.additions.is_empty()
+            && self.addresses_added.is_empty()
+            && self.commands.is_empty()
+            && self.removals.is_empty()
+    }
+}
+
+fn plan_socket(
+    mirror: &Mirror,
+    socket: &Socket,
+    owner: &Owner,
+    entry: Entry,
+    removal: Removal,
+    plan: &mut Plan,
+) {
+    let Entry { owner: _, server, elements } = entry;
+    let held_elements = mirror.elements_of(socket);
+    plan.additions.extend(elements.difference(&held_elements).map(|element| (owner.clone(), *element)));
+    plan.removals.extend(held_elements.difference(&elements).map(|element| (owner.clone(), *element)));
+    let held = mirror.servers.get(socket);
+    let stays = plan_server(held, server.as_ref(), socket, owner, removal, plan);
+    // The name comes before the virtual server and goes after it, so that it is never there without being known as ours.
+    plan.presence(mirror, owner, Element::of_socket(Kind::Servers, *socket), stays);
+}
+
+/// Answers whether the virtual server stays.
+fn plan_server(
+    held: Option<&Server>,
+    wanted: Option<&Server>,
+    socket: &Socket,
+    owner: &Owner,
+    removal: Removal,
+    plan: &mut Plan,
+) -> bool {
+    let waits = socket.protocol == Protocol::Tcp && removal != Removal::Reset;
+    match (held, wanted) {
+        (None, None) => return false,
+        (Some(_), None) if !waits => {
+            plan.command(owner, Command::RemoveServer(*socket));
+            return false;
+        }
+        (None, Some(wanted)) => plan.command(owner, Command::AddServer(*socket, wanted.service.clone())),
+        (Some(held), Some(wanted)) if held.service != wanted.service => {
+            plan.command(owner, Command::EditServer(*socket, wanted.service.clone()));
+        }
+        (Some(_), Some(_) | None) => {}
+    }
+    for (&destination, &should) in wanted.iter().flat_map(|wanted| &wanted.destinations) {
+        match held.and_then(|held| held.destinations.get(&destination)) {
+            None => plan.command(owner, Command::AddDestination(*socket, destination, should)),
+            Some(is) if *is != should => {
+                plan.command(owner, Command::EditDestination(*socket, destination, should));
+            }
+            Some(_) => {}
+        }
+    }
+    let mut drains = wanted.is_none();
+    let is_wanted = |destination: &Destination| {
+        wanted.is_some_and(|wanted| wanted.destinations.contains_key(destination))
+    };
+    for (&destination, &is) in held.iter().flat_map(|held| &held.destinations) {
+        if is_wanted(&destination) {
+            continue;
+        }
+        if !waits {
+            plan.command(owner, Command::RemoveDestination(*socket, destination));
+            continue;
+        }
+        drains = true;
+        if is.weight > 0 {
+            let quiet = Held { weight: 0, ..is };
+            plan.command(owner, Command::EditDestination(*socket, destination, quiet));
+        }
+    }
+    if drains {
+        plan.draining.push((*socket, removal));
+    }
+    true
+}
+
+fn plan_networks(mirror: &Mirror, wanted: &BTreeSet<Element>, plan: &mut Plan) {
+    let is_network = |element: &&Element| matches!(element.value, Value::Net(_));
+    for kind in [Kind::Workloads, Kind::MasqueradeSources] {
+        for family in IpFamily::ALL {
+            let set = Set { kind, family };
+            let lowest = match family {
+                IpFamily::V4 => ipnet::IpNet::V4(ipnet::Ipv4Net::default()),
+                IpFamily::V6 => ipnet::IpNet::V6(ipnet::Ipv6Net::default()),
+            };
+            let first = Element { set, value: Value::Net(lowest) };
+            let held = mirror.elements.range(first..).take_while(|element| element.set == set);
+            let gone = held.filter(is_network).filter(|element| !wanted.contains(element));
+            plan.removals.extend(gone.map(|element| (None, *element)));
+        }
+    }
+    let missing = wanted.iter().filter(|element| !mirror.elements.contains(element));
+    plan.additions.extend(missing.map(|element| (None, *element)));
+}

@@ -1,0 +1,272 @@
+//! The rules of iptables around the virtual servers, as text. Their number does not depend on the Services.
+//!
+//! ```text
+//! new connection ─▶ nat PREROUTING, OUTPUT: marks what is to be masqueraded
+//!                ─▶ filter INPUT: source ranges, refusals, closed ports          (from outside and to what is not served)
+//!                ─▶ IPVS, at the end of INPUT and at the start of OUTPUT
+//!                ─▶ nat POSTROUTING: masquerades
+//! ```
+//! What IPVS forwards passes INPUT with the client's address and the virtual one, and never FORWARD, so the filter is there.
+
+use model::{net::IpFamily, node::Naming};
+
+use super::sets::{Kind, Set, prefix};
+
+/// What distinguishes the rules of one node.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// How chains and sets are named.
+    pub naming: Naming,
+    /// The mark that asks for masquerading.
+    pub masquerade_mark: u32,
+}
+
+/// A table with our chains and our rules in built-in chains, in the notation of `iptables-save`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// Its name.
+    pub name: &'static str,
+    /// Our chains.
+    pub chains: Vec<String>,
+    /// Rules in built-in chains, in order; each comes first in its chain.
+    pub jumps: Vec<String>,
+    /// Rules in our chains, in order.
+    pub rules: Vec<String>,
+}
+
+/// The tables of one family.
+#[must_use]
+pub fn tables(family: IpFamily, options: Options) -> [Table; 2] {
+    [nat(family, options), filter(family, options)]
+}
+
+fn nat(family: IpFamily, options: Options) -> Table {
+    let p = prefix(options.naming);
+    let mark = options.masquerade_mark;
+    let set = |kind| Set { kind, family }.name(options.naming);
+    let at = |kind| format!("-m set --match-set {} dst,dst", set(kind));
+    let from = |kind| format!("-m set --match-set {} src", set(kind));
+    let port = |kind| format!("-m set --match-set {} dst", set(kind));
+    let loopback = match family {
+        IpFamily::V4 => "127.0.0.0/8",
+        IpFamily::V6 => "::1/128",
+    };
+    let services = [
+        format!("-s {loopback} -j RETURN"),
+        // A client on the node that chose no address got the virtual one, which no endpoint could answer.
+        format!("{} {} -j {p}-MARK-MASQ", from(Kind::Addresses), at(Kind::Servers)),
+        format!("{} {} -j {p}-MARK-MASQ", at(Kind::ClusterIp), from(Kind::MasqueradeSources)),
+        format!("{} -j ACCEPT", at(Kind::ClusterIp)),
+        format!("{} -j {p}-NODE-ONLY", at(Kind::LoadBalancerLocal)),
+        format!("{} -j {p}-MARK-MASQ", at(Kind::LoadBalancer)),
+        format!("{} -j ACCEPT", at(Kind::LoadBalancer)),
+        format!("{} -j {p}-NODE-ONLY", at(Kind::ExternalIpLocal)),
+        format!("{} -j {p}-MARK-MASQ", at(Kind::ExternalIp)),
+        format!("-m addrtype --dst-type LOCAL -j {p}-NODE-PORT"),
+        format!("{} -j ACCEPT", at(Kind::Servers)),
+    ];
+    let node_port = [
+        format!("-p tcp {} -j {p}-NODE-ONLY", port(Kind::NodePortLocalTcp)),
+        format!("-p tcp {} -j {p}-MARK-MASQ", port(Kind::NodePortTcp)),
+        format!("-p udp {} -j {p}-NODE-ONLY", port(Kind::NodePortLocalUdp)),
+        format!("-p udp {} -j {p}-MARK-MASQ", port(Kind::NodePortUdp)),
+        format!("-p sctp {} -j {p}-NODE-ONLY", at(Kind::NodePortLocalSctp)),
+        format!("-p sctp {} -j {p}-MARK-MASQ", at(Kind::NodePortSctp)),
+    ];
+    let node_only = [
+        format!("{} -j ACCEPT", from(Kind::Workloads)),
+        format!("-m addrtype --src-type LOCAL -j {p}-MARK-MASQ"),
+        "-j ACCEPT".to_owned(),
+    ];
+    let postrouting = [
+        format!("-m set --match-set {} dst,dst,src -j MASQUERADE", set(Kind::LoopBack)),
+        format!("-m mark ! --mark {mark:#x}/{mark:#x} -j RETURN"),
+        // Cleared, so that a packet that comes by again is not translated twice.
+        format!("-j MARK --set-xmark {mark:#x}/0x0"),
+        "-j MASQUERADE --random-fully".to_owned(),
+    ];
+    let mark_masq = [format!("-j MARK --set-xmark {mark:#x}/{mark:#x}")];
+    let jumps = [("OUTPUT", "SERVICES"), ("POSTROUTING", "POSTROUTING"), ("PREROUTING", "SERVICES")];
+    table(
+        "nat",
+        p,
+        &jumps,
+        &[
+            ("MARK-MASQ", &mark_masq),
+            ("NODE-ONLY", &node_only),
+            ("NODE-PORT", &node_port),
+            ("POSTROUTING", &postrouting),
+            ("SERVICES", &services),
+        ],
+    )
+}
+
+fn filter(family: IpFamily, options: Options) -> Table {
+    let p = prefix(options.naming);
+    let mark = options.masquerade_mark;
+    let set = |kind| Set { kind, family }.name(options.naming);
+    let at = |kind| format!("-m set --match-set {} dst,dst", set(kind));
+    let from = |kind| format!("-m set --match-set {} src", set(kind));
+    let port_unreachable = match family {
+        IpFamily::V4 => "icmp-port-unreachable",
+        IpFamily::V6 => "icmp6-port-unreachable",
+    };
+    let ranges = [
+        format!("-m set --match-set {} dst,dst,src -j RETURN", set(Kind::SourceCidr)),
+        "-m addrtype --src-type LOCAL -j RETURN".to_owned(),
+        "-j DROP".to_owned(),
+    ];
+    let outside = [
+        format!("{} -j RETURN", from(Kind::Workloads)),
+        "-m addrtype --src-type LOCAL -j RETURN".to_owned(),
+        "-j DROP".to_owned(),
+    ];
+    let refuse = [
+        "-p tcp -j REJECT --reject-with tcp-reset".to_owned(),
+        format!("-j REJECT --reject-with {port_unreachable}"),
+    ];
+    let closed = |protocol| {
+        format!("-p {protocol} -m set --match-set {} dst -j {p}-IPVS-REFUSE", set(Kind::Addresses))
+    };
+    let input = [
+        format!("{} -j {p}-SOURCE-RANGES", at(Kind::Firewall)),
+        format!("{} -j DROP", at(Kind::Drop)),
+        format!("{} -j {p}-IPVS-OUTSIDE", at(Kind::DropOutside)),
+        format!("{} -j {p}-IPVS-REFUSE", at(Kind::Reject)),
+        format!("{} -j RETURN", at(Kind::Servers)),
+        closed("tcp"),
+        closed("udp"),
+        closed("sctp"),
+    ];
+    let health = [format!("-p tcp -m set --match-set {} dst -j ACCEPT", set(Kind::HealthCheck))];
+    let forward = [
+        format!("-m mark --mark {mark:#x}/{mark:#x} -j ACCEPT"),
+        "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT".to_owned(),
+    ];
+    let jumps =
+        [("FORWARD", "FORWARD"), ("INPUT -m conntrack --ctstate NEW", "IPVS-FILTER"), ("INPUT", "NODE-PORT")];
+    table(
+        "filter",
+        p,
+        &jumps,
+        &[
+            ("FORWARD", &forward),
+            ("IPVS-FILTER", &input),
+            ("IPVS-OUTSIDE", &outside),
+            ("IPVS-REFUSE", &refuse),
+            ("NODE-PORT", &health),
+            ("SOURCE-RANGES", &ranges),
+        ],
+    )
+}
+
+fn table(name: &'static str, prefix: &str, jumps: &[(&str, &str)], chains: &[(&str, &[String])]) -> Table {
+    let rules = |(chain, rules): &(&str, &[String])| {
+        rules.iter().map(|rule| format!("-A {prefix}-{chain} {rule}")).collect::<Vec<_>>()
+    };
+    Table {
+        name,
+        chains: chains.iter().map(|(chain, _)| format!("{prefix}-{chain}")).collect(),
+        jumps: jumps.iter().map(|(place, chain)| format!("-A {place} -j {prefix}-{chain}")).collect(),
+        rules: chains.iter().flat_map(rules).collect(),
+    }
+}
+
+/// What of a listing by `iptables-save` is ours: rules of our chains, and rules that jump there.
+#[must_use]
+pub fn ours(listing: &str, table: &Table) -> Vec<String> {
+    let is_of_chain = |line: &str| {
+        let chain = line.strip_prefix("-A ").and_then(|rest| rest.split(' ').next());
+        chain.is_some_and(|chain| table.chains.iter().any(|own| own == chain))
+    };
+    let jumps_there = |line: &str| table.chains.iter().any(|own| line.ends_with(&format!("-j {own}")));
+    let lines = listing.lines().map(str::trim).filter(|line| line.starts_with("-A "));
+    lines.filter(|line| is_of_chain(line) || jumps_there(line)).map(str::to_owned).collect()
+}
+
+/// Whether a listing shows the table's chains.
+#[must_use]
+pub fn has_chains(listing: &str, table: &Table) -> bool {
+    table.chains.iter().any(|chain| listing.lines().any(|line| line.starts_with(&format!(":{chain} "))))
+}
+
+/// Whether a listing shows the table as it should be.
+#[must_use]
+pub fn is_right(listing: &str, table: &Table) -> bool {
+    let found: Vec<_> = ours(listing, table);
+    let (in_chains, jumps): (Vec<_>, Vec<_>) = found.into_iter().partition(|line| table.rules.contains(line));
+    let sorted = |mut lines: Vec<String>| {
+        lines.sort();
+        lines
+    };
+    in_chains.len() == table.rules.len()
+        && same_order(&in_chains, &table.rules)
+        && sorted(jumps) == sorted(table.jumps.clone())
+}
+
+/// Whether each chain has its rules in order; chains come in any order.
+fn same_order(found: &[String], wanted: &[String]) -> bool {
+    let chain = |line: &&String| line.split(' ').nth(1).map(str::to_owned);
+    let of = |lines: &[String], name: &Option<String>| {
+        lines.iter().filter(|line| chain(line) == *name).cloned().collect::<Vec<_>>()
+    };
+    wanted.iter().all(|line| {
+        let name = chain(&line);
+        of(found, &name) == of(wanted, &name)
+    })
+}
+
+/// What `iptables-restore --noflush` needs to make a table right, given a listing of it.
+#[must_use]
+pub fn restore(listing: &str, table: &Table) -> String {
+    let mut text = format!("*{}\n", table.name);
+    for chain in &table.chains {
+        // Naming a chain makes it, or empties it.
+        text += &format!(":{chain} - [0:0]\n");
+    }
+    text += &without_jumps(listing, table);
+    for jump in table.jumps.iter().rev() {
+        text += &format!("{}\n", jump.replacen("-A ", "-I ", 1));
+    }
+    for rule in &table.rules {
+        text += &format!("{rule}\n");
+    }
+    text + "COMMIT\n"
+}
+
+/// What `iptables-restore --noflush` needs to remove a table's chains, given a listing of it; `None` when there are none.
+#[must_use]
+pub fn remove(listing: &str, table: &Table) -> Option<String> {
+    if !has_chains(listing, table) {
+        return None;
+    }
+    let there = |chain: &&String| listing.lines().any(|line| line.starts_with(&format!(":{chain} ")));
+    let chains: Vec<_> = table.chains.iter().filter(there).collect();
+    let mut text = format!("*{}\n", table.name);
+    for chain in &chains {
+        text += &format!(":{chain} - [0:0]\n");
+    }
+    text += &without_jumps(listing, table);
+    for chain in &chains {
+        text += &format!("-X {chain}\n");
+    }
+    Some(text + "COMMIT\n")
+}
+
+/// What removes only the jumps, so that new packets meet none of our rules.
+#[must_use]
+pub fn retire(listing: &str, table: &Table) -> String {
+    format!("*{}\n{}COMMIT\n", table.name, without_jumps(listing, table))
+}
+
+fn without_jumps(listing: &str, table: &Table) -> String {
+    let is_foreign_place = |line: &&String| {
+        let chain = line.split(' ').nth(1).unwrap_or_default();
+        !table.chains.iter().any(|own| own == chain)
+    };
+    let jumps = ours(listing, table).into_iter();
+    jumps
+        .filter(|line| is_foreign_place(&line))
+        .map(|line| format!("{}\n", line.replacen("-A ", "-D ", 1)))
+        .collect()
+}

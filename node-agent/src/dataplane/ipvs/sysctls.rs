@@ -1,0 +1,109 @@
+//! The kernel settings that virtual servers need: set, and put back by `cleanup`.
+//!
+//! What a setting was before is written into a set of the kernel first, as `number << 8 | value`: there every later process
+//! finds it, and it is gone exactly when the settings themselves are, with the namespace.
+
+use std::{fs, io, path::Path};
+
+use model::net::IpFamily;
+
+use super::sets::{Element, Kind, Set, Value};
+
+/// Kernels from here on reuse the ports of connections without the delays that made this setting harmful.
+const REUSE_FIXED_IN: (u32, u32) = (5, 9);
+
+/// A setting and the value that it should have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sysctl {
+    /// Names it in the set of former values; never given to another one.
+    number: u8,
+    path: &'static str,
+    value: u8,
+}
+
+const ALWAYS: [Sysctl; 4] = [
+    // Connections are tracked, so that they can be masqueraded.
+    Sysctl { number: 1, path: "net/ipv4/vs/conntrack", value: 1 },
+    // Flows to a destination that is gone move at once.
+    Sysctl { number: 2, path: "net/ipv4/vs/expire_nodest_conn", value: 1 },
+    // Affinity does not hold clients on a destination that only waits for its end.
+    Sysctl { number: 3, path: "net/ipv4/vs/expire_quiescent_template", value: 1 },
+    Sysctl { number: 5, path: "net/ipv4/ip_forward", value: 1 },
+];
+const BEFORE_REUSE_FIXED: Sysctl = Sysctl { number: 4, path: "net/ipv4/vs/conn_reuse_mode", value: 0 };
+const STRICT_ARP: [Sysctl; 2] = [
+    Sysctl { number: 6, path: "net/ipv4/conf/all/arp_ignore", value: 1 },
+    Sysctl { number: 7, path: "net/ipv4/conf/all/arp_announce", value: 2 },
+];
+
+/// The settings that this node needs.
+pub(super) fn wanted(strict_arp: bool) -> Vec<Sysctl> {
+    let mut wanted = ALWAYS.to_vec();
+    if release() < REUSE_FIXED_IN {
+        wanted.push(BEFORE_REUSE_FIXED);
+    }
+    if strict_arp {
+        wanted.extend(STRICT_ARP);
+    }
+    wanted
+}
+
+fn all() -> impl Iterator<Item = Sysctl> {
+    ALWAYS.into_iter().chain([BEFORE_REUSE_FIXED]).chain(STRICT_ARP)
+}
+
+impl Sysctl {
+    /// Whether it has its value.
+    pub(super) fn is_set(self) -> bool {
+        self.read().is_ok_and(|value| value == self.value)
+    }
+
+    /// Gives it its value.
+    pub(super) fn set(self) -> io::Result<()> {
+        self.write(self.value)
+    }
+
+    /// The element that remembers the value that it has, unless one remembers an earlier one.
+    pub(super) fn former(self, remembered: impl Fn(&Element) -> bool) -> io::Result<Option<Element>> {
+        let mut earlier = (0..=u8::MAX).map(|value| self.element(value));
+        if earlier.any(|element| remembered(&element)) {
+            return Ok(None);
+        }
+        self.read().map(|value| Some(self.element(value)))
+    }
+
+    const fn element(self, value: u8) -> Element {
+        let set = Set { kind: Kind::Sysctls, family: IpFamily::V4 };
+        Element { set, value: Value::Port((self.number as u16) << 8 | value as u16) }
+    }
+
+    fn read(self) -> io::Result<u8> {
+        let text = fs::read_to_string(Path::new("/proc/sys").join(self.path))?;
+        text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "no small number"))
+    }
+
+    fn write(self, value: u8) -> io::Result<()> {
+        fs::write(Path::new("/proc/sys").join(self.path), format!("{value}\n"))
+    }
+}
+
+/// Puts a setting back, given what remembers it; unless somebody else has changed it since.
+pub(super) fn restore(element: &Element) -> io::Result<()> {
+    let Value::Port(number) = element.value else { return Ok(()) };
+    let [setting, value] = number.to_be_bytes();
+    let Some(sysctl) = all().find(|sysctl| sysctl.number == setting) else { return Ok(()) };
+    if sysctl.is_set() { sysctl.write(value) } else { Ok(()) }
+}
+
+/// Whether an element remembers a setting that is not among those needed.
+pub(super) fn is_superfluous(element: &Element, wanted: &[Sysctl]) -> bool {
+    let Value::Port(number) = element.value else { return false };
+    let [setting, _] = number.to_be_bytes();
+    element.set.kind == Kind::Sysctls && !wanted.iter().any(|sysctl| sysctl.number == setting)
+}
+
+fn release() -> (u32, u32) {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = text.split(['.', '-']).map_while(|part| part.trim().parse().ok());
+    (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(0))
+}

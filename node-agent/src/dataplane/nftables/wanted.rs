@@ -1,0 +1,244 @@
+//! What the sets and maps should hold about one frontend, and which programs cannot be carried out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use model::{
+    net::{self, IpFamily},
+    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
+    service::{Protocol, Scheduler, SchedulerFlag},
+};
+
+use super::{
+    element::{Dispatch, Span, TargetId, place},
+    mirror::Held,
+    schema::{Action, Choice, Pick, Place, Pool, Source, TARGETS_MAX},
+    slots,
+};
+
+/// Why a program cannot be carried out by this backend, in words.
+///
+/// # Errors
+/// The first thing that cannot be expressed.
+pub fn check(program: &Program) -> Result<(), String> {
+    for (frontend, route) in &program.frontends {
+        if place(frontend) == Place::NodePort && frontend.ports.single().is_none() {
+            return Err("node ports cannot be ranges in mode nftables".to_owned());
+        }
+        for verdict in route.verdicts() {
+            match verdict {
+                Verdict::Forward { targets, .. } => {
+                    check_forwarding(frontend, route)?;
+                    check_targets(frontend, targets)?;
+                }
+                Verdict::Relay { .. } if frontend.protocol == Protocol::Sctp => {
+                    return Err("SCTP cannot be handed to a listener".to_owned());
+                }
+                Verdict::Relay { .. } | Verdict::Reject | Verdict::Drop => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_forwarding(frontend: &Frontend, route: &Route) -> Result<(), String> {
+    if route.proxy_protocol.is_some() {
+        return Err("the PROXY protocol needs mode userspace".to_owned());
+    }
+    if let Err(what) = choice(route) {
+        return Err(format!("{what} of port {} is not known in mode nftables", frontend.ports));
+    }
+    Ok(())
+}
+
+fn check_targets(frontend: &Frontend, targets: &Targets) -> Result<(), String> {
+    let family = frontend.destination.family();
+    if let Some(target) = targets.keys().find(|target| IpFamily::of(target.address) != family) {
+        return Err(format!("target {} is not of the frontend's family {}", target.address, family.as_str()));
+    }
+    if targets.len() > usize::try_from(TARGETS_MAX).unwrap_or(usize::MAX) {
+        return Err(format!("a port has {} endpoints; at most {TARGETS_MAX} are possible", targets.len()));
+    }
+    if !targets.values().any(|weight| weight.0 > 0) {
+        return Err(format!("port {} forwards, but no target has a weight above 0", frontend.ports));
+    }
+    let is_range = place(frontend) == Place::Range;
+    if is_range && targets.keys().any(|target| target.port.is_some()) {
+        return Err(format!("ports {} keep their number, but a target names one", frontend.ports));
+    }
+    Ok(())
+}
+
+/// How a target is chosen; an error names what cannot be done.
+fn choice(route: &Route) -> Result<Choice, String> {
+    let Some(Scheduler(name)) = &route.scheduler else {
+        return match route.scheduler_flags.first() {
+            None => Ok(Choice::Random),
+            Some(flag) => Err(format!("scheduler flag {flag:?}")),
+        };
+    };
+    let has = |flag| route.scheduler_flags.contains(&flag);
+    match name.as_str() {
+        "sh" if has(SchedulerFlag::Fallback) || has(SchedulerFlag::OnePacket) => {
+            Err(format!("a flag among {:?} of scheduler sh", route.scheduler_flags))
+        }
+        "sh" if has(SchedulerFlag::Port) => Ok(Choice::SourceAddressAndPort),
+        "sh" => Ok(Choice::SourceAddress),
+        other => Err(format!("scheduler {other}")),
+    }
+}
+
+/// What there should be, with as many slots as possible where they are held.
+#[must_use]
+pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
+    let place = place(frontend);
+    let mut wanted = Held { is_range: place == Place::Range, ..Held::default() };
+    let mut dispatches = BTreeMap::new();
+    for (source, (verdict, pool)) in Source::ALL.into_iter().zip(pools(route)) {
+        let dispatch = match verdict {
+            Verdict::Reject => Dispatch::Refuse,
+            Verdict::Drop => Dispatch::Discard,
+            Verdict::Relay { port } => {
+                let address = unspecified(frontend.destination.family());
+                wanted.pools.insert(pool, vec![Some(Target { address, port: Some(*port) })]);
+                Dispatch::Forward(relay(place, pool))
+            }
+            Verdict::Forward { masquerade, targets } => {
+                let targets = resolved(frontend, targets);
+                let slots = slots::layout(&held.slots(pool), &slots::counts(&targets));
+                let pick = pick(frontend, route, *masquerade, pool, slots.len());
+                if route.affinity_seconds.is_some() {
+                    let ids = identify(&slots, held, &mut wanted.affinity_targets);
+                    wanted.affinity_pools.insert(pool, ids);
+                } else {
+                    wanted.pools.insert(pool, slots.into_iter().map(Some).collect());
+                }
+                Dispatch::Forward(pick)
+            }
+        };
+        dispatches.insert(source, dispatch);
+    }
+    let distinct: BTreeSet<_> = dispatches.values().copied().collect();
+    let allowed = route.allowed_sources.as_ref();
+    wanted.dispatch = match (allowed, distinct.first()) {
+        (None, Some(uniform)) if distinct.len() == 1 => Some(*uniform),
+        (None, _) => Some(Dispatch::BySource(place)),
+        (Some(_), _) => Some(Dispatch::Checked(place)),
+    };
+    if allowed.is_some() || distinct.len() > 1 {
+        wanted.by_source = dispatches;
+    }
+    wanted.allowed = allowed.map_or_else(BTreeSet::new, |networks| {
+        spans(networks, frontend.destination.family()).into_iter().collect()
+    });
+    wanted
+}
+
+/// The verdicts in the order of [`Source::ALL`], each with the list of targets that it takes: that of an earlier one if
+/// it is the same.
+fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
+    let Route { from_workloads, from_node, from_elsewhere, .. } = route;
+    let same = |a: &Verdict, b: &Verdict| match (a, b) {
+        (Verdict::Forward { targets: a, .. }, Verdict::Forward { targets: b, .. }) => a == b,
+        (Verdict::Relay { port: a }, Verdict::Relay { port: b }) => a == b,
+        (Verdict::Forward { .. } | Verdict::Relay { .. } | Verdict::Reject | Verdict::Drop, _) => false,
+    };
+    let of_node = if same(from_node, from_workloads) { Pool::Workloads } else { Pool::Node };
+    let of_others = if same(from_elsewhere, from_workloads) {
+        Pool::Workloads
+    } else if same(from_elsewhere, from_node) {
+        of_node
+    } else {
+        Pool::Elsewhere
+    };
+    [(from_workloads, Pool::Workloads), (from_node, of_node), (from_elsewhere, of_others)]
+}
+
+/// The targets with the port that the client named, where that is one port.
+fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::quantity::Weight> {
+    let port = |target: &Target| target.port.or(frontend.ports.single());
+    targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
+}
+
+/// The ids of the targets in the slots: those that they have or, for new ones, that follow from the target.
+fn identify(slots: &[Target], held: &Held, ids: &mut BTreeMap<TargetId, Target>) -> Vec<Option<TargetId>> {
+    let mut known: BTreeMap<Target, TargetId> = ids.iter().map(|(id, target)| (*target, *id)).collect();
+    let targets: BTreeSet<Target> = slots.iter().copied().collect();
+    for (id, target) in held.affinity_targets.iter().filter(|(_, target)| targets.contains(*target)) {
+        if !known.contains_key(target) && !ids.contains_key(id) {
+            known.insert(*target, *id);
+            ids.insert(*id, *target);
+        }
+    }
+    for target in targets {
+        known.entry(target).or_insert_with(|| {
+            let mut id = TargetId::of(&target);
+            while ids.contains_key(&id) {
+                id = id.next();
+            }
+            ids.insert(id, target);
+            id
+        });
+    }
+    slots.iter().map(|target| known.get(target).copied()).collect()
+}
+
+fn pick(frontend: &Frontend, route: &Route, masquerade: Masquerade, pool: Pool, slots: usize) -> Pick {
+    let place = place(frontend);
+    Pick {
+        place,
+        masquerade,
+        pool,
+        slots: u32::try_from(slots).unwrap_or(TARGETS_MAX),
+        choice: choice(route).unwrap_or(Choice::Random),
+        action: match place {
+            Place::Range => Action::TranslateAddress,
+            Place::Address | Place::NodePort => Action::Translate,
+        },
+        affinity_seconds: route.affinity_seconds,
+    }
+}
+
+/// Affinity and the source are the listener's business.
+const fn relay(place: Place, pool: Pool) -> Pick {
+    Pick {
+        place,
+        masquerade: Masquerade::Never,
+        pool,
+        slots: 1,
+        choice: Choice::Random,
+        action: Action::Redirect,
+        affinity_seconds: None,
+    }
+}
+
+fn unspecified(family: IpFamily) -> IpAddr {
+    match family {
+        IpFamily::V4 => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpFamily::V6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The union of networks as spans: adjoining ones become one.
+pub(super) fn spans(networks: &BTreeSet<IpNet>, family: IpFamily) -> Vec<Span> {
+    let of_family = networks.iter().filter(|network| IpFamily::of_net(network) == family);
+    let number = |address: IpAddr| net::to_number(address);
+    let mut ranges: Vec<_> =
+        of_family.map(|network| (number(network.network()), number(network.broadcast()))).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u128, u128)> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(previous) if previous.1.checked_add(1).is_none_or(|next| first <= next) => {
+                previous.1 = previous.1.max(last);
+            }
+            Some(_) | None => merged.push((first, last)),
+        }
+    }
+    let address = |number| net::from_number(family, number);
+    let span = |(first, last)| Some(Span { first: address(first)?, last: address(last)? });
+    merged.into_iter().filter_map(span).collect()
+}

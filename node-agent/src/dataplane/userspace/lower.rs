@@ -1,0 +1,192 @@
+//! What of a packet program a relay carries out, and what is left of it for the capture rules. Pure.
+//!
+//! A frontend that forwards gets a listener; where sources are told apart and meet different targets, one for each. The
+//! capture rules are a packet program in which [`Verdict::Relay`] stands in the place of the targets.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use model::{
+    program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
+    quantity::Port,
+    service::{Protocol, ProxyProtocol, SchedulerFlag},
+};
+
+/// Who connects, in the order in which sources are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceClass {
+    /// A source in the workload networks.
+    Workloads,
+    /// The node itself.
+    Node,
+    /// Everybody else.
+    Elsewhere,
+}
+
+impl SourceClass {
+    /// Every class, in the order of [`Route::verdicts`].
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Node, Self::Elsewhere];
+}
+
+/// A listener of one program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RelayId {
+    /// Whose connections it takes.
+    pub frontend: Frontend,
+    /// The first class of sources that meets its targets; later ones with the same targets share it.
+    pub class: SourceClass,
+}
+
+/// How a relay chooses a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// In turn, in proportion to the weights (`rr`, `wrr`, and when nothing is said).
+    RoundRobin,
+    /// The target with the fewest established connections, in turn among equals (`lc`).
+    LeastConnections,
+    /// By the source address (`sh`), and its port if `with_port`.
+    SourceHash {
+        /// Whether the source port counts too.
+        with_port: bool,
+    },
+}
+
+impl Policy {
+    /// The policy of a route; `None` when a relay has none like it.
+    #[must_use]
+    pub fn of(route: &Route) -> Option<Self> {
+        let flags = &route.scheduler_flags;
+        let is_plain = flags.is_empty();
+        match route.scheduler.as_ref().map(|scheduler| scheduler.0.as_str()) {
+            None | Some("rr" | "wrr") => is_plain.then_some(Self::RoundRobin),
+            Some("lc") => is_plain.then_some(Self::LeastConnections),
+            // Falling back to another target is what a relay does in any case.
+            Some("sh") => (!flags.contains(&SchedulerFlag::OnePacket))
+                .then(|| Self::SourceHash { with_port: flags.contains(&SchedulerFlag::Port) }),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Why a program cannot be carried out by a relay, in words.
+///
+/// # Errors
+/// The first thing that cannot.
+pub fn check(program: &Program) -> Result<(), String> {
+    for (frontend, route) in &program.frontends {
+        let port = frontend.ports;
+        match frontend.protocol {
+            Protocol::Tcp => {}
+            Protocol::Udp => {
+                if route.proxy_protocol == Some(ProxyProtocol::V1) {
+                    return Err(format!("PROXY protocol v1 is for TCP only; UDP port {port} needs v2"));
+                }
+            }
+            Protocol::Sctp => return Err(format!("port {port}: userspace mode relays no SCTP")),
+        }
+        if Policy::of(route).is_none() {
+            let name = route.scheduler.as_ref().map_or("none", |scheduler| scheduler.0.as_str());
+            return Err(format!(
+                "port {port}: userspace mode has the schedulers rr, wrr, lc and sh (with the flags fallback and port), \
+                 not `{name}` with these flags"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The listeners that a program needs, with their targets.
+#[must_use]
+pub fn relays(program: &Program) -> BTreeMap<RelayId, Targets> {
+    let mut relays = BTreeMap::new();
+    for (frontend, route) in &program.frontends {
+        for class in SourceClass::ALL {
+            let Some((first, targets)) = shared(route, class) else { continue };
+            if first == class {
+                relays.insert(RelayId { frontend: *frontend, class }, Arc::clone(targets));
+            }
+        }
+    }
+    relays
+}
+
+/// The program of the capture rules; frontends without a port for their listener are rejected.
+#[must_use]
+pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Program {
+    let lowered = |frontend: &Frontend, route: &Route| {
+        let verdict = |class| match shared(route, class) {
+            Some((first, _)) => port_of(RelayId { frontend: *frontend, class: first })
+                .map_or(Verdict::Reject, |port| Verdict::Relay { port }),
+            None => verdict_for(route, class).clone(),
+        };
+        Route {
+            role: route.role,
+            port_name: route.port_name.clone(),
+            allowed_sources: route.allowed_sources.clone(),
+            from_workloads: verdict(SourceClass::Workloads),
+            from_node: verdict(SourceClass::Node),
+            from_elsewhere: verdict(SourceClass::Elsewhere),
+            // The relay's own work.
+            affinity_seconds: None,
+            scheduler: None,
+            scheduler_flags: BTreeSet::new(),
+            proxy_protocol: None,
+            removal: route.removal,
+        }
+    };
+    Program {
+        frontends: program
+            .frontends
+            .iter()
+            .map(|(frontend, route)| (*frontend, lowered(frontend, route)))
+            .collect(),
+        virtual_addresses: program.virtual_addresses.clone(),
+        hairpins: BTreeSet::new(),
+        health_check: None,
+    }
+}
+
+/// What packets meet in this mode: the same verdicts and targets, but every target sees the node as the source, because
+/// it is the node that connects.
+#[must_use]
+pub fn expect(program: &Program) -> Program {
+    let verdict = |verdict: &Verdict| match verdict {
+        Verdict::Forward { targets, .. } => {
+            Verdict::Forward { masquerade: Masquerade::Always, targets: Arc::clone(targets) }
+        }
+        Verdict::Reject | Verdict::Drop | Verdict::Relay { .. } => verdict.clone(),
+    };
+    let route = |route: &Route| Route {
+        from_workloads: verdict(&route.from_workloads),
+        from_node: verdict(&route.from_node),
+        from_elsewhere: verdict(&route.from_elsewhere),
+        ..route.clone()
+    };
+    Program {
+        frontends: program.frontends.iter().map(|(frontend, it)| (*frontend, route(it))).collect(),
+        ..program.clone()
+    }
+}
+
+/// The targets that established connections may be on, whoever made them.
+#[must_use]
+pub fn current_targets(program: &Program, frontend: &Frontend) -> BTreeSet<Target> {
+    program.frontends.get(frontend).map(Route::all_targets).unwrap_or_default()
+}
+
+/// The targets that a class meets, and the first class that meets the same.
+fn shared(route: &Route, class: SourceClass) -> Option<(SourceClass, &Targets)> {
+    let targets = verdict_for(route, class).targets()?;
+    let meets_them = |other: &SourceClass| verdict_for(route, *other).targets() == Some(targets);
+    SourceClass::ALL.into_iter().find(meets_them).map(|first| (first, targets))
+}
+
+const fn verdict_for(route: &Route, class: SourceClass) -> &Verdict {
+    match class {
+        SourceClass::Workloads => &route.from_workloads,
+        SourceClass::Node => &route.from_node,
+        SourceClass::Elsewhere => &route.from_elsewhere,
+    }
+}

@@ -1,0 +1,368 @@
+//! The userspace backend: the agent itself accepts connections and carries them to the targets.
+//!
+//! ```text
+//!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
+//! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
+//! ```
+//! The capture rules are the nftables backend with a table of its own and a lowered program ([`lower`]). It is the only
+//! mode that tries another target when one does not answer, and the only one whose connections end with the process:
+//! on SIGTERM they are closed, and a new process puts its new listeners into the rules before it takes a connection.
+//! Targets see the node as the source of every connection; the PROXY protocol tells them the client.
+//!
+//! A listener answers only what the capture rules brought to it. Nothing here waits without a bound: connections, flows,
+//! queues, tries and tables have limits, and a side that does not read stops the other one.
+
+pub mod balance;
+mod listen;
+pub mod lower;
+mod origin;
+mod relay;
+mod tcp;
+mod tracking;
+mod udp;
+pub mod wire;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{Arc, Mutex, mpsc},
+    time::Instant,
+};
+
+use model::{
+    node::ProxyMode,
+    program::{Program, Target},
+    report::FailureReason,
+    resource::ServiceKey,
+    service::Protocol,
+};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::{runtime::Runtime, sync::Semaphore};
+
+pub use self::relay::{Limits, RelayCounters};
+use self::{
+    lower::{Policy, RelayId},
+    origin::Listeners,
+    relay::{Account, Orders, Relay, RelayTally, Shared},
+};
+use super::{
+    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    nftables::{NftablesBackend, NftablesOptions},
+};
+use crate::netlink::socket::{Netlink, Protocol as NetlinkProtocol};
+
+/// The table of the capture rules. It is how a fresh process recognises them.
+pub const TABLE: &str = "tidegate-userspace";
+/// Threads that carry traffic, unless the machine has fewer processors.
+const THREADS_MAX: usize = 8;
+
+/// The userspace backend of one network namespace.
+pub struct UserspaceBackend {
+    /// Taken when the backend is dropped.
+    runtime: Option<Runtime>,
+    capture: NftablesBackend,
+    shared: Arc<Shared>,
+    /// What the capture rules should say.
+    lowered: Desired,
+    services: BTreeMap<ServiceKey, BTreeMap<RelayId, Arc<Relay>>>,
+    accounts: Accounts,
+    /// Listeners on which something drains, or that are gone and still carry.
+    lingering: Vec<Arc<Relay>>,
+    /// Whose flows the kernel may still lead elsewhere.
+    misled: Listeners,
+    is_retired: bool,
+    conntrack_deletions: u64,
+}
+
+type Accounts = BTreeMap<(ServiceKey, Protocol, Target), Arc<Account>>;
+
+impl UserspaceBackend {
+    /// Opens the backend in the network namespace of the calling thread, where its own threads will be. Raises the
+    /// limit of open files as far as it may be. Programs nothing. `mark_bit` is the packet mark of the capture rules.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket (which takes `CAP_NET_ADMIN`) or no thread.
+    pub fn open(mark_bit: u32, limits: Limits) -> Result<Self, KernelError> {
+        let failed = |action: &str| {
+            let action = action.to_owned();
+            move |source| KernelError { action, source }
+        };
+        raise_file_limit();
+        let netlink =
+            Netlink::open(NetlinkProtocol::Netfilter).map_err(failed("opening a conntrack socket"))?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(threads)
+            .thread_name("relay")
+            .enable_all()
+            .build()
+            .map_err(failed("starting the relay's threads"))?;
+        let shared = Shared {
+            limits,
+            connections: Arc::new(Semaphore::new(limits.connections_max)),
+            flows: Arc::new(Semaphore::new(limits.flows_max)),
+            netlink: Mutex::new(netlink),
+            tally: RelayTally::default(),
+        };
+        Ok(Self {
+            runtime: Some(runtime),
+            capture: NftablesBackend::open(NftablesOptions { mark_bit, table: TABLE })?,
+            shared: Arc::new(shared),
+            lowered: Desired::default(),
+            services: BTreeMap::new(),
+            accounts: Accounts::new(),
+            lingering: Vec::new(),
+            misled: Listeners::new(),
+            is_retired: false,
+            conntrack_deletions: 0,
+        })
+    }
+
+    /// What could not be carried since the backend was opened.
+    #[must_use]
+    pub fn relay_counters(&self) -> RelayCounters {
+        self.shared.tally.read()
+    }
+
+    /// Makes the listeners that a Service needs, tells all of them what to do, and answers the program of its rules.
+    fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
+        let failed = |reason, message| Outcome::Failed { reason, message };
+        lower::check(program).map_err(|message| failed(FailureReason::Unsupported, message))?;
+        for (id, targets) in lower::relays(program) {
+            let known = self.services.get(service).and_then(|relays| relays.get(&id));
+            let relay = match known {
+                Some(relay) => Arc::clone(relay),
+                None => self.listen(service, id).map_err(|error| {
+                    let message = format!("no listener for port {}: {error}", id.frontend.ports);
+                    failed(FailureReason::KernelRefused, message)
+                })?,
+            };
+            let Some(route) = program.frontends.get(&id.frontend) else { continue };
+            let orders = Orders {
+                targets: &targets,
+                tolerated: route.all_targets(),
+                policy: Policy::of(route).unwrap_or(Policy::RoundRobin),
+                affinity_seconds: route.affinity_seconds,
+                proxy_protocol: route.proxy_protocol,
+                removal: route.removal,
+            };
+            let accounts = &mut self.accounts;
+            let is_lingering = relay.follow(&orders, Instant::now(), |target| {
+                let key = (service.clone(), id.frontend.protocol, *target);
+                Arc::clone(accounts.entry(key).or_default())
+            });
+            self.linger(&relay, is_lingering);
+        }
+        let relays = self.services.get(service);
+        let port_of = |id| relays.and_then(|relays| relays.get(&id)).map(|relay| relay.port);
+        Ok(lower::lower(program, port_of))
+    }
+
+    fn listen(&mut self, service: &ServiceKey, id: RelayId) -> io::Result<Arc<Relay>> {
+        let (sender, opened) = mpsc::sync_channel(1);
+        let shared = Arc::clone(&self.shared);
+        // On a thread of the runtime, because those are in the right network namespace for sure.
+        self.runtime().spawn(async move {
+            let _waiting = sender.send(listen::open(id.frontend, shared));
+        });
+        let relay = opened.recv().map_err(|_| io::Error::other("the relay's threads are gone"))??;
+        self.services.entry(service.clone()).or_default().insert(id, Arc::clone(&relay));
+        self.note_misled(&relay);
+        Ok(relay)
+    }
+
+    /// Dissolves the listeners that a Service does not need (any more).
+    fn conclude(&mut self, service: &ServiceKey, program: Option<&Program>) {
+        let wanted: BTreeSet<RelayId> =
+            program.map(|it| lower::relays(it).into_keys().collect()).unwrap_or_default();
+        let Some(relays) = self.services.get_mut(service) else { return };
+        let unwanted: Vec<_> =
+            relays.extract_if(.., |id, _| !wanted.contains(id)).map(|(_, relay)| relay).collect();
+        if relays.is_empty() {
+            self.services.remove(service);
+        }
+        for relay in unwanted {
+            let is_lingering = relay.dissolve(Instant::now());
+            self.linger(&relay, is_lingering);
+            self.note_misled(&relay);
+        }
+    }
+
+    fn linger(&mut self, relay: &Arc<Relay>, is_lingering: bool) {
+        if is_lingering && !self.lingering.iter().any(|other| Arc::ptr_eq(other, relay)) {
+            self.lingering.push(Arc::clone(relay));
+        }
+    }
+
+    /// Remembers that flows of a frontend may go to somebody else than its listener.
+    fn note_misled(&mut self, relay: &Relay) {
+        match relay.frontend.protocol {
+            Protocol::Udp => {
+                self.misled.entry(relay.frontend).or_default();
+            }
+            Protocol::Tcp | Protocol::Sctp => {}
+        }
+    }
+
+    /// A failure is logged and tried again in the next pass: the rules are right without it.
+    fn forget_misled(&mut self) {
+        if self.misled.is_empty() {
+            return;
+        }
+        let mut listeners = std::mem::take(&mut self.misled);
+        for (id, relay) in self.services.values().flatten() {
+            if !relay.closing.is_cancelled()
+                && let Some(ports) = listeners.get_mut(&id.frontend)
+            {
+                ports.insert(relay.port);
+            }
+        }
+        let (sender, done) = mpsc::sync_channel(1);
+        let (shared, asked) = (Arc::clone(&self.shared), listeners.clone());
+        self.runtime().spawn(async move {
+            let mut netlink = shared.netlink.lock().expect("no holder of the lock panics");
+            let _waiting = sender.send(origin::forget_misled(&mut netlink, &asked));
+        });
+        match done.recv().unwrap_or_else(|_| Err(io::Error::other("the relay's threads are gone"))) {
+            Ok(count) => self.conntrack_deletions += count,
+            Err(error) => {
+                tracing::warn!(%error, frontends = listeners.len(), "UDP flows of changed frontends not recaptured");
+                self.misled = listeners;
+            }
+        }
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("only dropping takes the runtime")
+    }
+
+    /// Takes no more connections, and leaves the established ones alone.
+    fn close_listeners(&mut self) {
+        let relays: Vec<_> = self.services.values().flat_map(BTreeMap::values).cloned().collect();
+        for relay in relays {
+            relay.closing.cancel();
+            self.note_misled(&relay);
+        }
+        self.forget_misled();
+    }
+}
+
+impl Dataplane for UserspaceBackend {
+    fn mode(&self) -> ProxyMode {
+        ProxyMode::Userspace
+    }
+
+    fn observe(&mut self) -> Result<(), KernelError> {
+        self.capture.observe()
+    }
+
+    fn is_disturbed(&mut self) -> Result<bool, KernelError> {
+        self.capture.is_disturbed()
+    }
+
+    /// Listeners come before the rules that lead to them, and go after them.
+    fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
+        let services: BTreeSet<ServiceKey> = match scope {
+            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
+            Scope::Services(services) => services.clone(),
+        };
+        if *scope == Scope::Everything {
+            self.lowered.programs.clear();
+        }
+        self.lowered.networks.clone_from(&desired.networks);
+        let mut failures = BTreeMap::new();
+        for service in &services {
+            self.lowered.programs.remove(service);
+            let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
+            match self.prepare(service, program) {
+                Ok(program) => {
+                    let lowered = DesiredProgram { revision: *revision, program: Arc::new(program) };
+                    self.lowered.programs.insert(service.clone(), lowered);
+                }
+                Err(failure) => {
+                    failures.insert(service.clone(), failure);
+                }
+            }
+        }
+        let mut pass = self.capture.apply(&self.lowered, scope);
+        if pass.failed.is_none() {
+            for service in &services {
+                let program = desired.programs.get(service).filter(|_| !failures.contains_key(service));
+                self.conclude(service, program.map(|desired| desired.program.as_ref()));
+            }
+            self.forget_misled();
+        }
+        pass.outcomes.extend(failures);
+        pass
+    }
+
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        let now = Instant::now();
+        self.lingering.retain(|relay| relay.keep_up(now));
+        self.capture.upkeep()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        if !self.is_retired {
+            self.capture.cleanup()?;
+            self.close_listeners();
+            self.is_retired = true;
+        }
+        self.upkeep()?;
+        let Shared { limits, connections, flows, .. } = &*self.shared;
+        Ok(connections.available_permits() == limits.connections_max
+            && flows.available_permits() == limits.flows_max)
+    }
+
+    fn is_tracked(&self) -> bool {
+        false
+    }
+
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
+        self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
+        let traffic = self.accounts.iter().map(|((service, protocol, target), account)| {
+            account.traffic(service.clone(), *protocol, *target)
+        });
+        Ok(traffic.collect())
+    }
+
+    fn cleanup(&mut self) -> Result<u64, KernelError> {
+        let objects = self.capture.cleanup()?;
+        self.close_listeners();
+        let services = std::mem::take(&mut self.services);
+        for relay in services.into_values().flat_map(BTreeMap::into_values) {
+            let is_lingering = relay.dissolve(Instant::now());
+            self.linger(&relay, is_lingering);
+        }
+        self.lowered = Desired::default();
+        Ok(objects)
+    }
+
+    fn counters(&self) -> KernelCounters {
+        let capture = self.capture.counters();
+        KernelCounters {
+            conntrack_deletions: capture.conntrack_deletions + self.conntrack_deletions,
+            ..capture
+        }
+    }
+}
+
+impl Drop for UserspaceBackend {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Waiting for tasks is not possible where the agent drops its backend, and they have nothing to finish.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Every connection takes two descriptors, and the usual limit of a shell is 1024. What is not granted shows as pauses in
+/// accepting.
+fn raise_file_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files was not raised");
+    }
+}

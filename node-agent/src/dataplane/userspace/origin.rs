@@ -1,0 +1,105 @@
+//! Where a client wanted to go before the capture rules brought it here, as the kernel's connection tracking knows it.
+//! What comes to a listener without having been captured is found out here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
+};
+
+use model::{
+    net::IpFamily,
+    program::{Destination, Frontend},
+    quantity::{Port, PortRange},
+    service::Protocol,
+};
+use nix::{
+    ifaddrs::getifaddrs,
+    sys::socket::{getsockopt, sockopt},
+};
+use tokio::net::TcpStream;
+
+use super::tracking::{self, Entry, Flow};
+use crate::netlink::socket::Netlink;
+
+/// UDP frontends, each with the ports of its listeners: none when it is gone.
+pub(super) type Listeners = BTreeMap<Frontend, BTreeSet<Port>>;
+
+/// Where a captured connection was made to.
+pub(super) fn of_stream(stream: &TcpStream) -> Option<SocketAddr> {
+    if stream.local_addr().ok()?.is_ipv4() {
+        let address = getsockopt(stream, sockopt::OriginalDst).ok()?;
+        let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
+        Some(SocketAddrV4::new(ip, u16::from_be(address.sin_port)).into())
+    } else {
+        let address = getsockopt(stream, sockopt::Ip6tOriginalDst).ok()?;
+        let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
+        Some(SocketAddrV6::new(ip, u16::from_be(address.sin6_port), 0, 0).into())
+    }
+}
+
+/// Where the flow was sent to that arrives at `local` from `client`; `None` when the kernel knows no such flow.
+pub(super) fn of_flow(
+    netlink: &mut Netlink,
+    local: SocketAddr,
+    client: SocketAddr,
+) -> io::Result<Option<SocketAddr>> {
+    let mut original = None;
+    let errnos = netlink.ask(&[tracking::get_by_reply(local, client)], |_, answer| {
+        original = Entry::parse(answer)?.map(|entry| entry.original.destination);
+        Ok(())
+    })?;
+    match errnos.first().copied().unwrap_or_default() {
+        0 => Ok(original),
+        errno => match io::Error::from_raw_os_error(errno) {
+            error if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+/// Forgets the UDP flows of frontends that go anywhere but to their listeners: to those of an earlier process, or past
+/// them because they began before there were rules. Their next datagram is captured anew. Answers how many.
+///
+/// The cost is one walk of the kernel's table, whatever the number of listeners.
+pub(super) fn forget_misled(netlink: &mut Netlink, listeners: &Listeners) -> io::Result<u64> {
+    if listeners.is_empty() {
+        return Ok(0);
+    }
+    let local = local_addresses();
+    let misled = netlink.dump(&tracking::dump(), Vec::new, |misled, answer| {
+        let Some(entry) = Entry::parse(answer)?.filter(Entry::is_udp) else { return Ok(()) };
+        misled.extend(is_misled(&entry, listeners, &local).then(|| entry.deletion()));
+        Ok(())
+    })?;
+    let errnos = netlink.ask(&misled, |_, _| Ok(()))?;
+    // An entry that went by itself in the meantime is refused, and that is as good.
+    let deleted = errnos.iter().filter(|errno| **errno == 0).count();
+    Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+}
+
+fn is_misled(entry: &Entry<'_>, listeners: &Listeners, local: &BTreeSet<IpAddr>) -> bool {
+    let Flow { destination, .. } = entry.original;
+    let (Some(port), Some(first)) = (Port::new(destination.port()), Port::new(1)) else { return false };
+    let at = |destination, ports| Frontend { destination, protocol: Protocol::Udp, ports };
+    let address = Destination::Address(destination.ip());
+    let last = Port::new(u16::MAX).unwrap_or(port);
+    let at_address = at(address, first.into())..=at(address, PortRange::new(port, last));
+    let mut exact = listeners.range(at_address).filter(|(frontend, _)| frontend.ports.contains(port));
+    let node_port = || {
+        let family = IpFamily::of(destination.ip());
+        let is_local = local.contains(&destination.ip());
+        listeners.get(&at(Destination::AnyLocal(family), port.into())).filter(|_| is_local)
+    };
+    let ports = exact.next().map(|(_, ports)| ports).or_else(node_port);
+    ports.is_some_and(|ports| !ports.iter().any(|listener| listener.get() == entry.reply.source.port()))
+}
+
+fn local_addresses() -> BTreeSet<IpAddr> {
+    let v4 =
+        |address: &nix::sys::socket::SockaddrStorage| address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+    let v6 =
+        |address: &nix::sys::socket::SockaddrStorage| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip()));
+    let interfaces = getifaddrs().into_iter().flatten().filter_map(|interface| interface.address);
+    interfaces.filter_map(|address| v4(&address).or_else(|| v6(&address))).collect()
+}

@@ -1,0 +1,230 @@
+//! TCP: accept, find a target that answers, and carry bytes both ways until both have said all.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use model::service::Protocol;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    time::{sleep, timeout},
+};
+
+use super::{
+    origin,
+    relay::{Placed, Relay, count},
+    wire,
+};
+
+/// Connections that the kernel holds until they are accepted.
+pub(super) const BACKLOG: u32 = 4096;
+/// How long a listener goes on after its rules are gone: connections that were captured before may still be arriving.
+pub(super) const CLOSING_GRACE: Duration = Duration::from_secs(1);
+/// How long to wait when the process has no descriptor left for a connection that waits.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How long targets that do not answer are waited for, one after the other: short first, so that one dead target costs
+/// little; longer in the end, so that slow ones are reached.
+const PATIENCE: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(2),
+    Duration::from_secs(2),
+];
+/// Targets tried for one connection, those that refuse at once included.
+const TRIES_MAX: usize = 32;
+/// Bytes moved at a time. An idle connection has no buffer.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Silence after which a peer is asked whether it is still there, so that vanished ones free their place.
+const KEEPALIVE_IDLE_SECS: u32 = 300;
+/// How long the kernel has to deliver what a target said before the client is told that the target broke off.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Accepts until the listener is not wanted any more.
+pub(super) async fn accept(relay: Arc<Relay>, listener: TcpListener) {
+    let mut closing = pin!(async {
+        relay.closing.cancelled().await;
+        sleep(CLOSING_GRACE).await;
+    });
+    loop {
+        tokio::select! {
+            () = &mut closing => return,
+            accepted = listener.accept() => match accepted {
+                Ok((client, peer)) => begin(&relay, client, peer),
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            },
+        }
+    }
+}
+
+fn begin(relay: &Arc<Relay>, client: TcpStream, peer: SocketAddr) {
+    let Ok(permit) = Arc::clone(&relay.shared.connections).try_acquire_owned() else {
+        count(&relay.shared.tally.connections_refused);
+        return reset(&client);
+    };
+    let relay = Arc::clone(relay);
+    tokio::spawn(async move {
+        serve(&relay, client, peer).await;
+        drop(permit);
+    });
+}
+
+async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
+    let Some(original) = origin::of_stream(&client).filter(|original| relay.answers(*original)) else {
+        count(&relay.shared.tally.strays);
+        return reset(&client);
+    };
+    let Some((mut target, placed)) = connect(relay, peer, original).await else {
+        count(&relay.shared.tally.unplaced);
+        return reset(&client);
+    };
+    prepare(&client);
+    prepare(&target);
+    count(&placed.seat.account.connections);
+    let header = placed.proxy_protocol.map(|version| wire::header(version, Protocol::Tcp, peer, original));
+    let carry = async {
+        if target.write_all(&header.unwrap_or_default()).await.is_err() {
+            return End::TargetGone;
+        }
+        carry(&mut client, &mut target, &placed.seat.account.bytes).await
+    };
+    let end = tokio::select! {
+        end = carry => end,
+        () = placed.seat.cut.cancelled() => End::Cut,
+    };
+    match end {
+        End::Finished => {}
+        End::ClientGone => reset(&target),
+        End::TargetGone => {
+            sleep(LAST_WORDS).await;
+            reset(&client);
+        }
+        End::Cut => {
+            reset(&client);
+            reset(&target);
+        }
+    }
+}
+
+/// Connects to one target after the other until one answers.
+async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Option<(TcpStream, Placed)> {
+    let (mut refused, mut silent) = (BTreeSet::new(), BTreeSet::new());
+    let mut patience = PATIENCE.into_iter();
+    let mut wait = patience.next()?;
+    for attempt in 0..TRIES_MAX {
+        if attempt > 0 {
+            count(&relay.shared.tally.retries);
+        }
+        let placed = match relay.place(client, original, &refused.union(&silent).copied().collect()) {
+            Some(placed) => placed,
+            None if silent.is_empty() => return None,
+            None => {
+                silent.clear();
+                relay.place(client, original, &refused)?
+            }
+        };
+        match timeout(wait, TcpStream::connect(placed.address)).await {
+            Ok(Ok(target)) => return Some((target, placed)),
+            Ok(Err(_)) => {
+                refused.insert(placed.seat.target);
+            }
+            Err(_) => {
+                silent.insert(placed.seat.target);
+                wait = patience.next()?;
+            }
+        }
+    }
+    None
+}
+
+/// How a connection ended.
+enum End {
+    /// Both sides have said all.
+    Finished,
+    /// The client broke off.
+    ClientGone,
+    /// The target broke off.
+    TargetGone,
+    /// It was ended from here.
+    Cut,
+}
+
+/// Which side of a direction broke off.
+enum Broken {
+    Source,
+    Sink,
+}
+
+async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64) -> End {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_target, mut to_target) = target.split();
+    let mut up = pin!(pump(&mut from_client, &mut to_target, bytes));
+    let mut down = pin!(pump(&mut from_target, &mut to_client, bytes));
+    let (mut up_ended, mut down_ended, mut target_is_deaf) = (false, false, false);
+    while !(up_ended && down_ended) {
+        tokio::select! {
+            ended = &mut up, if !up_ended => {
+                up_ended = true;
+                match ended {
+                    Ok(()) => {}
+                    Err(Broken::Source) => return End::ClientGone,
+                    // What it said before it broke off is still to be read.
+                    Err(Broken::Sink) => target_is_deaf = true,
+                }
+            }
+            ended = &mut down, if !down_ended => {
+                down_ended = true;
+                match ended {
+                    Ok(()) => {}
+                    Err(Broken::Source) => return End::TargetGone,
+                    Err(Broken::Sink) => return End::ClientGone,
+                }
+            }
+        }
+    }
+    if target_is_deaf { End::TargetGone } else { End::Finished }
+}
+
+/// Moves bytes until the source has said all, then says so to the sink. Nothing is read while the sink takes nothing.
+async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), Broken> {
+    loop {
+        from.readable().await.map_err(|_| Broken::Source)?;
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        match from.try_read_buf(&mut chunk) {
+            Ok(0) => return to.shutdown().await.map_err(|_| Broken::Sink),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => return Err(Broken::Source),
+        }
+        bytes.fetch_add(u64::try_from(chunk.len()).unwrap_or_default(), Ordering::Relaxed);
+        to.write_all(&chunk).await.map_err(|_| Broken::Sink)?;
+    }
+}
+
+/// Small packets leave at once, and vanished peers are found. A socket that refuses is closed already, and that shows
+/// by itself.
+fn prepare(stream: &TcpStream) {
+    let _closed = stream
+        .set_nodelay(true)
+        .and_then(|()| Ok(setsockopt(stream, sockopt::KeepAlive, &true)?))
+        .and_then(|()| Ok(setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_SECS)?));
+}
+
+/// Makes the coming close a reset.
+fn reset(stream: &TcpStream) {
+    let _closed = stream.set_zero_linger();
+}

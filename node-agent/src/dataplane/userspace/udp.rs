@@ -1,0 +1,296 @@
+//! UDP: one flow per client, each with a task and a socket of its own. A flow ends when it is silent for long, when its
+//! target goes, or when nobody takes it; the client's next datagram begins another.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, IoSlice, IoSliceMut},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::AsRawFd as _,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
+
+use model::{net::IpFamily, service::Protocol};
+use nix::{
+    libc,
+    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg},
+};
+use tokio::{
+    io::Interest,
+    net::UdpSocket,
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::{Instant, interval, sleep},
+};
+
+use super::{
+    origin,
+    relay::{Placed, Relay, count},
+    tcp::CLOSING_GRACE,
+    wire,
+};
+
+/// The longest datagram.
+const DATAGRAM_BYTES: usize = 64 << 10;
+/// Datagrams of one client that wait for its flow; more are dropped, as a full socket buffer would.
+const QUEUE_MAX: usize = 64;
+/// Targets tried for a flow that nobody has answered.
+const TRIES_MAX: usize = 8;
+
+/// A datagram as it arrived.
+struct Arrival {
+    client: SocketAddr,
+    /// The address of this node that it was brought to; answers have to come from there.
+    local: LocalAddress,
+    length: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LocalAddress {
+    ip: IpAddr,
+    /// Which interface, as link-local addresses need it.
+    interface: u32,
+}
+
+type Flows = BTreeMap<(SocketAddr, LocalAddress), mpsc::Sender<Vec<u8>>>;
+
+/// Gives arriving datagrams to their flows until the listener is not wanted any more.
+pub(super) async fn receive(relay: Arc<Relay>, socket: UdpSocket) {
+    let socket = Arc::new(socket);
+    let mut closing = pin!(async {
+        relay.closing.cancelled().await;
+        sleep(CLOSING_GRACE).await;
+    });
+    let mut flows = Flows::new();
+    let mut sweep = interval(relay.shared.limits.flow_idle);
+    let mut buffer = vec![0; DATAGRAM_BYTES];
+    loop {
+        tokio::select! {
+            () = &mut closing => return,
+            _ = sweep.tick() => flows.retain(|_, flow| !flow.is_closed()),
+            // An error is that of an earlier answer to a client that is gone.
+            arrival = socket.async_io(Interest::READABLE, || receive_from(&socket, &mut buffer)) => {
+                let Ok(arrival) = arrival else { continue };
+                deliver(&relay, &socket, &mut flows, &arrival, buffer[..arrival.length].to_vec());
+            }
+        }
+    }
+}
+
+fn deliver(
+    relay: &Arc<Relay>,
+    socket: &Arc<UdpSocket>,
+    flows: &mut Flows,
+    arrival: &Arrival,
+    mut datagram: Vec<u8>,
+) {
+    let key = (arrival.client, arrival.local);
+    let tally = &relay.shared.tally;
+    if let Some(flow) = flows.get(&key) {
+        match flow.try_send(datagram) {
+            Ok(()) => return,
+            Err(mpsc::error::TrySendError::Full(_)) => return count(&tally.datagrams_dropped),
+            Err(mpsc::error::TrySendError::Closed(back)) => datagram = back,
+        }
+        flows.remove(&key);
+    }
+    let Ok(permit) = Arc::clone(&relay.shared.flows).try_acquire_owned() else {
+        return count(&tally.flows_refused);
+    };
+    let local = SocketAddr::new(arrival.local.ip, relay.port.get());
+    let original = {
+        let mut netlink = relay.shared.netlink.lock().expect("no holder of the lock panics");
+        origin::of_flow(&mut netlink, local, arrival.client)
+    };
+    let Some(original) = original.ok().flatten().filter(|original| relay.answers(*original)) else {
+        return count(&tally.strays);
+    };
+    let (sender, from_client) = mpsc::channel(QUEUE_MAX);
+    sender.try_send(datagram).expect("a new queue has room");
+    flows.insert(key, sender);
+    let flow = Flow {
+        relay: Arc::clone(relay),
+        socket: Arc::clone(socket),
+        client: arrival.client,
+        local: arrival.local,
+        original,
+        from_client,
+        permit,
+    };
+    tokio::spawn(flow.run());
+}
+
+/// What one client says to one frontend.
+struct Flow {
+    relay: Arc<Relay>,
+    /// The listener, which answers.
+    socket: Arc<UdpSocket>,
+    client: SocketAddr,
+    local: LocalAddress,
+    original: SocketAddr,
+    from_client: mpsc::Receiver<Vec<u8>>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// Why a flow left its target.
+enum Left {
+    /// It is over.
+    Over,
+    /// The target refused before it ever answered; this was sent to it last.
+    Refused(Vec<u8>),
+}
+
+impl Flow {
+    async fn run(mut self) {
+        let mut refused = BTreeSet::new();
+        let mut unanswered = None;
+        for attempt in 0..TRIES_MAX {
+            if attempt > 0 {
+                count(&self.relay.shared.tally.retries);
+            }
+            let Some(placed) = self.relay.place(self.client, self.original, &refused) else { break };
+            match self.carry(&placed, unanswered.take()).await {
+                Ok(Left::Over) => return drop(self.permit),
+                Ok(Left::Refused(datagram)) => unanswered = Some(datagram),
+                // No socket to send from is like nobody to send to.
+                Err(_) => {}
+            }
+            refused.insert(placed.seat.target);
+        }
+        count(&self.relay.shared.tally.unplaced);
+        drop(self.permit);
+    }
+
+    /// Carries datagrams both ways. `unanswered` was said to a target that refused it.
+    async fn carry(&mut self, placed: &Placed, unanswered: Option<Vec<u8>>) -> io::Result<Left> {
+        let any: IpAddr = match IpFamily::of(placed.address.ip()) {
+            IpFamily::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            IpFamily::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let target = UdpSocket::bind((any, 0)).await?;
+        target.connect(placed.address).await?;
+        let idle_time = self.relay.shared.limits.flow_idle;
+        let mut idle = pin!(sleep(idle_time));
+        let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
+        count(&placed.seat.account.connections);
+        let (mut last, mut is_answered) = (Vec::new(), false);
+        if let Some(datagram) = unanswered {
+            self.forward(&target, placed, &datagram).await?;
+            last = datagram;
+        }
+        loop {
+            buffer.clear();
+            let said = tokio::select! {
+                () = placed.seat.cut.cancelled() => return Ok(Left::Over),
+                () = &mut idle => return Ok(Left::Over),
+                datagram = self.from_client.recv() => {
+                    let Some(datagram) = datagram else { return Ok(Left::Over) };
+                    let sent = self.forward(&target, placed, &datagram).await;
+                    if !is_answered {
+                        last = datagram;
+                    }
+                    sent
+                }
+                received = target.recv_buf(&mut buffer) => match received {
+                    Ok(_) => {
+                        is_answered = true;
+                        self.answer(placed, &buffer).await;
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            };
+            match said {
+                Ok(()) => idle.as_mut().reset(Instant::now() + idle_time),
+                Err(_) if is_answered => return Ok(Left::Over),
+                Err(_) => return Ok(Left::Refused(last)),
+            }
+        }
+    }
+
+    /// A refusal of an earlier datagram can show here as well as at the next receive.
+    async fn forward(&self, target: &UdpSocket, placed: &Placed, datagram: &[u8]) -> io::Result<()> {
+        let header = placed
+            .proxy_protocol
+            .map(|version| wire::header(version, Protocol::Udp, self.client, self.original));
+        match header {
+            None => target.send(datagram).await?,
+            Some(header) => target.send(&[&header, datagram].concat()).await?,
+        };
+        Self::account(placed, datagram.len());
+        Ok(())
+    }
+
+    async fn answer(&self, placed: &Placed, datagram: &[u8]) {
+        let send = || send_to(&self.socket, self.local, self.client, datagram);
+        if self.socket.async_io(Interest::WRITABLE, send).await.is_ok() {
+            Self::account(placed, datagram.len());
+        }
+    }
+
+    fn account(placed: &Placed, bytes: usize) {
+        let account = &placed.seat.account;
+        count(&account.packets);
+        account.bytes.fetch_add(u64::try_from(bytes).unwrap_or_default(), Ordering::Relaxed);
+    }
+}
+
+/// Receives a datagram, and at which address.
+fn receive_from(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
+    let mut control = nix::cmsg_space!(libc::in6_pktinfo);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let received =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())?;
+    let mut local = None;
+    for message in received.cmsgs()? {
+        // The kernel's list of control messages is open.
+        #[allow(clippy::wildcard_enum_match_arm, reason = "not our enum")]
+        match message {
+            ControlMessageOwned::Ipv4PacketInfo(info) => {
+                let ip = Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr)).into();
+                local = Some(LocalAddress { ip, interface: 0 });
+            }
+            ControlMessageOwned::Ipv6PacketInfo(info) => {
+                let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr);
+                let interface = if ip.is_unicast_link_local() { info.ipi6_ifindex } else { 0 };
+                local = Some(LocalAddress { ip: ip.into(), interface });
+            }
+            _ => {}
+        }
+    }
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a datagram without addresses");
+    let client = received.address.as_ref().and_then(address_of).ok_or_else(invalid)?;
+    Ok(Arrival { client, local: local.ok_or_else(invalid)?, length: received.bytes })
+}
+
+/// Sends a datagram from one of this node's addresses.
+fn send_to(socket: &UdpSocket, local: LocalAddress, client: SocketAddr, datagram: &[u8]) -> io::Result<()> {
+    let slices = [IoSlice::new(datagram)];
+    let to = SockaddrStorage::from(client);
+    let send = |message: ControlMessage<'_>| {
+        sendmsg(socket.as_raw_fd(), &slices, &[message], MsgFlags::MSG_DONTWAIT, Some(&to))
+    };
+    match local.ip {
+        IpAddr::V4(ip) => {
+            let source = libc::in_addr { s_addr: u32::from(ip).to_be() };
+            let any = libc::in_addr { s_addr: 0 };
+            send(ControlMessage::Ipv4PacketInfo(&libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: source,
+                ipi_addr: any,
+            }))?
+        }
+        IpAddr::V6(ip) => send(ControlMessage::Ipv6PacketInfo(&libc::in6_pktinfo {
+            ipi6_addr: libc::in6_addr { s6_addr: ip.octets() },
+            ipi6_ifindex: local.interface,
+        }))?,
+    };
+    Ok(())
+}
+
+fn address_of(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::new(v4.ip().into(), v4.port()));
+    v4.or_else(|| {
+        let v6 = address.as_sockaddr_in6()?;
+        Some(SocketAddrV6::new(v6.ip(), v6.port(), 0, v6.scope_id()).into())
+    })
+}

@@ -1,0 +1,157 @@
+//! Answers requests, on a thread of its own that blocks nobody.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    io,
+    net::TcpListener,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    http::{Request, Response, StatusCode, header},
+};
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use model::{quantity::Port, resource::ServiceKey};
+use serde_json::json;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Semaphore,
+    task::AbortHandle,
+};
+
+/// Connections served at once by all ports; more wait to be accepted. Checks are short and come seconds apart.
+const CONNECTIONS_MAX: usize = 256;
+/// Time that a client has for its request.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time that a connection may last in all.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
+/// Wait after a connection could not be accepted, as when no file descriptor is left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// Ready endpoints on this node, for whoever weighs nodes by them.
+const WEIGHT_HEADER: &str = "X-Load-Balancing-Endpoint-Weight";
+
+/// What is true of each port.
+#[derive(Debug, Default)]
+pub(super) struct Answers(RwLock<Truth>);
+
+#[derive(Debug, Default)]
+struct Truth {
+    is_healthy: bool,
+    ports: BTreeMap<Port, (ServiceKey, u32)>,
+}
+
+impl Answers {
+    pub(super) fn set_healthy(&self, is_healthy: bool) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).is_healthy = is_healthy;
+    }
+
+    pub(super) fn set_ports(&self, ports: BTreeMap<Port, (ServiceKey, u32)>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).ports = ports;
+    }
+
+    /// The answer of a port; 503 unless this node has endpoints and can be programmed.
+    fn answer(&self, port: Port) -> Response<Body> {
+        let truth = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((service, local_endpoints)) = truth.ports.get(&port) else {
+            return status(StatusCode::NOT_FOUND, Body::empty());
+        };
+        let is_good = truth.is_healthy && *local_endpoints > 0;
+        let code = if is_good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        let body = json!({
+            "service": {"namespace": service.namespace, "name": service.name},
+            "localEndpoints": local_endpoints,
+            "serviceProxyHealthy": truth.is_healthy,
+        });
+        let mut response = status(code, Body::from(body.to_string()));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+        headers.insert(
+            header::HeaderName::from_static("x-content-type-options"),
+            header::HeaderValue::from_static("nosniff"),
+        );
+        if let Ok(name) = header::HeaderName::from_bytes(WEIGHT_HEADER.as_bytes()) {
+            headers.insert(name, header::HeaderValue::from(*local_endpoints));
+        }
+        response
+    }
+}
+
+fn status(code: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response
+}
+
+/// A thread that serves.
+pub(super) struct Server {
+    runtime: Option<Runtime>,
+    connections: Arc<Semaphore>,
+}
+
+/// A listener that is served until dropped.
+pub(super) struct Listening(AbortHandle);
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn start() -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("health-ports").enable_all().build()?;
+        Ok(Self { runtime: Some(runtime), connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)) })
+    }
+
+    pub(super) fn serve(&self, listener: TcpListener, answers: Arc<Answers>) -> io::Result<Listening> {
+        let port = listener.local_addr()?.port();
+        let (Some(runtime), Some(port)) = (&self.runtime, Port::new(port)) else {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        };
+        listener.set_nonblocking(true)?;
+        let _inside = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let accepting = accept(listener, port, answers, Arc::clone(&self.connections));
+        Ok(Listening(runtime.spawn(accepting).abort_handle()))
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    port: Port,
+    answers: Arc<Answers>,
+    connections: Arc<Semaphore>,
+) {
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_RETRY).await;
+            continue;
+        };
+        let answers = Arc::clone(&answers);
+        tokio::spawn(async move {
+            let service = service_fn(move |_: Request<_>| {
+                std::future::ready(Ok::<_, Infallible>(answers.answer(port)))
+            });
+            let mut builder = http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME_MAX).keep_alive(false);
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            // Whatever the client did wrong is the client's matter.
+            let _ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
+            drop(permit);
+        });
+    }
+}

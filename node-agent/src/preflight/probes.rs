@@ -1,0 +1,331 @@
+//! Putting needs to the test: each in a network namespace of its own, which goes with the thread that made it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    net::IpAddr,
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use model::{
+    program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
+    quantity::{Port, Revision, Weight},
+    resource::ServiceKey,
+    service::Protocol,
+};
+use nix::{
+    errno::Errno,
+    sched::{CloneFlags, unshare},
+};
+
+use super::needs::Test;
+use crate::{
+    dataplane::{
+        Dataplane as _, Desired, DesiredProgram, Outcome, Scope,
+        nftables::{NftablesBackend, NftablesOptions},
+    },
+    netlink::{
+        socket::{Netlink, Protocol as NetlinkProtocol},
+        uapi,
+        wire::{Attributes, Message, generic_header, netfilter_header},
+    },
+};
+
+/// What a test showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It works; what was seen.
+    Works(String),
+    /// It does not, and why.
+    Fails(String),
+    /// It could not be tested, and why.
+    Untested(String),
+}
+
+/// Runs tests, and remembers which iptables works.
+#[derive(Debug, Default)]
+pub(super) struct Prober {
+    iptables: Option<&'static str>,
+}
+
+/// The commands that write rules, the machine's choice first.
+const IPTABLES_COMMANDS: [&str; 3] = ["iptables", "iptables-nft", "iptables-legacy"];
+const IP6TABLES_COMMANDS: [&str; 3] = ["ip6tables", "ip6tables-nft", "ip6tables-legacy"];
+
+impl Prober {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn test(&mut self, test: Test) -> Answer {
+        match test {
+            Test::NetAdmin => net_admin(),
+            Test::Writable(path) => writable(path),
+            Test::IsOn(path) => is_on(path),
+            Test::OurTable => apart(our_table),
+            Test::Conntrack => apart(conntrack),
+            Test::Ipset => apart(|| ipset(IPSET_CMD_PROTOCOL, Attributes::default())),
+            Test::IpsetType(name) => apart(move || {
+                let family = [uapi::NFPROTO_IPV4];
+                let named = Attributes::default().text(IPSET_ATTR_TYPENAME, name);
+                ipset(IPSET_CMD_TYPE, named.bytes(IPSET_ATTR_FAMILY, &family))
+            }),
+            Test::IpvsFamily => apart(|| ipvs_family().map(|_| String::new())),
+            Test::IpvsScheduler(name) => apart(move || ipvs_scheduler(name)),
+            Test::Link(kind) => apart(move || link(kind)),
+            Test::Iptables => {
+                let (command, answer) = working(IPTABLES_COMMANDS);
+                self.iptables = command;
+                answer
+            }
+            Test::Ip6tables => working(IP6TABLES_COMMANDS).1,
+            Test::Rule(words) => match self.iptables {
+                Some(command) => apart(move || rule(command, words)),
+                None => Answer::Untested("no iptables to test it with".to_owned()),
+            },
+        }
+    }
+}
+
+/// Runs a test in a network namespace of its own.
+fn apart(test: impl FnOnce() -> Result<String, String> + Send + 'static) -> Answer {
+    let run = move || match unshare(CloneFlags::CLONE_NEWNET) {
+        Ok(()) => match test() {
+            Ok(seen) => Answer::Works(seen),
+            Err(why) => Answer::Fails(why),
+        },
+        Err(error) => {
+            Answer::Untested(format!("not tested, no network namespace can be made: {}", error.desc()))
+        }
+    };
+    match thread::spawn(run).join() {
+        Ok(answer) => answer,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// `CAP_NET_ADMIN` of `linux/capability.h`.
+const CAP_NET_ADMIN: u64 = 1 << 12;
+
+fn net_admin() -> Answer {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    match effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()) {
+        Some(bits) if bits & CAP_NET_ADMIN != 0 => Answer::Works(String::new()),
+        Some(_) => Answer::Fails("the process has not got it".to_owned()),
+        None => Answer::Untested("/proc/self/status tells no capabilities".to_owned()),
+    }
+}
+
+fn writable(path: &str) -> Answer {
+    match File::options().write(true).open(Path::new("/proc/sys").join(path)) {
+        Ok(_) => Answer::Works("writable".to_owned()),
+        Err(error) => Answer::Fails(error.to_string()),
+    }
+}
+
+fn is_on(path: &str) -> Answer {
+    match fs::read_to_string(Path::new("/proc/sys").join(path)) {
+        Ok(value) if value.trim() == "0" => Answer::Fails("it is 0".to_owned()),
+        Ok(value) => Answer::Works(format!("it is {}", value.trim())),
+        Err(error) => Answer::Fails(error.to_string()),
+    }
+}
+
+/// Programs one Service, as the mode would, and reads it back.
+fn our_table() -> Result<String, String> {
+    let service = ServiceKey::try_from("preflight/probe".to_owned()).map_err(|error| error.to_string())?;
+    let address = |last| IpAddr::from([192, 0, 2, last]);
+    let port = Port::new(80).ok_or("80 is a port")?;
+    let targets = BTreeMap::from([(Target { address: address(2), port: Some(port) }, Weight(1))]);
+    let verdict = Verdict::Forward { masquerade: Masquerade::OffCluster, targets: Arc::new(targets) };
+    let frontend = Frontend {
+        destination: Destination::Address(address(1)),
+        protocol: Protocol::Tcp,
+        ports: port.into(),
+    };
+    let program = Program {
+        frontends: BTreeMap::from([(frontend, Route::new(Role::ClusterIp, verdict))]),
+        virtual_addresses: BTreeSet::from([address(1)]),
+        ..Program::default()
+    };
+    let mut desired = Desired::default();
+    let program = DesiredProgram { revision: Revision(1), program: Arc::new(program) };
+    desired.programs.insert(service.clone(), program);
+    let said = |error: &dyn std::error::Error| match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    };
+    let mut backend = NftablesBackend::open(NftablesOptions::default()).map_err(|error| said(&error))?;
+    let pass = backend.apply(&desired, &Scope::Everything);
+    match (pass.failed, pass.outcomes.get(&service)) {
+        (Some(error), _) => Err(said(&error)),
+        (None, Some(Outcome::Verified)) => Ok(String::new()),
+        (None, Some(Outcome::Failed { message, .. })) => Err(message.clone()),
+        (None, None) => Err("nothing came of it".to_owned()),
+    }
+}
+
+fn conntrack() -> Result<String, String> {
+    const GET: u16 = 1;
+    let dump = Message {
+        kind: uapi::NFNL_SUBSYS_CTNETLINK << 8 | GET,
+        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_DUMP,
+        header: netfilter_header(0, 0),
+        attributes: Attributes::default(),
+    };
+    let mut netlink = open(NetlinkProtocol::Netfilter)?;
+    netlink.dump(&dump, || (), |(), _| Ok(())).map_err(|error| error.to_string())?;
+    Ok(String::new())
+}
+
+// `linux/netfilter/ipset/ip_set.h`.
+const NFNL_SUBSYS_IPSET: u16 = 6;
+const IPSET_PROTOCOL: u8 = 6;
+const IPSET_CMD_PROTOCOL: u16 = 1;
+const IPSET_CMD_TYPE: u16 = 13;
+const IPSET_ATTR_PROTOCOL: u16 = 1;
+const IPSET_ATTR_TYPENAME: u16 = 3;
+const IPSET_ATTR_FAMILY: u16 = 5;
+
+fn ipset(command: u16, attributes: Attributes) -> Result<String, String> {
+    let message = Message {
+        kind: NFNL_SUBSYS_IPSET << 8 | command,
+        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_ACK,
+        header: netfilter_header(uapi::NFPROTO_IPV4, 0),
+        attributes: attributes.bytes(IPSET_ATTR_PROTOCOL, &[IPSET_PROTOCOL]),
+    };
+    ask(&mut open(NetlinkProtocol::Netfilter)?, message, |_| ())
+}
+
+// `linux/genetlink.h`, `linux/ip_vs.h`.
+const GENL_ID_CTRL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const IPVS_CMD_NEW_SERVICE: u8 = 1;
+const IPVS_CMD_ATTR_SERVICE: u16 = 1;
+const IPVS_SVC_ATTR_AF: u16 = 1;
+const IPVS_SVC_ATTR_PROTOCOL: u16 = 2;
+const IPVS_SVC_ATTR_ADDR: u16 = 3;
+const IPVS_SVC_ATTR_PORT: u16 = 4;
+const IPVS_SVC_ATTR_SCHED_NAME: u16 = 6;
+const IPVS_SVC_ATTR_FLAGS: u16 = 7;
+const IPVS_SVC_ATTR_TIMEOUT: u16 = 8;
+const IPVS_SVC_ATTR_NETMASK: u16 = 9;
+
+/// The number of the generic netlink family.
+fn ipvs_family() -> Result<u16, String> {
+    let message = Message {
+        kind: GENL_ID_CTRL,
+        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_ACK,
+        header: generic_header(CTRL_CMD_GETFAMILY, 1),
+        attributes: Attributes::default().text(CTRL_ATTR_FAMILY_NAME, "IPVS"),
+    };
+    let mut family = None;
+    ask(&mut open(NetlinkProtocol::Generic)?, message, |answer| {
+        let ids = answer.attributes().flatten().filter(|attribute| attribute.kind == CTRL_ATTR_FAMILY_ID);
+        family = ids.filter_map(|attribute| attribute.ne16().ok()).next().or(family);
+    })?;
+    family.ok_or_else(|| "the kernel named no number of the family".to_owned())
+}
+
+fn ipvs_scheduler(name: &str) -> Result<String, String> {
+    let address = [[192, 0, 2, 1], [0; 4], [0; 4], [0; 4]].concat();
+    let service = Attributes::default()
+        .ne16(IPVS_SVC_ATTR_AF, uapi::NFPROTO_IPV4.into())
+        .ne16(IPVS_SVC_ATTR_PROTOCOL, Protocol::Tcp.number().into())
+        .bytes(IPVS_SVC_ATTR_ADDR, &address)
+        .be16(IPVS_SVC_ATTR_PORT, 80)
+        .text(IPVS_SVC_ATTR_SCHED_NAME, name)
+        .bytes(IPVS_SVC_ATTR_FLAGS, &[[0; 4], [0xff; 4]].concat())
+        .ne32(IPVS_SVC_ATTR_TIMEOUT, 0)
+        .be32(IPVS_SVC_ATTR_NETMASK, u32::MAX);
+    let message = Message {
+        kind: ipvs_family()?,
+        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_ACK,
+        header: generic_header(IPVS_CMD_NEW_SERVICE, 1),
+        attributes: Attributes::default().nested(IPVS_CMD_ATTR_SERVICE, &service),
+    };
+    ask(&mut open(NetlinkProtocol::Generic)?, message, |_| ())
+}
+
+fn link(kind: &str) -> Result<String, String> {
+    // `linux/rtnetlink.h`, `linux/if_link.h`.
+    const RTM_NEWLINK: u16 = 16;
+    const IFINFOMSG_BYTES: usize = 16;
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_INFO_KIND: u16 = 1;
+    let info = Attributes::default().text(IFLA_INFO_KIND, kind);
+    let message = Message {
+        kind: RTM_NEWLINK,
+        flags: uapi::NLM_F_REQUEST | uapi::NLM_F_ACK | uapi::NLM_F_CREATE | uapi::NLM_F_EXCL,
+        header: vec![0; IFINFOMSG_BYTES],
+        attributes: Attributes::default().text(IFLA_IFNAME, "probe").nested(IFLA_LINKINFO, &info),
+    };
+    ask(&mut open(NetlinkProtocol::Route)?, message, |_| ())
+}
+
+fn open(protocol: NetlinkProtocol) -> Result<Netlink, String> {
+    Netlink::open(protocol).map_err(|error| format!("no netlink socket: {error}"))
+}
+
+fn ask(
+    netlink: &mut Netlink,
+    message: Message,
+    mut each: impl FnMut(&crate::netlink::wire::Received<'_>),
+) -> Result<String, String> {
+    let errnos = netlink.ask(&[message], |_, answer| {
+        each(answer);
+        Ok(())
+    });
+    match errnos.map_err(|error| error.to_string())?.first() {
+        Some(0) => Ok(String::new()),
+        Some(errno) => {
+            let errno = Errno::from_raw(*errno);
+            let is_unknown = [Errno::ENOENT, Errno::EOPNOTSUPP, Errno::EPROTONOSUPPORT].contains(&errno);
+            Err(if is_unknown { "this kernel does not know it" } else { errno.desc() }.to_owned())
+        }
+        None => Err("the kernel did not answer".to_owned()),
+    }
+}
+
+/// The first of these commands that can read this kernel's rules, and which flavour it is.
+fn working(commands: [&'static str; 3]) -> (Option<&'static str>, Answer) {
+    let mut why = String::new();
+    for command in commands {
+        match apart(move || run(command, &["-w", "5", "-t", "nat", "-S"])) {
+            Answer::Works(_) => {
+                let version = run(command, &["--version"]).unwrap_or_default();
+                return (Some(command), Answer::Works(format!("{command}: {version}")));
+            }
+            Answer::Fails(said) if why.is_empty() => why = said,
+            Answer::Fails(_) => {}
+            Answer::Untested(why) => return (None, Answer::Untested(why)),
+        }
+    }
+    (None, Answer::Fails(why))
+}
+
+fn rule(command: &str, words: &[&str]) -> Result<String, String> {
+    let (table, rule) = words.split_first().ok_or("a rule has a table")?;
+    let (table, chain) = match *table {
+        "nat-postrouting" => ("nat", "POSTROUTING"),
+        "nat" => ("nat", "PREROUTING"),
+        table => (table, "FORWARD"),
+    };
+    run(command, &[&["-w", "5", "-t", table, "-A", chain], rule].concat()).map(|_| String::new())
+}
+
+/// The first line that a command says; an error when it fails.
+fn run(command: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(command).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{command}: {error}"))?;
+    let said = if output.status.success() { output.stdout } else { output.stderr };
+    let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
+}

@@ -1,0 +1,74 @@
+//! Which processes an endpoint change starts, counted by the kernel: the test has a process id namespace to itself.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::{process::Command, thread};
+
+use model::node::ProxyMode;
+use node_agent::dataplane::{self, BackendOptions, Scope};
+use support::{
+    Namespace,
+    isolated::{alone, outer_id, started},
+    many::{many, numbered},
+    programs::*,
+};
+
+const SERVICES: u32 = 50;
+const ENDPOINTS: u32 = 10;
+const CHANGES: u32 = 100;
+
+#[test]
+fn the_count_sees_every_process_and_thread() {
+    alone("the_count_sees_every_process_and_thread", || {
+        let before = started();
+        assert!(Command::new("true").status().unwrap().success());
+        assert_eq!(started(), before + 1);
+        thread::spawn(|| ()).join().unwrap();
+        assert_eq!(started(), before + 2);
+    });
+}
+
+#[test]
+fn f083_nftables_starts_no_process_for_an_endpoint_change() {
+    alone("f083_nftables_starts_no_process_for_an_endpoint_change", || {
+        assert_eq!(started_by_changes(ProxyMode::Nftables), 0);
+    });
+}
+
+/// The tools of iptables are its interface to the kernel. Their number follows the change: it does not depend on how
+/// many Services there are.
+#[test]
+fn f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change() {
+    alone("f083_iptables_starts_a_bounded_number_of_processes_for_an_endpoint_change", || {
+        let started = started_by_changes(ProxyMode::Iptables);
+        assert!(started >= u64::from(CHANGES), "the count sees them");
+        assert!(started <= u64::from(CHANGES * 10), "{started}");
+    });
+}
+
+/// How many processes and threads a hundred endpoint changes start, each verified.
+fn started_by_changes(mode: ProxyMode) -> u64 {
+    let namespace = Namespace::new(&format!("forks-{}-{}", mode.as_str(), outer_id()));
+    namespace.run(|| {
+        let mut desired = many(SERVICES, ENDPOINTS);
+        let mut backend = dataplane::open(mode, &BackendOptions::default()).unwrap();
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let before = started();
+        for change in 1..=CHANGES {
+            set(&mut desired, "s7", numbered(7, ENDPOINTS, 100_000 + change));
+            assert!(verified(&backend.apply(&desired, &only(&["s7"]))) > 0, "there was something to do");
+            assert!(!backend.is_disturbed().unwrap());
+            backend.upkeep().unwrap();
+        }
+        let started = started() - before;
+        println!("{}: {started} processes and threads for {CHANGES} endpoint changes", mode.as_str());
+        started
+    })
+}

@@ -1,0 +1,31 @@
+//! The programs that measure keep working. What they find is printed, not judged.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use model::node::ProxyMode;
+use support::cost::{Cost, Size, machine, measure, table};
+
+#[test]
+fn f058_throughput_and_latency_of_each_mode_are_measured_on_the_same_box() {
+    let modes = vec![ProxyMode::Nftables, ProxyMode::Iptables];
+    let costs = measure("f058", &small(modes, vec![10]));
+    println!("{}\n{}", machine(), table(&costs));
+    assert_eq!(costs.len(), 3);
+    for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
+        assert!(connections_per_second.figure > 0.0 && connections_per_second.share > 0.0, "{way:?}");
+        assert!(latency_median.as_nanos() > 0 && latency_median <= latency_p99, "{way:?}");
+        assert!(bytes_per_second.is_some_and(|flow| flow.figure > 0.0 && flow.share > 0.0), "{way:?}");
+    }
+}
+
+fn small(modes: Vec<ProxyMode>, services: Vec<u32>) -> Size {
+    Size { modes, services, endpoints: 2, rounds: 3, connections: 300, clients: 2, bytes: 16 << 20 }
+}

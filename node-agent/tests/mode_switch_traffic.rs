@@ -1,0 +1,322 @@
+//! A running node changes its proxy mode while clients connect: the whole loop with real kernels, one mode after the
+//! other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::{
+    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    feed::NodeState,
+    net::IpFamily,
+    node::{Naming, ProxyMode, ProxyOptions},
+    quantity::{Revision, Weight},
+    report::EventReason,
+    service::Protocol,
+};
+use node_agent::{
+    agent::{Agent, Beginning, Kernel},
+    conntrack::KernelFlows,
+    dataplane::{self, BackendOptions, OpenError},
+    defaults::ProxyDefaults,
+    status::Status,
+    tally::Tally,
+};
+use support::{Namespace, dir::StateDir, enter, net::Topology, programs::*, states::*};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The loop of a node, on the thread of its namespace.
+struct Node {
+    agent: Agent,
+    tally: Tally,
+    revision: u64,
+}
+
+impl Node {
+    fn start(dir: &StateDir) -> Self {
+        let (journal, state) = dir.open();
+        let tally = Tally::default();
+        let revision = state.position().map_or(10, |position| position.revision.0);
+        let kernel = Kernel { open: Box::new(dataplane::open), flows: Box::new(KernelFlows::default()) };
+        let beginning = Beginning {
+            node: node_name(),
+            kernel,
+            defaults: ProxyDefaults::default(),
+            journal,
+            state,
+            tally: tally.clone(),
+        };
+        let mut node = Self { agent: Agent::new(beginning, Instant::now()).unwrap(), tally, revision };
+        node.turn();
+        node
+    }
+
+    fn turn(&mut self) {
+        self.agent.turn(Instant::now(), 0);
+    }
+
+    /// Runs the loop until something is true.
+    fn until(&mut self, what: &str, mut is_true: impl FnMut(&mut Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !is_true(self) {
+            assert!(Instant::now() < end, "{what}: {:?}", self.agent.status());
+            let next = self.agent.next_turn(Instant::now());
+            thread::sleep(next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+            self.turn();
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        self.until("time", |_| Instant::now() >= end);
+    }
+
+    fn ask(&mut self, mode: ProxyMode, proxy: ProxyOptions) {
+        self.revision += 1;
+        let mut batch = delta(&format!("7-{}", self.revision), Vec::new());
+        batch.node = Some(NodeState { mode: Some(mode), proxy, ..NodeState::default() });
+        self.agent.receive(batch, Instant::now());
+        self.turn();
+        self.until(mode.as_str(), |node| {
+            let status = node.status();
+            status.mode == mode && status.warnings.is_empty() && status.verified == status.received
+        });
+    }
+
+    fn status(&mut self) -> Status {
+        self.agent.status()
+    }
+}
+
+/// A Service at a virtual address and a node port, TCP, with the long-lived echo beside the short answers.
+fn web() -> CompiledService {
+    let endpoint = |ip: &str, number| CompiledEndpoint {
+        address: address(ip),
+        port: port(number),
+        node: None,
+        zone: None,
+        weight: Weight(1),
+        ready: true,
+        serving: true,
+        terminating: false,
+    };
+    let of_port = |name: &str, number, node_port, target| CompiledPort {
+        name: Some(name.parse().unwrap()),
+        protocol: Protocol::Tcp,
+        port: port(number),
+        end_port: None,
+        node_port: Some(port(node_port)),
+        endpoints: vec![endpoint("10.1.1.2", target), endpoint("10.1.2.2", target)],
+    };
+    CompiledService {
+        revision: Revision(9),
+        cluster_ips: vec![address("10.96.0.1")],
+        ip_families: vec![IpFamily::V4],
+        ports: vec![of_port("web", 80, 30080, 8080), of_port("echo", 7, 30007, 7)],
+        ..CompiledService::new(service_key(1))
+    }
+}
+
+fn start_echo(namespace: &Namespace) {
+    let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(length) = stream.read(&mut buffer) {
+                    if length == 0 || stream.write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A transfer that never ends; every byte comes back.
+struct Transfer(TcpStream);
+
+impl Transfer {
+    fn begin(client: &Namespace, ip: &str, port: u16) -> Self {
+        let (name, address) = (client.name().to_owned(), SocketAddr::new(address(ip), port));
+        let connect = move || {
+            enter(&name);
+            TcpStream::connect_timeout(&address, PATIENCE).unwrap()
+        };
+        let stream = thread::spawn(connect).join().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut transfer = Self(stream);
+        transfer.go_on("at its beginning");
+        transfer
+    }
+
+    fn go_on(&mut self, when: &str) {
+        let sent: Vec<u8> = (0..100_000_u32).flat_map(u32::to_be_bytes).collect();
+        let mut writer = self.0.try_clone().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| writer.write_all(&sent));
+            let mut received = vec![0; sent.len()];
+            self.0.read_exact(&mut received).unwrap_or_else(|error| panic!("{when}: {error}"));
+            assert!(received == sent, "{when}: other bytes came back");
+        });
+    }
+}
+
+/// Modes that are built and that this machine has. The modes of the guest are tested there.
+fn modes() -> Vec<ProxyMode> {
+    let mut modes = Vec::new();
+    for mode in ProxyMode::ALL {
+        match dataplane::open(mode, &BackendOptions::default()) {
+            Ok(_) => modes.push(mode),
+            Err(OpenError::NotBuilt(mode)) => println!("{} is not built", mode.as_str()),
+            Err(error) => println!("{} is not to be had here: {error:?}", mode.as_str()),
+        }
+    }
+    modes
+}
+
+/// Connects all the time through a virtual address or a node port, and counts.
+fn connect_until(
+    stop: &AtomicBool,
+    client: &Namespace,
+    ip: &str,
+    port: u16,
+    made: &AtomicUsize,
+) -> Vec<String> {
+    enter(client.name());
+    let address = SocketAddr::new(ip.parse::<IpAddr>().unwrap(), port);
+    let mut failures = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let answer = TcpStream::connect_timeout(&address, Duration::from_secs(5)).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).map(|_| text)
+        });
+        match answer {
+            Ok(text) if text.contains(' ') => {
+                made.fetch_add(1, Ordering::Relaxed);
+            }
+            other => failures.push(format!("{ip}: {other:?}")),
+        }
+    }
+    failures
+}
+
+/// F013, F053: through every mode that is here and back, and through other options of the same mode, no new connection
+/// fails and the transfer that began in the first mode goes on to the end.
+#[test]
+fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
+    let topology = Topology::new("switch");
+    start_echo(&topology.a);
+    start_echo(&topology.b);
+    let (client, dir) = (&topology.client, StateDir::new("switch"));
+    topology.node.run(|| {
+        let modes = modes();
+        assert!(modes.len() >= 2, "{modes:?}");
+        let before = topology.node.exec(&["nft", "list", "ruleset"]);
+        let mut node = Node::start(&dir);
+        node.agent.receive(full("7-10", vec![web()]), Instant::now());
+        node.turn();
+        let (stop, made) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let failures: Vec<String> = thread::scope(|scope| {
+            let clients = [("10.96.0.1", 80), ("192.0.2.1", 30080)].map(|(ip, port)| {
+                let (stop, made) = (&stop, &made);
+                scope.spawn(move || connect_until(stop, client, ip, port, made))
+            });
+            let mut transfers = vec![("nftables", Transfer::begin(client, "10.96.0.1", 7))];
+            let mark = |bit| ProxyOptions { masquerade_bit: Some(bit), ..ProxyOptions::default() };
+            for mode in modes.iter().chain(modes.iter().rev()) {
+                let kube = ProxyOptions { naming: Naming::Kube, ..mark(21) };
+                for options in [ProxyOptions::default(), mark(20), kube, ProxyOptions::default()] {
+                    node.ask(*mode, options);
+                    let seen = made.load(Ordering::Relaxed);
+                    node.until("connections", |_| made.load(Ordering::Relaxed) > seen + 10);
+                    for (begun, transfer) in &mut transfers {
+                        transfer.go_on(&format!("begun in {begun}, now in {}", mode.as_str()));
+                    }
+                }
+                transfers.push((mode.as_str(), Transfer::begin(client, "192.0.2.1", 30007)));
+            }
+            stop.store(true, Ordering::Relaxed);
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        });
+        println!("{} connections, {:?}", made.load(Ordering::Relaxed), node.status().events);
+        assert_eq!(failures, [""; 0]);
+        node.run_for(Duration::from_secs(3));
+        let ruleset = topology.node.exec(&["nft", "list", "ruleset"]);
+        for foreign in ["TG-", "KUBE-", "tidegate-userspace"] {
+            assert!(!ruleset.contains(foreign), "{foreign} is left: {ruleset}");
+        }
+        assert!(node.status().events.iter().all(|event| event.reason == EventReason::ModeChanged));
+        dataplane::open(ProxyMode::Nftables, &BackendOptions::default()).unwrap().cleanup().unwrap();
+        let after = topology.node.exec(&["nft", "list", "ruleset"]);
+        assert_eq!(without_empty_tables(&after), without_empty_tables(&before));
+    });
+}
+
+/// The tools of iptables make their tables when they look into them, and never remove them.
+fn without_empty_tables(ruleset: &str) -> String {
+    let interesting =
+        |line: &&str| line.contains("jump") || line.contains("TG-") || line.contains("tidegate");
+    ruleset.lines().filter(interesting).collect::<Vec<_>>().join("\n")
+}
+
+/// In each mode: an agent that is started anew finds everything right and writes nothing, and a long transfer does not
+/// notice. In userspace mode the relays end with the process, which is stated; its rules name new ports.
+#[test]
+fn a_restart_in_any_mode_writes_nothing_and_a_long_transfer_goes_on() {
+    let topology = Topology::new("restart");
+    start_echo(&topology.a);
+    start_echo(&topology.b);
+    let dir = StateDir::new("restart");
+    topology.node.run(|| {
+        for mode in modes() {
+            let mut node = Node::start(&dir);
+            if node.agent.state().position().is_none() {
+                node.agent.receive(full("7-10", vec![web()]), Instant::now());
+                node.turn();
+            }
+            node.ask(mode, ProxyOptions::default());
+            node.run_for(Duration::from_secs(3));
+            let mut transfer = Transfer::begin(&topology.client, "10.96.0.1", 7);
+            let rules = topology.node.exec(&["nft", "list", "ruleset"]);
+            node.agent.stop().unwrap();
+            let mut node = Node::start(&dir);
+            node.run_for(Duration::from_secs(3));
+            let status = node.status();
+            assert_eq!((status.mode, status.is_healthy()), (mode, true), "{status:?}");
+            if mode == ProxyMode::Userspace {
+                assert_eq!(topology.client.ask_tcp("10.96.0.1", 80).map(|_| ()).ok(), Some(()));
+                continue;
+            }
+            assert_eq!(node.tally.kernel_writes.get(), 0, "{}", mode.as_str());
+            assert_eq!(status.kernel.transactions, 0, "{}", mode.as_str());
+            let now = topology.node.exec(&["nft", "list", "ruleset"]);
+            assert_eq!(without_counters(&now), without_counters(&rules), "{}", mode.as_str());
+            transfer.go_on(mode.as_str());
+        }
+    });
+}
+
+fn without_counters(ruleset: &str) -> Vec<String> {
+    let words = |line: &str| {
+        let words: Vec<_> =
+            line.split_whitespace().filter(|word| !word.bytes().all(|b| b.is_ascii_digit())).collect();
+        words.join(" ")
+    };
+    ruleset.lines().map(words).collect()
+}

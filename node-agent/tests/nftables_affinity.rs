@@ -1,0 +1,321 @@
+//! Clients stay on their endpoint: by remembering, and by hashing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::Duration,
+};
+
+use model::{
+    name::Label,
+    net::IpFamily,
+    program::{Frontend, Masquerade, Program, Route, Target},
+    service::{Protocol, Scheduler, SchedulerFlag},
+};
+use node_agent::dataplane::{
+    Dataplane, Desired, Scope,
+    nftables::{NftablesBackend, NftablesOptions, element::TargetId},
+};
+use support::{
+    Namespace,
+    net::{Server, Topology},
+    programs::*,
+};
+
+const FRONTENDS: [(&str, u16); 6] = [
+    ("10.96.0.1", 80),
+    ("fd96::1", 80),
+    ("192.0.2.1", 30080),
+    ("2001:db8::1", 30080),
+    ("10.96.0.2", 8080),
+    ("fd96::2", 8080),
+];
+
+/// Endpoints `a` and `b` with weights, at a virtual address, a node port and a range of ports, in both families.
+fn web(a: u16, b: u16, change: &dyn Fn(&mut Route)) -> Program {
+    let list = |a_ip, b_ip| -> Vec<(&'static str, u16, u16)> {
+        let all: [(&str, u16, u16); 2] = [(a_ip, 8080, a), (b_ip, 8080, b)];
+        all.into_iter().filter(|(.., weight)| *weight > 0).collect()
+    };
+    let lists = [list("10.1.1.2", "10.1.2.2"), list("fd01:1::2", "fd01:2::2")];
+    let mut routes: Vec<(Frontend, Route)> = Vec::new();
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for (is_v6, list) in lists.iter().enumerate() {
+            let family = IpFamily::ALL[is_v6];
+            let (one, many) = [("10.96.0.1", "10.96.0.2"), ("fd96::1", "fd96::2")][is_v6];
+            let ips: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
+            let verdict = forward(Masquerade::Always, list);
+            for frontend in [at(one, protocol, 80), node_port(family, protocol, 30080)] {
+                routes.push((frontend, route(&frontend, verdict.clone())));
+            }
+            let frontend = range(many, protocol, 8000, 9000);
+            routes.push((frontend, route(&frontend, forward_ports(Masquerade::Always, &ips))));
+        }
+    }
+    for (_, route) in &mut routes {
+        change(route);
+    }
+    routed(routes)
+}
+
+fn sticky(seconds: u32) -> impl Fn(&mut Route) {
+    move |route| route.affinity_seconds = Some(seconds)
+}
+
+fn backend() -> NftablesBackend {
+    NftablesBackend::open(NftablesOptions::default()).unwrap()
+}
+
+/// Which endpoint each client meets at each frontend; fails when it is not always the same one.
+fn homes(clients: &[&Namespace]) -> Vec<String> {
+    let mut homes = Vec::new();
+    for client in clients {
+        for (ip, port) in FRONTENDS {
+            let names: BTreeSet<_> =
+                client.ask_tcp_often(ip, port, 10).into_iter().map(|answer| answer.name).collect();
+            assert_eq!(names.len(), 1, "{} is torn between endpoints of {ip} {port}", client.name());
+            homes.extend(names);
+        }
+    }
+    homes
+}
+
+/// In: connections while the agent restarts, weights change, and an endpoint goes and comes back. Out: each client stays
+/// where it is; those of the endpoint that goes move at their next connection, and stay there.
+#[test]
+fn f047_a_client_stays_on_its_endpoint_until_that_goes() {
+    let topology = Topology::new("affinity");
+    let clients = [&topology.client, &topology.b, &topology.node];
+    topology.node.run(|| {
+        let mut desired = desired(vec![("web", web(1, 1, &sticky(10_800)))]);
+        let mut first = backend();
+        verified(&first.apply(&desired, &Scope::Everything));
+        let before = homes(&clients);
+        assert_eq!(verified(&backend().apply(&desired, &Scope::Everything)), 0, "a restarted agent");
+        assert_eq!(homes(&clients), before);
+        let mut change = |a, b| {
+            set(&mut desired, "web", web(a, b, &sticky(10_800)));
+            verified(&first.apply(&desired, &only(&["web"])));
+            assert_eq!(verified(&backend().apply(&desired, &Scope::Everything)), 0);
+        };
+        for (a, b) in [(3, 1), (1, 5), (1, 1)] {
+            change(a, b);
+            assert_eq!(homes(&clients), before, "weights {a} and {b}");
+        }
+        change(0, 1);
+        assert_eq!(homes(&clients), vec!["b"; before.len()]);
+        change(1, 1);
+        assert_eq!(homes(&clients), vec!["b"; before.len()], "nobody goes back");
+        change(1, 0);
+        assert_eq!(homes(&clients), vec!["a"; before.len()]);
+        // Everything that is remembered is of the kernel's making, and goes with the table.
+        assert!(namespace_listing(&topology.node).contains("timeout 3h"));
+        verified(&first.apply(&Desired::default(), &Scope::Everything));
+        assert!(first.cleanup().unwrap() > 0);
+        assert!(!topology.node.has_table("tidegate"));
+    });
+}
+
+fn namespace_listing(namespace: &Namespace) -> String {
+    namespace.exec(&["nft", "list", "ruleset"])
+}
+
+/// In: an affinity of one second. Out: after some pauses the client has met both endpoints, and never two at a time.
+#[test]
+fn f047_affinity_ends_with_its_timeout() {
+    let topology = Topology::new("timeout");
+    topology.node.run(|| {
+        let mut backend = backend();
+        verified(&backend.apply(&desired(vec![("web", web(1, 1, &sticky(1)))]), &Scope::Everything));
+        let mut met = BTreeSet::new();
+        for _ in 0..60 {
+            met.insert(topology.client.ask_tcp("10.96.0.1", 80).unwrap().name);
+            if met.len() == 2 {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1300));
+        }
+        panic!("only ever {met:?}");
+    });
+}
+
+/// In: UDP clients with new ports. Out: they meet one endpoint, and another one when it goes.
+#[test]
+fn f047_udp_clients_stay_on_their_endpoint_too() {
+    let topology = Topology::new("affudp");
+    topology.node.run(|| {
+        let mut backend = backend();
+        let mut desired = desired(vec![("web", web(1, 1, &sticky(600)))]);
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let home = |ip: &str, port| {
+            let names: BTreeSet<_> =
+                (0..8).map(|_| topology.client.ask_udp(ip, port).unwrap().name).collect();
+            assert_eq!(names.len(), 1, "{ip}: {names:?}");
+            names
+        };
+        for (ip, port) in FRONTENDS {
+            home(ip, port);
+        }
+        set(&mut desired, "web", web(0, 1, &sticky(600)));
+        verified(&backend.apply(&desired, &only(&["web"])));
+        for (ip, port) in FRONTENDS {
+            assert_eq!(home(ip, port), BTreeSet::from(["b".to_owned()]));
+        }
+    });
+}
+
+/// In: more clients than the kernel is let remember, made by filling the map by hand. Out: they are served all the same.
+#[test]
+fn clients_that_cannot_be_remembered_are_served_all_the_same() {
+    let topology = Topology::new("afffull");
+    topology.node.run(|| {
+        let mut backend = backend();
+        let desired = desired(vec![("web", web(1, 1, &sticky(600)))]);
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let elements: Vec<_> = (0..131_072u32)
+            .map(|number| {
+                let client = std::net::Ipv4Addr::from(0x0a80_0000 + number);
+                format!("10.96.0.1 . tcp . 80 . {client} timeout 1h : 0x1")
+            })
+            .collect();
+        for chunk in elements.chunks(16_384) {
+            let chunk = chunk.join(", ");
+            topology.node.nft(&format!("add element inet tidegate affinity4 {{ {chunk} }}\n"));
+        }
+        let names: BTreeSet<_> = topology
+            .client
+            .ask_tcp_often("10.96.0.1", 80, 40)
+            .into_iter()
+            .map(|answer| answer.name)
+            .collect();
+        assert_eq!(names.len(), 2, "placed anew at every connection");
+    });
+}
+
+/// Scheduler `sh` keeps a client where its address says, without remembering; with the port, connections spread.
+#[test]
+fn f071_scheduler_sh_chooses_by_the_source() {
+    let topology = Topology::new("hash");
+    let by_hash = |flags: &[SchedulerFlag]| {
+        let flags: BTreeSet<_> = flags.iter().copied().collect();
+        move |route: &mut Route| {
+            route.scheduler = Some(Scheduler(Label::parse("sh").unwrap()));
+            route.scheduler_flags.clone_from(&flags);
+        }
+    };
+    topology.node.run(|| {
+        let mut backend = backend();
+        let mut desired = desired(vec![("web", web(1, 1, &by_hash(&[])))]);
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let clients = [&topology.client, &topology.b];
+        let before = homes(&clients);
+        let mut met: BTreeSet<_> = before.iter().cloned().collect();
+        verified(&backend.apply(&Desired::default(), &Scope::Everything));
+        verified(&backend.apply(&desired, &Scope::Everything));
+        assert_eq!(homes(&clients), before, "no state, the same choice");
+        for number in 10..60 {
+            let ip = format!("192.0.2.{number}");
+            topology.client.ip(&["addr", "add", &format!("{ip}/24"), "dev", "eth0"]);
+            topology.client.ip(&["route", "replace", "default", "via", "192.0.2.1", "src", &ip]);
+            met.insert(topology.client.ask_tcp("10.96.0.1", 80).unwrap().name);
+        }
+        assert_eq!(met.len(), 2, "clients spread");
+        set(&mut desired, "web", web(1, 1, &by_hash(&[SchedulerFlag::Port])));
+        verified(&backend.apply(&desired, &only(&["web"])));
+        for (ip, port) in FRONTENDS {
+            let names: BTreeSet<_> =
+                topology.client.ask_tcp_often(ip, port, 40).into_iter().map(|answer| answer.name).collect();
+            assert_eq!(names.len(), 2, "connections spread at {ip}");
+        }
+        assert_eq!(verified(&self::backend().apply(&desired, &Scope::Everything)), 0);
+    });
+}
+
+/// Two targets whose ids would be the same. In: a Service with both. Out: both get connections, and both keep theirs.
+#[test]
+fn targets_with_the_same_id_are_told_apart() {
+    // Multiplied, numbers are spread over all addresses; those that a test can use are kept.
+    let numbers = (0..4_000_000u32).map(|number| number.wrapping_mul(0x9e37_79b1));
+    let usable = numbers.filter(|number| (11..100).contains(&(number >> 24)));
+    let target =
+        |number: u32| Target { address: std::net::IpAddr::V4(number.into()), port: Some(port(8080)) };
+    let mut seen = BTreeMap::new();
+    let (one, other) = usable
+        .map(target)
+        .find_map(|target| seen.insert(TargetId::of(&target), target).map(|earlier| (earlier, target)))
+        .expect("two of so many targets have the same id");
+    let topology = Topology::new("sameid");
+    topology.a.ip(&["addr", "add", &format!("{}/32", one.address), "dev", "eth0"]);
+    topology.b.ip(&["addr", "add", &format!("{}/32", other.address), "dev", "eth0"]);
+    topology.node.ip(&["route", "add", &one.address.to_string(), "via", "10.1.1.2"]);
+    topology.node.ip(&["route", "add", &other.address.to_string(), "via", "10.1.2.2"]);
+    topology.node.run(|| {
+        let (one, other) = (one.address.to_string(), other.address.to_string());
+        let frontend = at("10.96.0.1", Protocol::Tcp, 80);
+        let verdict = forward(Masquerade::Always, &[(one.as_str(), 8080, 1), (other.as_str(), 8080, 1)]);
+        let mut route = route(&frontend, verdict);
+        route.affinity_seconds = Some(600);
+        let desired = desired(vec![("web", routed(vec![(frontend, route)]))]);
+        verified(&backend().apply(&desired, &Scope::Everything));
+        assert_eq!(verified(&backend().apply(&desired, &Scope::Everything)), 0);
+        let mut met = BTreeSet::new();
+        for number in 10..60 {
+            let ip = format!("192.0.2.{number}");
+            topology.client.ip(&["addr", "add", &format!("{ip}/24"), "dev", "eth0"]);
+            topology.client.ip(&["route", "replace", "default", "via", "192.0.2.1", "src", &ip]);
+            let names: BTreeSet<_> = topology
+                .client
+                .ask_tcp_often("10.96.0.1", 80, 4)
+                .into_iter()
+                .map(|answer| answer.name)
+                .collect();
+            assert_eq!(names.len(), 1);
+            met.extend(names);
+        }
+        assert_eq!(met.len(), 2);
+    });
+}
+
+/// In: a listener on the node that takes connections for a Service. Out: clients reach it over every kind of frontend.
+#[test]
+fn f055_connections_are_handed_to_a_listener_of_the_node() {
+    let topology = Topology::new("relay");
+    let _listener = Server::start(&topology.node, "relay", 15_000);
+    topology.node.run(|| {
+        let relay = |route: &mut Route| {
+            let verdict = model::program::Verdict::Relay { port: port(15_000) };
+            *route = Route { affinity_seconds: Some(60), ..Route::new(route.role, verdict) };
+        };
+        let options = NftablesOptions { table: "tidegate-userspace", ..NftablesOptions::default() };
+        let mut backend = NftablesBackend::open(options).unwrap();
+        let desired = desired(vec![("web", web(1, 1, &relay))]);
+        verified(&backend.apply(&desired, &Scope::Everything));
+        for namespace in [&topology.client, &topology.b, &topology.node] {
+            for (ip, port) in FRONTENDS {
+                let what = format!("{ip} {port} from {}", namespace.name());
+                assert_eq!(namespace.ask_tcp(ip, port).unwrap().name, "relay", "TCP {what}");
+                // The listener of the test answers the node itself from another address than it was asked at.
+                if namespace.name() != topology.node.name() {
+                    let answer =
+                        namespace.ask_udp(ip, port).unwrap_or_else(|error| panic!("UDP {what}: {error}"));
+                    assert_eq!(answer.name, "relay");
+                }
+            }
+        }
+        let mut fresh = NftablesBackend::open(options).unwrap();
+        assert_eq!(verified(&fresh.apply(&desired, &Scope::Everything)), 0);
+        assert!(topology.node.has_table("tidegate-userspace") && !topology.node.has_table("tidegate"));
+        assert!(fresh.traffic().unwrap().is_empty(), "a listener is no target");
+        assert!(fresh.cleanup().unwrap() > 0);
+        assert!(!topology.node.has_table("tidegate-userspace"));
+    });
+}

@@ -1,0 +1,146 @@
+//! `tidegate-agent preflight` on the kernels that are at hand: this machine's, and the second one, which has IPVS as
+//! modules and no nf_tables of the kind that we need.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail")]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+const AGENT: &str = env!("CARGO_BIN_EXE_tidegate-agent");
+
+fn preflight(arguments: &[&str]) -> Output {
+    Command::new(AGENT).arg("preflight").args(arguments).output().unwrap()
+}
+
+/// The report, after checking that exit status and message say the same.
+fn report(mode: &str, more: &[&str]) -> Value {
+    checked(mode, &preflight(&[&["--mode", mode, "-o", "json"], more].concat()))
+}
+
+fn checked(mode: &str, output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{mode}: {error}: {said}"));
+    assert_eq!(report["mode"], mode);
+    let fatal: Vec<_> = findings(&report)
+        .filter(|finding| finding["required"] == true && finding["state"] == "missing")
+        .collect();
+    assert_eq!(report["usable"], fatal.is_empty());
+    assert_eq!(output.status.code(), Some(i32::from(!fatal.is_empty())), "{said}");
+    for finding in fatal {
+        assert!(said.contains(finding["need"].as_str().unwrap()), "{said}");
+        assert!(finding["remedy"].as_str().is_some_and(|remedy| !remedy.is_empty()), "{finding}");
+    }
+    report
+}
+
+fn findings(report: &Value) -> impl Iterator<Item = &Value> {
+    report["findings"].as_array().unwrap().iter()
+}
+
+fn state<'a>(report: &'a Value, need: &str) -> &'a str {
+    let found = findings(report).find(|finding| finding["need"] == need);
+    found.unwrap_or_else(|| panic!("{need} is listed: {report}"))["state"].as_str().unwrap()
+}
+
+/// Every needed module is listed with its state, and what a mode needs is what this machine really has.
+#[test]
+fn f084_f085_this_machine_is_judged_by_what_its_kernel_can_do() {
+    for mode in ["nftables", "userspace"] {
+        let report = report(mode, &["--no-load"]);
+        assert_eq!(report["usable"], true, "the other tests of this workspace need it: {report}");
+        assert_ne!(state(&report, "nf_tables"), "missing");
+    }
+    let report = report("ipvs", &["--no-load"]);
+    // Not the way in which preflight finds out.
+    let has_ipvs = Path::new("/proc/net/ip_vs").exists();
+    for module in ["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_sh"] {
+        assert_eq!(state(&report, module) != "missing", has_ipvs, "{module}: {report}");
+    }
+    let mut named = findings(&report).filter_map(|finding| finding["need"].as_str());
+    assert!(named.any(|need| need == "nf_conntrack" || need == "nf_conntrack_ipv4"), "{report}");
+    if !has_ipvs {
+        let output = preflight(&["--mode", "ipvs", "--no-load"]);
+        let table = String::from_utf8(output.stdout).unwrap();
+        assert!(table.contains("mode ipvs cannot be used") && table.contains("linux-image-"), "{table}");
+    }
+}
+
+#[test]
+fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
+    let output = Command::new(AGENT)
+        .args(["preflight", "--mode", "iptables", "--no-load", "-o", "json"])
+        .env_clear()
+        .env("PATH", "/does/not/exist")
+        .output()
+        .unwrap();
+    let report = checked("iptables", &output);
+    assert_eq!(state(&report, "iptables"), "missing");
+    assert_eq!(report["usable"], false);
+
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", AGENT, "preflight", "--mode", "ipvs", "-o", "json"])
+        .output()
+        .unwrap();
+    let report = checked("ipvs", &output);
+    assert_eq!(state(&report, "CAP_NET_ADMIN"), "missing");
+    assert_eq!(report["usable"], false);
+}
+
+#[test]
+fn f077_modes_of_windows_nodes_are_refused_as_linux_only() {
+    for mode in ["winuserspace", "kernelspace"] {
+        for command in [&["preflight"][..], &["run"], &["cleanup"]] {
+            let output = Command::new(AGENT).args(command).args(["--mode", mode]).output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(
+                !output.status.success() && said.contains("Linux only") && said.contains("--mode"),
+                "{said}"
+            );
+        }
+    }
+}
+
+/// On the second kernel: modules that are loaded, loadable and loaded on demand; and a mode that it cannot carry out.
+#[test]
+fn f084_f085_modules_are_loaded_on_demand_on_the_second_kernel() {
+    if std::env::var_os("TIDEGATE_GUEST").is_none() {
+        let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh");
+        let test = "f084_f085_modules_are_loaded_on_demand_on_the_second_kernel";
+        let status = Command::new(guest)
+            .arg(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture"])
+            // The guest keeps its modules beside the file system that it shares.
+            .env("MODPROBE_OPTIONS", "-d /run/modules")
+            .status()
+            .unwrap();
+        assert!(status.success(), "the guest answered {status}");
+        return;
+    }
+    let is_loaded = |name: &str| {
+        let modules = fs::read_to_string("/proc/modules").unwrap();
+        modules.lines().any(|line| line.split(' ').next() == Some(name))
+    };
+    assert!(Command::new("modprobe").args(["-r", "ip_vs_sh"]).status().unwrap().success());
+    let only_looked = report("ipvs", &["--no-load"]);
+    println!("without loading: ip_vs_sh is {}", state(&only_looked, "ip_vs_sh"));
+    assert_eq!(state(&only_looked, "ip_vs_sh"), "loadable");
+    assert_eq!(only_looked["usable"], true, "what can be loaded is not missing: {only_looked}");
+    assert!(!is_loaded("ip_vs_sh"), "looking loads nothing");
+    let loaded = report("ipvs", &[]);
+    assert_eq!(state(&loaded, "ip_vs_sh"), "present");
+    assert!(is_loaded("ip_vs_sh"));
+    for module in ["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_mh", "nf_conntrack", "dummy", "ip_set", "xt_nat"]
+    {
+        println!("{module} is {}", state(&loaded, module));
+        assert_eq!(state(&loaded, module), "present");
+    }
+    let nftables = report("nftables", &[]);
+    println!("nf_tables is {}", state(&nftables, "nf_tables"));
+    assert_eq!(state(&nftables, "nf_tables"), "missing", "it has no family inet: {nftables}");
+}

@@ -1,0 +1,105 @@
+//! What one endpoint change writes and how long it takes, by mode and number of Services.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
+
+use model::node::ProxyMode;
+use node_agent::dataplane::{self, BackendOptions, KernelCounters, Scope};
+
+use super::{
+    Namespace,
+    many::{many, numbered},
+    programs::{only, set, verified},
+};
+
+/// What is measured, and how much of it.
+#[derive(Debug, Clone)]
+pub struct Size {
+    pub services: u32,
+    /// Endpoints of each Service.
+    pub endpoints: u32,
+    pub changes: u32,
+}
+
+/// The figures of one mode with so many Services.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub mode: ProxyMode,
+    pub size: Size,
+    /// Messages or lines of all changes together.
+    pub messages: u64,
+    /// Transactions of all changes together.
+    pub transactions: u64,
+    /// `apply` of one change, reading back included: the median.
+    pub median: Duration,
+    /// `apply` of all Services to an empty kernel.
+    pub first: Duration,
+    /// Messages or lines of that.
+    pub first_messages: u64,
+}
+
+/// Programs the Services, then replaces an endpoint of the middle one again and again.
+pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
+    let Size { services, endpoints, changes } = *size;
+    let namespace = Namespace::new(&format!("{test}-{}{services}", mode.as_str()));
+    namespace.run(|| {
+        let mut desired = many(services, endpoints);
+        let mut backend = dataplane::open(mode, &BackendOptions::default()).unwrap();
+        let begun = Instant::now();
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let (first, loaded) = (begun.elapsed(), backend.counters());
+        eprintln!("{} programmed with {services} Services", mode.as_str());
+        let (number, name) = (services / 2, format!("s{}", services / 2));
+        let mut times: Vec<_> = (1..=changes)
+            .map(|change| {
+                // Beyond every address that is in use.
+                set(&mut desired, &name, numbered(number, endpoints, services * endpoints + change));
+                let begun = Instant::now();
+                let writes = verified(&backend.apply(&desired, &only(&[&name])));
+                assert!(writes > 0, "a change has to be written");
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        let KernelCounters { transactions, messages, conntrack_deletions: _ } = backend.counters();
+        backend.cleanup().unwrap();
+        Change {
+            mode,
+            size: size.clone(),
+            messages: messages - loaded.messages,
+            transactions: transactions - loaded.transactions,
+            median: times[times.len() / 2],
+            first,
+            first_messages: loaded.messages,
+        }
+    })
+}
+
+/// The figures as a Markdown table.
+pub fn table(changes: &[Change]) -> String {
+    let mut text = String::from(
+        "| mode | Services × endpoints | written per change | transactions | apply, median | first load | written |\n\
+         |---|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for Change { mode, size, messages, transactions, median, first, first_messages } in changes {
+        let Size { services, endpoints, changes } = size;
+        let unit = match mode {
+            ProxyMode::Iptables => "lines",
+            ProxyMode::Nftables | ProxyMode::Ipvs | ProxyMode::Userspace => "messages",
+        };
+        let each = |total: u64| total as f64 / f64::from(*changes);
+        writeln!(
+            text,
+            "| {} | {services} × {endpoints} | {:.1} {unit} | {:.1} | {:.2} ms | {:.0} ms | {first_messages} {unit} |",
+            mode.as_str(),
+            each(*messages),
+            each(*transactions),
+            median.as_secs_f64() * 1000.0,
+            first.as_secs_f64() * 1000.0,
+        )
+        .expect("a String takes everything");
+    }
+    text
+}

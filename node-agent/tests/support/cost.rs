@@ -1,0 +1,251 @@
+//! What the way of a packet through each proxy mode costs, beside the way without any: rate and latency of new
+//! connections, and throughput of one long flow.
+//!
+//! Every way has namespaces of its own, which exist side by side. Rounds go through all of them, forth and back in turn,
+//! so that whatever else the machine does meets them alike; ratios are taken within a round.
+
+use std::{fmt::Write as _, net::SocketAddr, time::Duration};
+
+use model::{node::ProxyMode, program::Masquerade, service::Protocol};
+use node_agent::dataplane::{self, BackendOptions, Dataplane, Desired, Scope};
+
+use super::{
+    load::{self, LONG_PORT, SHORT_PORT, Servers},
+    many::many,
+    net::Topology,
+    programs::{at, forward, program, set, verified},
+};
+
+/// The virtual addresses of the first Service by name and of the last: a list of rules is not as quick for both.
+const VIRTUAL: [&str; 2] = ["10.95.0.1", "10.97.0.1"];
+const WORKLOADS: [&str; 2] = ["10.1.1.2", "10.1.2.2"];
+
+/// What is measured, and how much of it.
+#[derive(Debug, Clone)]
+pub struct Size {
+    pub modes: Vec<ProxyMode>,
+    /// How many Services there are, those measured included; each number is a way of its own.
+    pub services: Vec<u32>,
+    /// Endpoints of each of the other Services.
+    pub endpoints: u32,
+    pub rounds: usize,
+    /// Short connections in a round.
+    pub connections: usize,
+    /// Clients that make them at once.
+    pub clients: usize,
+    /// Bytes of the long flow in a round; 0 measures none.
+    pub bytes: usize,
+}
+
+/// The figures of one way: medians over the rounds.
+#[derive(Debug, Clone)]
+pub struct Cost {
+    /// The mode and the number of Services; `None` is the way without a proxy, whose node holds no rule.
+    pub way: Option<(ProxyMode, u32)>,
+    pub connections_per_second: Compared,
+    pub latency_median: Duration,
+    pub latency_p99: Duration,
+    pub bytes_per_second: Option<Compared>,
+}
+
+/// A figure, and its share of that without a proxy.
+#[derive(Debug, Clone, Copy)]
+pub struct Compared {
+    pub figure: f64,
+    pub share: f64,
+}
+
+/// Measures; the way without a proxy comes first.
+pub fn measure(test: &str, size: &Size) -> Vec<Cost> {
+    let mut ways = vec![Way::direct(test)];
+    for mode in &size.modes {
+        ways.extend(
+            size.services.iter().map(|services| Way::through(test, *mode, *services, size.endpoints)),
+        );
+    }
+    for round in 0..size.rounds {
+        let measure = |way: &mut Way| {
+            let round = Round::of(way, size);
+            way.rounds.push(round);
+        };
+        if round % 2 == 0 {
+            ways.iter_mut().for_each(measure)
+        } else {
+            ways.iter_mut().rev().for_each(measure)
+        }
+        eprintln!("round {} of {}", round + 1, size.rounds);
+    }
+    let (direct, _) = ways.split_first().expect("the direct way comes first");
+    ways.iter().map(|way| way.cost(direct)).collect()
+}
+
+/// A client, a node in the middle, and servers.
+struct Way {
+    way: Option<(ProxyMode, u32)>,
+    short: Vec<SocketAddr>,
+    long: SocketAddr,
+    rounds: Vec<Round>,
+    backend: Option<Box<dyn Dataplane>>,
+    _servers: Vec<Servers>,
+    topology: Topology,
+}
+
+impl Way {
+    fn direct(test: &str) -> Self {
+        let topology = Topology::silent(&format!("{test}-direct"));
+        Self {
+            way: None,
+            short: WORKLOADS.map(|ip| socket(ip, SHORT_PORT)).to_vec(),
+            long: socket(WORKLOADS[0], LONG_PORT),
+            rounds: Vec::new(),
+            backend: None,
+            _servers: vec![Servers::start(&topology.a), Servers::start(&topology.b)],
+            topology,
+        }
+    }
+
+    fn through(test: &str, mode: ProxyMode, services: u32, endpoints: u32) -> Self {
+        let topology = Topology::silent(&format!("{test}-{}{services}", mode.as_str()));
+        let desired = desired(services, endpoints);
+        let backend = topology.node.run(|| {
+            let mut backend = dataplane::open(mode, &BackendOptions::default()).unwrap();
+            verified(&backend.apply(&desired, &Scope::Everything));
+            backend
+        });
+        eprintln!("{} programmed with {services} Services", mode.as_str());
+        Self {
+            way: Some((mode, services)),
+            short: VIRTUAL.map(|ip| socket(ip, 80)).to_vec(),
+            long: socket(VIRTUAL[0], 81),
+            rounds: Vec::new(),
+            backend: Some(backend),
+            _servers: vec![Servers::start(&topology.a), Servers::start(&topology.b)],
+            topology,
+        }
+    }
+
+    fn cost(&self, direct: &Self) -> Cost {
+        let compared = |figure: fn(&Round) -> f64| {
+            let pairs = self.rounds.iter().zip(&direct.rounds);
+            Compared {
+                figure: median(self.rounds.iter().map(figure)),
+                share: median(pairs.map(|(own, direct)| figure(own) / figure(direct))),
+            }
+        };
+        let seconds = |figure: fn(&Round) -> f64| Duration::from_secs_f64(compared(figure).figure);
+        let is_flow_measured = self.rounds.iter().all(|round| round.bytes_per_second.is_finite());
+        Cost {
+            way: self.way,
+            connections_per_second: compared(|round| round.connections_per_second),
+            latency_median: seconds(|round| round.latency_median),
+            latency_p99: seconds(|round| round.latency_p99),
+            bytes_per_second: is_flow_measured.then(|| compared(|round| round.bytes_per_second)),
+        }
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        let Some(mut backend) = self.backend.take() else { return };
+        self.topology.node.run(move || {
+            // A backend may keep something outside its namespace.
+            if let Err(error) = backend.cleanup() {
+                eprintln!("{error}");
+            }
+        });
+    }
+}
+
+/// One round of one way; latencies in seconds, the throughput infinite when it is not measured.
+struct Round {
+    connections_per_second: f64,
+    latency_median: f64,
+    latency_p99: f64,
+    bytes_per_second: f64,
+}
+
+impl Round {
+    fn of(way: &Way, size: &Size) -> Self {
+        let client = &way.topology.client;
+        let short = load::short(client, &way.short, size.connections, size.clients);
+        let latency = |percent: usize| short.latencies[short.latencies.len() * percent / 100].as_secs_f64();
+        Self {
+            connections_per_second: short.connections_per_second,
+            latency_median: latency(50),
+            latency_p99: latency(99),
+            bytes_per_second: match size.bytes {
+                0 => f64::INFINITY,
+                bytes => load::long(client, way.long, bytes),
+            },
+        }
+    }
+}
+
+/// So many Services, of which the first and the last by name have endpoints that answer.
+fn desired(services: u32, endpoints: u32) -> Desired {
+    let mut desired = many(services.saturating_sub(2), endpoints);
+    for (name, virtual_address) in ["a-first", "z-last"].into_iter().zip(VIRTUAL) {
+        let frontends = [(80, SHORT_PORT), (81, LONG_PORT)].map(|(port, target)| {
+            let targets = WORKLOADS.map(|ip| (ip, target, 1));
+            (at(virtual_address, Protocol::Tcp, port), forward(Masquerade::OffCluster, &targets))
+        });
+        set(&mut desired, name, program(&[virtual_address], &[], &frontends));
+    }
+    desired
+}
+
+fn socket(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+/// The middle one.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let mut figures: Vec<_> = figures.collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// The figures as a Markdown table.
+pub fn table(costs: &[Cost]) -> String {
+    let mut text = String::from(
+        "| mode | Services | new connections/s | of direct | latency median | p99 | one flow, Gbit/s | of direct |\n\
+         |---|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for Cost { way, connections_per_second, latency_median, latency_p99, bytes_per_second } in costs {
+        let (mode, services) = way
+            .map_or(("direct", "–".to_owned()), |(mode, services)| (mode.as_str(), services.to_string()));
+        let (flow, flow_share) = bytes_per_second.map_or(("–".to_owned(), "–".to_owned()), |flow| {
+            (format!("{:.2}", flow.figure * 8.0 / 1e9), format!("{:.2}", flow.share))
+        });
+        writeln!(
+            text,
+            "| {mode} | {services} | {:.0} | {:.2} | {} µs | {} µs | {flow} | {flow_share} |",
+            connections_per_second.figure,
+            connections_per_second.share,
+            latency_median.as_micros(),
+            latency_p99.as_micros(),
+        )
+        .expect("a String takes everything");
+    }
+    text
+}
+
+/// The machine and the kernel that figures were measured on.
+pub fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let count = processors.lines().filter(|line| line.starts_with("processor")).count();
+    let guest = if std::env::var_os("TIDEGATE_GUEST").is_some() { " (User Mode Linux guest)" } else { "" };
+    format!(
+        "{count} × {}, Linux {}{guest}",
+        model.trim_start_matches([' ', '\t', ':']),
+        read("/proc/sys/kernel/osrelease").trim(),
+    )
+}
+
+/// The proxy mode of a word on a command line.
+pub fn mode(word: &str) -> Result<ProxyMode, String> {
+    let mode = ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == word);
+    mode.ok_or_else(|| format!("one of {}", ProxyMode::ALL.map(ProxyMode::as_str).join(", ")))
+}

@@ -1,0 +1,205 @@
+//! A Docker engine inside a namespace, with one image and nothing from any registry.
+//!
+//! Published ports are carried by Docker's rules alone (`--userland-proxy=false`): a proxy of Docker's would answer also
+//! when the rules are broken.
+
+use std::{
+    fs::{self, File},
+    net::IpAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::{Namespace, dir::StateDir, run};
+
+/// How long the engine, or a container in it, may take to come or to go.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const IMAGE: &str = "tidegate-test:1";
+
+/// The whole content of the image: answers `container source-address` on port 80, or with an argument, asks there.
+const PROGRAM: &str = r#"
+use std::{env, io::{Read, Write}, net::{TcpListener, TcpStream}};
+fn main() {
+    if let Some(address) = env::args().nth(1) {
+        let mut answer = String::new();
+        TcpStream::connect(address).unwrap().read_to_string(&mut answer).unwrap();
+        print!("{answer}");
+        return;
+    }
+    for stream in TcpListener::bind("[::]:80").unwrap().incoming() {
+        let Ok(mut stream) = stream else { continue };
+        let Ok(peer) = stream.peer_addr() else { continue };
+        let _ = write!(stream, "container {}", peer.ip().to_canonical());
+    }
+}
+"#;
+
+/// A Docker engine in a namespace; it, its containers and its files go when this is dropped.
+pub struct Docker<'a> {
+    namespace: &'a Namespace,
+    daemon: Child,
+    cgroup: String,
+    dir: StateDir,
+}
+
+impl<'a> Docker<'a> {
+    /// Starts the engine and makes the image.
+    pub fn start(namespace: &'a Namespace, test: &str) -> Self {
+        let dir = StateDir::new(&format!("{test}-docker"));
+        let cgroup = format!("tg-{test}-{}", std::process::id());
+        let daemon = spawn(namespace, dir.path(), &cgroup);
+        let docker = Self { namespace, daemon, cgroup, dir };
+        docker.wait_until_it_answers();
+        docker.make_image();
+        docker
+    }
+
+    /// Stops the engine with its containers and starts it again; answers once the containers run again.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.daemon = spawn(self.namespace, self.dir.path(), &self.cgroup);
+        self.wait_until_it_answers();
+    }
+
+    /// Runs a container that answers at a published port of the node, also after a restart of the engine.
+    pub fn publish(&self, name: &str, ports: &str) {
+        self.client(&[
+            "run",
+            "--detach",
+            "--restart=always",
+            "--stop-signal=SIGKILL",
+            "--name",
+            name,
+            "--publish",
+            ports,
+            IMAGE,
+            "/program",
+        ]);
+    }
+
+    /// The address of a container.
+    pub fn address(&self, name: &str) -> IpAddr {
+        let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}";
+        let address = self.client(&["inspect", "--format", format, name]);
+        address.trim().parse().unwrap_or_else(|_| panic!("{name} has no address: {address:?}"))
+    }
+
+    /// What a container is answered at an address and port.
+    pub fn ask_from(&self, name: &str, address: &str) -> String {
+        self.client(&["exec", name, "/program", address])
+    }
+
+    /// Runs `docker`; answers what it printed.
+    fn client(&self, arguments: &[&str]) -> String {
+        run("docker", &[&["--host", &socket(self.dir.path())], arguments].concat())
+    }
+
+    fn make_image(&self) {
+        let in_dir = |name: &str| self.dir.path().join(name).display().to_string();
+        let (source, archive) = (in_dir("program.rs"), in_dir("image.tar"));
+        fs::write(&source, PROGRAM).unwrap();
+        let options = ["--edition=2024", "-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-o"];
+        run("rustc", &[&options[..], &[&in_dir("program"), &source]].concat());
+        run("tar", &["-cf", &archive, "-C", &self.dir.path().display().to_string(), "program"]);
+        self.client(&["import", &archive, IMAGE]);
+    }
+
+    fn wait_until_it_answers(&self) {
+        let end = Instant::now() + PATIENCE;
+        let host = socket(self.dir.path());
+        while !Command::new("docker").args(["--host", &host, "version"]).output().unwrap().status.success() {
+            assert!(Instant::now() < end, "the engine does not answer: {}", log(self.dir.path()));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends the engine the way a service manager does; answers whether it went by itself.
+    fn stop(&mut self) -> bool {
+        let pid = Pid::from_raw(i32::try_from(self.daemon.id()).expect("process ids are small"));
+        let _ = kill(pid, Signal::SIGTERM);
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if self.daemon.try_wait().unwrap().is_some() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        false
+    }
+}
+
+impl Drop for Docker<'_> {
+    fn drop(&mut self) {
+        let host = socket(self.dir.path());
+        let client = |arguments: &[&str]| {
+            let output = Command::new("docker").args(["--host", &host]).args(arguments).output();
+            output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+        };
+        let containers = client(&["ps", "--all", "--quiet"]);
+        let containers: Vec<_> = containers.split_whitespace().collect();
+        if !containers.is_empty() {
+            client(&[&["rm", "--force"], &containers[..]].concat());
+        }
+        self.stop();
+        remove_cgroups(&self.cgroup);
+    }
+}
+
+/// The engine moves to the namespace by its parent thread, not by `ip netns exec`, which would hide the control groups.
+fn spawn(namespace: &Namespace, dir: &Path, cgroup: &str) -> Child {
+    let in_dir = |name: &str| dir.join(name).display().to_string();
+    fs::write(dir.join("daemon.json"), "{}").unwrap();
+    let log = File::options().create(true).append(true).open(dir.join("log")).unwrap();
+    namespace.run(|| {
+        Command::new("dockerd")
+            .args(["--config-file", &in_dir("daemon.json"), "--host", &socket(dir)])
+            .args([
+                "--data-root",
+                &in_dir("data"),
+                "--exec-root",
+                &in_dir("exec"),
+                "--pidfile",
+                &in_dir("pid"),
+            ])
+            .args([
+                "--storage-driver=vfs",
+                "--userland-proxy=false",
+                "--exec-opt=native.cgroupdriver=cgroupfs",
+            ])
+            .arg(format!("--cgroup-parent=/{cgroup}"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("dockerd (Debian package docker.io): {error}"))
+    })
+}
+
+fn socket(dir: &Path) -> String {
+    format!("unix://{}/socket", dir.display())
+}
+
+fn log(dir: &Path) -> String {
+    let text = fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let lines: Vec<_> = text.lines().rev().take(20).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+}
+
+/// The engine leaves the empty control groups of its containers behind: one tree, or one per controller.
+fn remove_cgroups(name: &str) {
+    let root = Path::new("/sys/fs/cgroup");
+    let _ = fs::remove_dir(root.join(name));
+    for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
+        let _ = fs::remove_dir(hierarchy.path().join(name));
+    }
+}
