@@ -10,7 +10,12 @@
 
 mod support;
 
-use model::{program::Masquerade, report::FailureReason, service::Protocol};
+use model::{
+    name::Label,
+    program::{Masquerade, Verdict},
+    report::FailureReason,
+    service::{Protocol, ProxyProtocol, Scheduler, SchedulerFlag},
+};
 use node_agent::dataplane::{
     Dataplane, Desired, Outcome, Scope,
     nftables::{NftablesBackend, NftablesOptions},
@@ -55,11 +60,33 @@ fn two_services() -> Desired {
     desired
 }
 
+/// The same and one that uses everything else.
+fn all_kinds() -> Desired {
+    let mut desired = two_services();
+    set(&mut desired, "special", special());
+    desired.networks.workloads = nets(&["10.1.0.0/16", "fd01::/16"]);
+    desired
+}
+
+/// Everything that is more than a list of targets.
+fn special() -> model::program::Program {
+    let targets = [("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)];
+    let frontend = at("10.96.0.5", Protocol::Tcp, 80);
+    let verdicts =
+        [forward(Masquerade::Never, &targets), forward(Masquerade::Always, &targets), Verdict::Drop];
+    let mut restricted = by_source(&frontend, verdicts);
+    restricted.allowed_sources = Some(nets(&["192.0.2.0/24", "198.51.100.7/32"]));
+    restricted.affinity_seconds = Some(600);
+    let ports = range("10.96.0.5", Protocol::Udp, 1000, 2000);
+    let ranged = route(&ports, forward_ports(Masquerade::OffCluster, &["10.1.1.2"]));
+    routed(vec![(frontend, restricted), (ports, ranged)])
+}
+
 #[test]
 fn a_fresh_process_with_an_equal_desired_state_writes_nothing() {
     let namespace = Namespace::new("restart");
     namespace.run(|| {
-        let desired = two_services();
+        let desired = all_kinds();
         let mut first = backend();
         assert!(verified(&first.apply(&desired, &Scope::Everything)) > 0);
         assert!(!first.is_disturbed().unwrap());
@@ -103,11 +130,31 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     assert_eq!(other.list_table("tidegate"), listing);
 }
 
+/// The text of affinity rules can be read, but the `nft` command (1.0.6) has too few registers to load it again.
+#[test]
+fn every_kind_of_rule_can_be_listed() {
+    let namespace = Namespace::new("listall");
+    namespace.run(|| verified(&backend().apply(&all_kinds(), &Scope::Everything)));
+    let listing = namespace.list_table("tidegate");
+    for line in [
+        "10.96.0.5 . 6 . 80 : goto checked",
+        "10.96.0.5 . 6 . 80 : goto direct-4-affinity-600",
+        "10.96.0.5 . 6 . 80 : goto discard",
+        "10.96.0.5 . 6 . 80 . 198.51.100.7",
+        "10.96.0.5 . 17 . 1000-2000 : ",
+        "size 131072",
+        "ip saddr @workloads4 ip daddr . meta l4proto . th dport vmap @services-from-workloads4",
+    ] {
+        assert!(listing.contains(line), "{line} is not in:\n{listing}");
+    }
+    namespace.exec(&["nft", "-j", "list", "ruleset"]);
+}
+
 #[test]
 fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     let namespace = Namespace::new("drift");
     namespace.run(|| {
-        let desired = two_services();
+        let desired = all_kinds();
         let mut backend = backend();
         verified(&backend.apply(&desired, &Scope::Everything));
         let right = namespace.list_table("tidegate");
@@ -123,6 +170,17 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
             "add element inet tidegate virtual-addresses6 { fd96::9 }",
             "delete element inet tidegate masquerade-sources4 { 192.0.2.0/24 }",
             "add element inet tidegate masquerade-sources4 { 10.0.0.0/8 }",
+            "flush map inet tidegate services-from-workloads4",
+            "flush set inet tidegate allowed-sources4",
+            "add element inet tidegate allowed-sources4 { 10.96.0.5 . tcp . 80 . 198.51.100.0/24 }",
+            "flush map inet tidegate ranges4",
+            "add element inet tidegate ranges6 { fd96::9 . udp . 1000-2000 : 0x1 }",
+            "flush map inet tidegate range-endpoints4",
+            "flush map inet tidegate affinity-slots4",
+            "flush map inet tidegate affinity-targets4",
+            "add element inet tidegate workloads4 { 10.9.0.0/16 }",
+            "flush set inet tidegate nodeport-addresses6",
+            "flush chain inet tidegate checked",
             "flush chain inet tidegate services",
             "flush chain inet tidegate cluster-4",
             "insert rule inet tidegate postrouting accept",
@@ -210,7 +268,7 @@ fn f079_foreign_tables_stay_as_they_are_from_first_pass_to_cleanup() {
     };
     let before = foreign();
     namespace.run(|| {
-        let mut desired = two_services();
+        let mut desired = all_kinds();
         let mut backend = backend();
         verified(&backend.apply(&desired, &Scope::Everything));
         assert_eq!(foreign(), before);
@@ -350,19 +408,46 @@ fn the_first_of_two_services_has_a_frontend_and_the_other_is_told_and_inherits()
 fn what_cannot_be_expressed_is_said_of_that_service_alone() {
     let namespace = Namespace::new("unsup");
     namespace.run(|| {
-        let mixed = forward(Masquerade::Always, &[("fd01:1::2", 80, 1)]);
-        let desired = desired(vec![
-            ("bad", program(&[], &[], &[(at("203.0.113.7", Protocol::Tcp, 80), mixed)])),
-            ("good", simple("10.96.0.1", &[("10.1.1.2", 8080, 1)])),
-        ]);
-        let pass = backend().apply(&desired, &Scope::Everything);
-        assert!(matches!(
-            &pass.outcomes[&key("bad")],
-            Outcome::Failed { reason: FailureReason::Unsupported, .. }
-        ));
-        assert_eq!(pass.outcomes[&key("good")], Outcome::Verified);
-        let listing = namespace.list_table("tidegate");
-        assert!(!listing.contains("203.0.113.7") && listing.contains("10.96.0.1"));
+        let frontend = at("203.0.113.7", Protocol::Tcp, 80);
+        let plain = || route(&frontend, forward(Masquerade::Always, &[("10.1.1.2", 80, 1)]));
+        let mixed = route(&frontend, forward(Masquerade::Always, &[("fd01:1::2", 80, 1)]));
+        let mut scheduled = plain();
+        scheduled.scheduler = Some(Scheduler(Label::parse("wlc").unwrap()));
+        let mut flagged = plain();
+        flagged.scheduler_flags = [SchedulerFlag::OnePacket].into();
+        let mut announced = plain();
+        announced.proxy_protocol = Some(ProxyProtocol::V1);
+        let ports = model::program::Frontend {
+            ports: model::quantity::PortRange::new(port(30000), port(30010)),
+            ..node_port(model::net::IpFamily::V4, Protocol::Tcp, 30000)
+        };
+        let ranged = route(&ports, forward_ports(Masquerade::Always, &["10.1.1.2"]));
+        let sctp = at("203.0.113.7", Protocol::Sctp, 80);
+        let relayed = route(&sctp, Verdict::Relay { port: port(1000) });
+        let many = range("203.0.113.7", Protocol::Tcp, 80, 90);
+        let renumbered = route(&many, forward(Masquerade::Always, &[("10.1.1.2", 80, 1)]));
+        for (frontend, bad, word) in [
+            (frontend, mixed, "family"),
+            (frontend, scheduled, "scheduler wlc"),
+            (frontend, flagged, "OnePacket"),
+            (frontend, announced, "PROXY"),
+            (ports, ranged, "node ports"),
+            (sctp, relayed, "SCTP"),
+            (many, renumbered, "keep their number"),
+        ] {
+            let good = simple("10.96.0.1", &[("10.1.1.2", 8080, 1)]);
+            let desired = desired(vec![("bad", routed(vec![(frontend, bad)])), ("good", good)]);
+            let pass = backend().apply(&desired, &Scope::Everything);
+            let Outcome::Failed { reason: FailureReason::Unsupported, message } = &pass.outcomes[&key("bad")]
+            else {
+                panic!("{word}: {:?}", pass.outcomes);
+            };
+            assert!(message.contains(word), "{message}");
+            assert_eq!(pass.outcomes[&key("good")], Outcome::Verified);
+            let listing = namespace.list_table("tidegate");
+            assert!(!listing.contains("203.0.113.7") && listing.contains("10.96.0.1"), "{word}");
+            assert!(!listing.contains("30000"), "{word}");
+        }
     });
 }
 
@@ -376,8 +461,11 @@ mod random {
 
     use super::*;
 
-    /// Which virtual address, which endpoints with which weights, and whether UDP.
-    type Shape = (u8, Vec<(u8, u16)>, bool);
+    /// Which virtual address, which endpoints with which weights, whether UDP, and which of the special routes.
+    type Shape = (u8, Vec<(u8, u16)>, bool, Special);
+
+    /// Affinity, allowed sources, which sources are turned away, and the length of a range of ports.
+    type Special = (Option<u32>, Option<u8>, u8, u16);
 
     #[derive(Debug, Clone)]
     struct Step {
@@ -388,7 +476,8 @@ mod random {
 
     fn any_step() -> impl Strategy<Value = Step> {
         let targets = prop::collection::vec((0u8..6, 0u16..5), 0..5);
-        let program = prop::option::of((0u8..4, targets, any::<bool>()));
+        let special = (prop::option::of(1u32..3), prop::option::of(0u8..4), 0u8..4, 0u16..3);
+        let program = prop::option::of((0u8..4, targets, any::<bool>(), special));
         let also = prop::collection::btree_set(0u8..4, 0..3);
         (0u8..4, program, also).prop_map(|(service, program, also)| Step { service, program, also })
     }
@@ -397,7 +486,7 @@ mod random {
         format!("s{service}")
     }
 
-    fn build((place, list, udp): &Shape) -> model::program::Program {
+    fn build((place, list, udp, special): &Shape) -> model::program::Program {
         let list: Vec<_> =
             list.iter().map(|(number, weight)| (format!("10.1.{number}.2"), 80, *weight)).collect();
         let list: Vec<_> = list.iter().map(|(ip, port, weight)| (ip.as_str(), *port, *weight)).collect();
@@ -409,14 +498,38 @@ mod random {
         let protocol = if *udp { Protocol::Udp } else { Protocol::Tcp };
         let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
         let node = node_port(model::net::IpFamily::V4, protocol, 30000 + u16::from(*place));
-        program(
+        let mut program = program(
             &[&virtual_address],
             &hairpins,
             &[
                 (at(&virtual_address, protocol, 80), verdict(Masquerade::OffCluster)),
                 (node, verdict(Masquerade::Always)),
             ],
-        )
+        );
+        let ips: Vec<_> = list.iter().filter(|(.., weight)| *weight > 0).map(|(ip, ..)| *ip).collect();
+        if let (true, (.., length @ 1..)) = (usable, special) {
+            // Some of these overlap with those of other Services at the same address.
+            let first = 1000 + 10 * length;
+            let frontend = range(&virtual_address, protocol, first, first + 15);
+            let route = route(&frontend, forward_ports(Masquerade::Never, &ips));
+            program.frontends.insert(frontend, route);
+        }
+        for route in program.frontends.values_mut() {
+            specialise(route, special);
+        }
+        program
+    }
+
+    fn specialise(route: &mut model::program::Route, (affinity, allowed, turned_away, _): &Special) {
+        route.affinity_seconds = *affinity;
+        let networks = [&["192.0.2.0/24"][..], &["192.0.2.128/25", "10.0.0.0/8"], &["0.0.0.0/0"], &[]];
+        route.allowed_sources = allowed.map(|choice| nets(networks[usize::from(choice)]));
+        match turned_away {
+            0 => {}
+            1 => route.from_elsewhere = Verdict::Drop,
+            2 => route.from_node = Verdict::Reject,
+            _ => route.from_workloads = Verdict::Relay { port: port(15_000) },
+        }
     }
 
     #[test]

@@ -9,7 +9,13 @@
 
 mod support;
 
-use std::{collections::BTreeMap, io::ErrorKind, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
 
 use model::{net::IpFamily, program::Masquerade, service::Protocol};
 use node_agent::dataplane::{
@@ -17,8 +23,9 @@ use node_agent::dataplane::{
     nftables::{NftablesBackend, NftablesOptions},
 };
 use support::{
+    Namespace,
     net::Topology,
-    programs::{address, at, desired, forward, node_port, program, verified},
+    programs::{address, at, desired, forward, node_port, only, program, route, routed, verified},
 };
 
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -79,9 +86,9 @@ fn f030_f035_f040_f042_f044_f045_every_frontend_forwards_tcp_and_udp_in_both_fam
 }
 
 /// Off-cluster sources are replaced by the node's address, workloads keep theirs, external addresses and node ports
-/// always masquerade (F088, F090, F092 in shape).
+/// always masquerade.
 #[test]
-fn sources_are_masqueraded_when_the_program_says_so_and_only_then() {
+fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only_then() {
     let topology = topology("masq", &web());
     let node = |ip: &str| {
         [("10.1.1.1"), ("10.1.2.1"), ("fd01:1::1"), ("fd01:2::1")].map(address).contains(&address(ip))
@@ -158,4 +165,66 @@ fn node_ports_answer_on_every_address_of_the_node_but_loopback() {
         topology.client.ask_tcp("10.1.1.2", 30080).is_err(),
         "an address behind the node is none of its own"
     );
+}
+
+/// Echoes what one connection after another says, until it ends.
+fn echo(namespace: &Namespace, port: u16) {
+    let listener = namespace.run(|| TcpListener::bind(("0.0.0.0", port)).unwrap());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = [0; 64];
+        while let Ok(length @ 1..) = stream.read(&mut buffer) {
+            stream.write_all(&buffer[..length]).unwrap();
+        }
+    });
+}
+
+/// In: an open connection, while endpoints come and go, weights and affinity change, the agent restarts and another mode
+/// takes over. Out: it goes on, and in the end new ones are not caught.
+#[test]
+fn f065_established_connections_survive_changes_restarts_and_the_change_of_mode() {
+    let topology = Topology::new("survive");
+    echo(&topology.a, 7000);
+    let frontend = at("10.96.0.1", Protocol::Tcp, 80);
+    let service = |list: &[(&str, u16, u16)], affinity_seconds| {
+        let mut route = route(&frontend, forward(Masquerade::Always, list));
+        route.affinity_seconds = affinity_seconds;
+        desired(vec![("web", routed(vec![(frontend, route)]))])
+    };
+    let a = ("10.1.1.2", 7000, 1);
+    topology.node.run(|| {
+        let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        verified(&backend.apply(&service(&[a], None), &Scope::Everything));
+        let mut stream = topology.client.run(|| TcpStream::connect("10.96.0.1:80").unwrap());
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut goes_on = |when: &str| {
+            let mut answer = [0; 4];
+            stream.write_all(b"ping").unwrap();
+            stream.read_exact(&mut answer).unwrap_or_else(|error| panic!("{when}: {error}"));
+        };
+        goes_on("at first");
+        let b = ("10.1.2.2", 8080, 1);
+        for (when, list, affinity) in [
+            ("another endpoint", vec![a, b], None),
+            ("another weight", vec![("10.1.1.2", 7000, 3), b], None),
+            ("affinity", vec![a, b], Some(60)),
+            ("the other endpoint gone", vec![a], None),
+            ("its own endpoint gone", vec![b], None),
+        ] {
+            verified(&backend.apply(&service(&list, affinity), &only(&["web"])));
+            goes_on(when);
+        }
+        drop(backend);
+        let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        verified(&backend.apply(&service(&[b], None), &Scope::Everything));
+        goes_on("a restart");
+        // The other mode translates too, which keeps the kernel's translation of established flows going.
+        topology.node.nft(
+            "table ip other { chain pre { type nat hook prerouting priority -100; tcp dport 1 redirect to :2; }; }",
+        );
+        assert!(backend.retire().unwrap());
+        assert!(!topology.node.has_table("tidegate"));
+        goes_on("another mode");
+        assert!(topology.client.ask_tcp("10.96.0.1", 80).is_err());
+    });
 }

@@ -118,7 +118,7 @@ impl Command {
                 message(uapi::NFT_MSG_NEWRULE, uapi::NLM_F_CREATE | uapi::NLM_F_APPEND, attributes)
             }
             Self::DeleteKeys(set, keys) => {
-                let list = keys.iter().map(|key| encode_key(key));
+                let list = keys.iter().map(encode_key);
                 message(uapi::NFT_MSG_DELSETELEM, 0, element_list(table, *set, list))
             }
             Self::DeleteElements(set, elements) => message(

@@ -1,0 +1,64 @@
+//! Programming the kernel starts no other program.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::print_stdout,
+    reason = "a test's helpers are tests"
+)]
+
+mod support;
+
+use std::fs;
+
+use node_agent::dataplane::{
+    Dataplane, Desired, Scope,
+    nftables::{NftablesBackend, NftablesOptions},
+};
+use support::{Namespace, programs::*, run};
+
+/// Set in the process that is watched.
+const INSIDE: &str = "TIDEGATE_TEST_FORKS";
+const NAME: &str = "f083_programming_changing_and_removing_services_starts_no_process";
+
+/// In: a process of its own programs, changes and removes Services. Out: it has had no child, as the kernel counts.
+#[test]
+fn f083_programming_changing_and_removing_services_starts_no_process() {
+    if std::env::var_os(INSIDE).is_some() {
+        return program_and_count();
+    }
+    let namespace = Namespace::new("forks");
+    let executable = std::env::current_exe().unwrap();
+    let command = ["netns", "exec", namespace.name(), "env", &format!("{INSIDE}=1")].map(str::to_owned);
+    let test = [executable.to_str().unwrap(), NAME, "--exact", "--nocapture"].map(str::to_owned);
+    let arguments = [command.to_vec(), test.to_vec()].concat();
+    let printed = run("ip", &arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(printed.contains("children: 0"), "{printed}");
+}
+
+fn program_and_count() {
+    let mut backend = NftablesBackend::open(NftablesOptions::default()).unwrap();
+    let mut desired = Desired::default();
+    verified(&backend.apply(&desired, &Scope::Everything));
+    for number in 1..20u16 {
+        set(&mut desired, "web", simple("10.96.0.1", &[("10.1.1.2", 8080, number), ("10.1.2.2", 8080, 1)]));
+        verified(&backend.apply(&desired, &only(&["web"])));
+        assert!(!backend.is_disturbed().unwrap());
+    }
+    assert!(!backend.traffic().unwrap().is_empty());
+    assert!(backend.cleanup().unwrap() > 0);
+    println!("children: {}", children());
+}
+
+/// Faults of children that have ended, and children that have not: 0 when there never was one.
+fn children() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let fields: Vec<u64> = fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+    // `cminflt` and `cmajflt` are the 11th and 13th field of the line, two of which come before the bracket.
+    let of_ended = fields[8] + fields[10];
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let running =
+        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default());
+    of_ended + u64::try_from(running.map(|list| list.split_whitespace().count()).sum::<usize>()).unwrap()
+}
