@@ -319,6 +319,12 @@ pub fn verified(pass: &Pass) -> u64 {
     pass.writes
 }
 
+/// What a pass wrote, whatever came of single Services.
+pub fn verified_writes(pass: &Pass) -> u64 {
+    assert!(pass.failed.is_none(), "{:?}", pass.failed);
+    pass.writes
+}
+
 /// How a mode differs from the program, in words.
 pub fn difference(intended: &Expected, by_mode: &Expected) -> Option<&'static str> {
     match (intended, by_mode) {

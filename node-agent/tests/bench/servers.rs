@@ -69,6 +69,8 @@ pub fn sctp_socket(family: AddressFamily) -> Option<OwnedFd> {
 
 fn listen_sctp(port: u16) -> Option<TcpListener> {
     let socket = sctp_socket(AddressFamily::Inet6)?;
+    // A kernel without the hashes for its cookies takes none.
+    let _ = std::fs::write("/proc/sys/net/sctp/cookie_hmac_alg", "none");
     let any = std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
     bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrIn6::from(any)).unwrap();
     listen(&socket, Backlog::new(16).unwrap()).unwrap();

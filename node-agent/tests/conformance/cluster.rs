@@ -57,8 +57,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("An endpoint of weight zero gets nothing new", "F046", weight_zero),
     scenario("A Service of one family has nothing in the other", "F041", single_stack).stands_for("D5 D6 D7"),
     scenario("A Service of both families serves in both", "F041", dual_stack).stands_for("D4 D8 D9"),
-    scenario("A range of ports goes to the same ports of the endpoints", "F041", port_range)
-        .refused_in("ipvs", "a range is virtual servers, one for each port"),
+    scenario("A range of ports goes to the same ports of the endpoints", "F041", port_range),
     scenario("A frontend of all ports serves every port", "F041", all_ports)
         .refused_in("ipvs", "65,535 virtual servers for one Service are too many"),
     scenario("SCTP is served", "F044", sctp)
