@@ -213,7 +213,7 @@ fn ask(family: IpFamily) -> impl Strategy<Value = Ask> {
         1 => Just((Spot::Node, None)),
         2 => select(&Spot::WORKLOADS[..]).prop_map(move |spot| (spot, Some(spot.address(family)))),
     ];
-    let service_port = select(&[80_u16, 80, 80, 81, 443, 7000, 7005, 7009, 7010, 8080, DAEMON_PORT][..]);
+    let service_port = select(&[80_u16, 80, 80, 81, 443, 7001, 7005, 7010, 8080, DAEMON_PORT][..]);
     let at_service = (
         prop_oneof![
             4 => (0..SERVICES_MAX).prop_map(move |number| cluster_ip(family, number)),
