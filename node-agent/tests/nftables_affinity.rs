@@ -203,7 +203,7 @@ fn clients_that_cannot_be_remembered_are_served_all_the_same() {
 
 /// Scheduler `sh` keeps a client where its address says, without remembering; with the port, connections spread.
 #[test]
-fn f071_scheduler_sh_chooses_by_the_source() {
+fn scheduler_sh_chooses_by_the_source() {
     let topology = Topology::new("hash");
     let by_hash = |flags: &[SchedulerFlag]| {
         let flags: BTreeSet<_> = flags.iter().copied().collect();
@@ -287,7 +287,7 @@ fn targets_with_the_same_id_are_told_apart() {
 
 /// In: a listener on the node that takes connections for a Service. Out: clients reach it over every kind of frontend.
 #[test]
-fn f055_connections_are_handed_to_a_listener_of_the_node() {
+fn connections_are_handed_to_a_listener_of_the_node() {
     let topology = Topology::new("relay");
     let _listener = Server::start(&topology.node, "relay", 15_000);
     topology.node.run(|| {

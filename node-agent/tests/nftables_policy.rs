@@ -106,7 +106,7 @@ fn own(namespace: &Namespace, topology: &Topology, ip: &str) -> std::net::IpAddr
 /// Policy Local. In: a client outside, a workload and the node ask a load balancer address and a node port. Out: the
 /// client meets only the endpoint of this node and keeps its address, the others meet all endpoints.
 #[test]
-fn f048_f107_f111_f113_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
+fn f048_policy_local_serves_clients_from_this_node_and_keeps_their_address() {
     let topology = Topology::new("local");
     apply(&topology, &with_networks(local(true)));
     for (ip, port) in FRONTENDS {
@@ -128,7 +128,7 @@ fn f048_f107_f111_f113_policy_local_serves_clients_from_this_node_and_keeps_thei
 
 /// No endpoint here. In: the same. Out: the client gets no answer at all, the others are served.
 #[test]
-fn f048_f099_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_cluster() {
+fn f048_without_an_endpoint_here_policy_local_drops_clients_and_serves_the_cluster() {
     let topology = Topology::new("nolocal");
     apply(&topology, &with_networks(local(false)));
     for (ip, port) in FRONTENDS {
@@ -201,7 +201,7 @@ fn verdicts_of_every_kind_go_to_the_source_they_are_for() {
 
 /// Source ranges on every kind of frontend. In: clients within and outside. Out: an answer, or silence; the node always.
 #[test]
-fn f049_f108_f109_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
+fn f049_sources_that_are_not_allowed_are_dropped_at_every_kind_of_frontend() {
     let topology = Topology::new("allowed");
     let restricted = |allowed: &[&str]| {
         let mut list = frontends();

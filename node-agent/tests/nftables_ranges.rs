@@ -162,7 +162,7 @@ fn overlapping_ranges_belong_to_the_first_service_and_are_inherited() {
 /// In: as many connections as are asked for, over several frontends, with and without affinity. Out: the backend tells how
 /// many went to each target, exactly.
 #[test]
-fn f086_connections_are_counted_for_each_target() {
+fn connections_are_counted_for_each_target() {
     let topology = Topology::new("count");
     topology.node.run(|| {
         let mut backend = backend();

@@ -203,6 +203,28 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
     });
 }
 
+/// In: single rules deleted by their handle, in every chain. Out: each is seen and put back where it was.
+#[test]
+fn f078_a_single_rule_that_is_deleted_comes_back_in_its_place() {
+    let namespace = Namespace::new("onerule");
+    namespace.run(|| {
+        let desired = all_kinds();
+        let mut backend = backend();
+        verified(&backend.apply(&desired, &Scope::Everything));
+        let right = namespace.list_table("tidegate");
+        for chain in ["services", "by-source", "checked", "refuse", "postrouting", "direct-4-affinity-600"] {
+            let listing = namespace.exec(&["nft", "-a", "list", "chain", "inet", "tidegate", chain]);
+            let handles = listing.lines().filter(|line| line.starts_with("\t\t"));
+            let handle = handles.filter_map(|line| line.rsplit_once("# handle ")).next_back().unwrap().1;
+            namespace.nft(&format!("delete rule inet tidegate {chain} handle {handle}"));
+            assert!(backend.is_disturbed().unwrap(), "{chain}");
+            backend.observe().unwrap();
+            assert!(verified(&backend.apply(&desired, &Scope::Everything)) > 0, "{chain}");
+            assert_eq!(sorted(&namespace.list_table("tidegate")), sorted(&right), "{chain}");
+        }
+    });
+}
+
 /// Chains are listed in the order of their making, which a repair may change.
 fn sorted(listing: &str) -> Vec<String> {
     let mut words: Vec<_> =

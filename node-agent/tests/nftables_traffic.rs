@@ -114,6 +114,23 @@ fn f088_f090_f092_f096_sources_are_masqueraded_when_the_program_says_so_and_only
     assert_eq!(marked.trim(), "", "the mark is for the packet, not for the connection");
 }
 
+/// In: every source is to be masqueraded. Out: endpoints see the node's address, also of workloads that are its own.
+#[test]
+fn f114_with_every_source_masqueraded_workloads_are_too() {
+    let mut desired = web();
+    desired.networks.workloads = ["10.1.0.0/16", "fd01::/16"].map(|text| text.parse().unwrap()).into();
+    desired.networks.masquerade_sources = ["0.0.0.0/0", "::/0"].map(|text| text.parse().unwrap()).into();
+    let topology = topology("masqall", &desired);
+    for ip in ["10.96.0.1", "fd96::1"] {
+        for namespace in [&topology.client, &topology.a, &topology.b] {
+            for answer in namespace.ask_tcp_often(ip, 80, 12) {
+                let nodes = ["10.1.1.1", "10.1.2.1", "fd01:1::1", "fd01:2::1"].map(address);
+                assert!(nodes.contains(&answer.source), "{ip} from {}: {answer:?}", namespace.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn f046_weights_divide_new_connections() {
     let weighted = forward(Masquerade::OffCluster, &[("10.1.1.2", 8080, 300), ("10.1.2.2", 8080, 100)]);
@@ -182,7 +199,7 @@ fn echo(namespace: &Namespace, port: u16) {
 /// In: an open connection, while endpoints come and go, weights and affinity change, the agent restarts and another mode
 /// takes over. Out: it goes on, and in the end new ones are not caught.
 #[test]
-fn f065_established_connections_survive_changes_restarts_and_the_change_of_mode() {
+fn established_connections_survive_changes_restarts_and_the_change_of_mode() {
     let topology = Topology::new("survive");
     echo(&topology.a, 7000);
     let frontend = at("10.96.0.1", Protocol::Tcp, 80);
