@@ -94,6 +94,19 @@ impl Backend {
     }
 }
 
+impl Backend {
+    /// Whether both give the same names to different things, as kube-proxy does in iptables and ipvs mode: where one has
+    /// cleaned up, the other has to look again.
+    #[must_use]
+    pub fn clashes_with(&self, other: &Self) -> bool {
+        let has_kube_chains = |backend: &Self| match backend.mode {
+            ProxyMode::Iptables | ProxyMode::Ipvs => backend.options.naming == Naming::Kube,
+            ProxyMode::Nftables | ProxyMode::Userspace => false,
+        };
+        self.mode != other.mode && has_kube_chains(self) && has_kube_chains(other)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -188,7 +188,8 @@ impl Backends {
                 self.change_at = Some(now + self.change.next_delay(random));
                 self.problem = Some(problem);
                 let message = self.warning().unwrap_or_default();
-                Change::Refused { message, is_disturbed: is_in_place }
+                let is_disturbed = is_in_place || self.wanted.clashes_with(&self.running);
+                Change::Refused { message, is_disturbed }
             }
         }
     }
@@ -215,14 +216,17 @@ impl Backends {
         message
     }
 
-    /// Lets those that leave do so, about once a second.
-    pub(super) fn see_off(&mut self, now: Instant) {
+    /// Lets those that leave do so, about once a second. Answers whether one of them may have taken something that is the
+    /// running one's.
+    pub(super) fn see_off(&mut self, now: Instant) -> bool {
         if now < self.leave_at {
-            return;
+            return false;
         }
         self.leave_at = now + LEAVE_INTERVAL;
-        let past = &mut self.past;
+        let (past, running) = (&mut self.past, &self.running);
+        let mut is_disturbed = false;
         self.leaving.retain_mut(|leaving| {
+            is_disturbed |= !leaving.is_superseded && leaving.backend.clashes_with(running);
             let is_gone = leaving.is_gone(now);
             if is_gone {
                 *past = add(*past, leaving.dataplane.counters());
@@ -230,6 +234,7 @@ impl Backends {
             }
             !is_gone
         });
+        is_disturbed
     }
 
     /// Removes what other modes have left in the kernel, as after an end between two steps of a change; answers it in
@@ -336,7 +341,9 @@ fn candidates(running: &Backend, asked: &BackendOptions) -> Vec<Backend> {
         let with = |naming: &Naming| Backend::of(mode, &BackendOptions { naming: *naming, ..asked.clone() });
         namings.iter().map(with).collect::<Vec<_>>()
     });
-    let mut candidates: Vec<Backend> = all.filter(|candidate| !candidate.shares_objects(running)).collect();
+    let mut candidates: Vec<Backend> = all
+        .filter(|candidate| !candidate.shares_objects(running) && !candidate.clashes_with(running))
+        .collect();
     candidates.dedup();
     candidates
 }

@@ -213,7 +213,9 @@ impl Agent {
     /// What does not wait for the kernel, and what waits until the kernel is as it should be.
     fn turn_rest(&mut self, now: Instant, random: u64) {
         self.clean_flows(now, random);
-        self.backends.see_off(now);
+        if self.backends.see_off(now) {
+            self.look_at_everything(Cause::Start, now, random);
+        }
         let is_healthy = self.verified.is_some() && self.last_failure.is_none();
         if self.health_ports.turn(is_healthy, now) {
             self.note_health_ports();

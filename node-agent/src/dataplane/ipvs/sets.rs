@@ -246,7 +246,8 @@ impl Set {
 #[must_use]
 pub const fn prefix(naming: Naming) -> &'static str {
     match naming {
-        Naming::Tidegate => "TG",
+        // Another one than that of iptables mode: while one mode takes over from the other, both are in the kernel.
+        Naming::Tidegate => "TGV",
         Naming::Kube => "KUBE",
     }
 }
