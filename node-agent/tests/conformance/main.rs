@@ -179,5 +179,7 @@ fn check_page(page: &str) -> Result<(), &'static str> {
         fs::write(path, page).unwrap();
     }
     let is_current = fs::read_to_string(path).unwrap_or_default() == page;
-    is_current.then_some(()).ok_or("docs/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it")
+    is_current
+        .then_some(())
+        .ok_or("docs/conformance.md is not current: UPDATE_GOLDEN=1 writes it, and the diff shows it")
 }
