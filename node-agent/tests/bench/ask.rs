@@ -106,13 +106,22 @@ async fn one(ask: Ask, patience: Duration) -> Heard {
     };
     match answer {
         Ok(text) => parse(&text),
-        Err(error) => match error.kind() {
-            ErrorKind::ConnectionRefused => Heard::Refused,
-            ErrorKind::PermissionDenied => Heard::Prohibited,
-            ErrorKind::TimedOut | ErrorKind::WouldBlock => Heard::Silence,
-            _ if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => Heard::Silence,
-            _ => Heard::Odd(error.to_string()),
-        },
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &io::Error) -> Heard {
+    let is = |kinds: &[ErrorKind]| kinds.contains(&error.kind());
+    if is(&[ErrorKind::ConnectionRefused]) {
+        Heard::Refused
+    } else if is(&[ErrorKind::PermissionDenied]) {
+        Heard::Prohibited
+    } else if is(&[ErrorKind::TimedOut, ErrorKind::WouldBlock])
+        || error.raw_os_error() == Some(nix::libc::EINPROGRESS)
+    {
+        Heard::Silence
+    } else {
+        Heard::Odd(error.to_string())
     }
 }
 

@@ -98,8 +98,14 @@ impl Hosts {
             hosts.wire(spot);
         }
         let node = hosts.at(Node);
-        for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
-            node.run(|| std::fs::write(format!("/proc/sys/net/{file}"), "1").unwrap());
+        for (spot, namespace) in &hosts.namespaces {
+            // A new namespace may take this from its parent; nobody but the node passes packets on.
+            let forwards = if *spot == Node { "1" } else { "0" };
+            namespace.run(|| {
+                for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                    std::fs::write(format!("/proc/sys/net/{file}"), forwards).unwrap();
+                }
+            });
         }
         batch(node, "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n");
         // Packets to virtual addresses need some route before they are translated.

@@ -1,6 +1,7 @@
 //! The ways of programming that the suites compare.
 
 use model::{net::IpFamily, node::ProxyMode, program::Program};
+use node_agent::dataplane::{ipvs, userspace};
 
 /// A proxy mode, in one of its flavours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,9 +48,9 @@ impl Lane {
     /// What the mode makes of a program where it deliberately differs from it; `None` where it refuses it.
     pub fn lower(self, program: &Program) -> Option<Program> {
         match self {
-            Self::Nftables | Self::Iptables | Self::IptablesLegacy | Self::Ipvs | Self::Userspace => {
-                Some(program.clone())
-            }
+            Self::Nftables | Self::Iptables | Self::IptablesLegacy => Some(program.clone()),
+            Self::Ipvs => ipvs::lower::lower(program).ok(),
+            Self::Userspace => Some(userspace::lower::expect(program)),
         }
     }
 }

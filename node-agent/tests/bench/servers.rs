@@ -68,10 +68,12 @@ pub fn sctp_socket(family: AddressFamily) -> Option<OwnedFd> {
 }
 
 fn listen_sctp(port: u16) -> Option<TcpListener> {
+    // A kernel without the hashes for its cookies takes none; a socket remembers what holds when it is made.
+    let _ = std::fs::write("/proc/sys/net/sctp/cookie_hmac_alg", "none");
     let socket = sctp_socket(AddressFamily::Inet6)?;
     let any = std::net::SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
     bind(std::os::fd::AsRawFd::as_raw_fd(&socket), &SockaddrIn6::from(any)).unwrap();
-    listen(&socket, Backlog::new(16).unwrap()).unwrap();
+    listen(&socket, Backlog::new(16).unwrap()).expect("SCTP listens");
     Some(TcpListener::from(socket))
 }
 

@@ -21,13 +21,19 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("New connections follow the endpoints over TCP and UDP", "F021", follow)
         .stands_for("N11 N12 D15 D16"),
     scenario("A long transfer survives an endpoint that is added", "F065", |b| {
-        transfer(b, |b, web, _| drop(b.set(&[&web.tcp(80, &[A, B, C])])));
+        transfer(b, |b, web, _| {
+            b.set(&[&web.tcp(80, &[A, B, C])]);
+        });
     }),
     scenario("A long transfer survives the removal of other endpoints", "F065", |b| {
-        transfer(b, |b, web, met| drop(b.set(&[&web.tcp(80, &[met])])));
+        transfer(b, |b, web, met| {
+            b.set(&[&web.tcp(80, &[met])]);
+        });
     }),
     scenario("A long transfer survives another weight", "F065", |b| {
-        transfer(b, |b, web, _| drop(b.set(&[&web.tcp(80, &[A, B]).weight(A, 7).weight(B, 3)])));
+        transfer(b, |b, web, _| {
+            b.set(&[&web.tcp(80, &[A, B]).weight(A, 7).weight(B, 3)]);
+        });
     }),
     scenario("A long transfer survives changes of other Services", "F065", |b| {
         transfer(b, |b, _, _| {
@@ -36,9 +42,13 @@ pub const SCENARIOS: &[Scenario] = &[
             b.remove(&other);
         });
     }),
-    scenario("A long transfer survives the agent", "F059 F065", |b| transfer(b, |b, _, _| drop(b.restart())))
-        .stands_for("S8")
-        .not_in("userspace", "the relay is the agent's"),
+    scenario("A long transfer survives the agent", "F059 F065", |b| {
+        transfer(b, |b, _, _| {
+            b.restart();
+        })
+    })
+    .stands_for("S8")
+    .not_in("userspace", "the relay is the agent's"),
     scenario("A connection to an endpoint that goes may go on to its end", "F065", |b| {
         transfer(b, |b, web, met| {
             let left = if met == A { B } else { A };
@@ -46,7 +56,9 @@ pub const SCENARIOS: &[Scenario] = &[
         });
     }),
     scenario("A connection to an endpoint that terminates may go on to its end", "F065", |b| {
-        transfer(b, |b, web, _| drop(b.set(&[&web.tcp(80, &[A, B, C]).terminating(A).terminating(B)])));
+        transfer(b, |b, web, _| {
+            b.set(&[&web.tcp(80, &[A, B, C]).terminating(A).terminating(B)]);
+        });
     })
     .stands_for("P1 P2"),
     scenario("After the agent restarts everything serves as before", "F059", restart).stands_for("S8"),

@@ -57,8 +57,7 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario("An endpoint of weight zero gets nothing new", "F046", weight_zero),
     scenario("A Service of one family has nothing in the other", "F041", single_stack).stands_for("D5 D6 D7"),
     scenario("A Service of both families serves in both", "F041", dual_stack).stands_for("D4 D8 D9"),
-    scenario("A range of ports goes to the same ports of the endpoints", "F041", port_range)
-        .refused_in("ipvs", "a range is virtual servers, one for each port"),
+    scenario("A range of ports goes to the same ports of the endpoints", "F041", port_range),
     scenario("A frontend of all ports serves every port", "F041", all_ports)
         .refused_in("ipvs", "65,535 virtual servers for one Service are too many"),
     scenario("SCTP is served", "F044", sctp)
@@ -356,10 +355,13 @@ fn sctp(b: &mut Bench) {
 }
 
 fn idle_pass(b: &mut Bench) {
-    let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080).affinity(60);
-    b.set(&[&web]);
+    let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
+    let sticky = b.service("sticky", 2).tcp(80, &[A, B]).affinity(60).load_balancer_ip(b.outer(2));
+    let sticky = sticky.sources(&["192.0.2.0/24", "2001:db8::/64"]).external_local();
+    b.set(&[&web, &sticky]);
     b.expect(&[Client], TCP, b.vip(1), 80, Reach(&[A, B]));
-    assert_eq!(b.set(&[&web]), 0, "nothing was to be changed");
+    super::affinity::count(b, b.vip(2), 4);
+    assert_eq!(b.set(&[&web, &sticky]), 0, "nothing was to be changed");
     let node = b.hosts.at(Node);
     let backend = &mut b.backend;
     node.run(|| backend.observe()).unwrap();

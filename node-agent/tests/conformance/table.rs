@@ -114,7 +114,7 @@ pub fn uncovered(scenarios: &[Scenario]) -> Vec<String> {
         .collect();
     let known: BTreeSet<_> = UPSTREAM.iter().map(|test| test.key).collect();
     let unknown = named.difference(&known).map(|key| format!("{key} is no upstream test"));
-    let bare = UPSTREAM.iter().filter(|test| test.reason.is_empty() == !named.contains(test.key));
+    let bare = UPSTREAM.iter().filter(|test| test.reason.is_empty() != named.contains(test.key));
     let bare = bare.map(|test| format!("{} needs a scenario or a reason, one of both", test.key));
     unknown.chain(bare).collect()
 }
