@@ -27,6 +27,8 @@ pub enum Expected {
     Daemon,
     Refused,
     Silence,
+    /// No answer, because nobody has the address.
+    Nobody,
 }
 
 /// Whom an answering server must see.
@@ -85,7 +87,7 @@ fn untouched(ask: Ask) -> Expected {
         }
         Some(_) => Expected::Refused,
         None if is_own => Expected::Refused,
-        None => Expected::Silence,
+        None => Expected::Nobody,
     }
 }
 
@@ -102,9 +104,11 @@ fn listens(spot: Spot, number: u16) -> bool {
 /// Whether the client heard what it must.
 pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
     match (expected, heard) {
-        (Expected::Refused, Heard::Refused) | (Expected::Silence, Heard::Silence) => true,
+        (Expected::Refused, Heard::Refused) | (Expected::Silence | Expected::Nobody, Heard::Silence) => true,
         // The node's kernel tells the sender, and that is all there is to tell drop and reject apart by.
-        (Expected::Refused | Expected::Silence, Heard::Prohibited) => ask.from == Spot::Node,
+        (Expected::Refused | Expected::Silence | Expected::Nobody, Heard::Prohibited) => {
+            ask.from == Spot::Node
+        }
         // SCTP takes no notice of an unreachable port.
         (Expected::Refused, Heard::Silence) => ask.protocol == Protocol::Sctp,
         (Expected::Daemon, Heard::Answer { name, .. }) => name == "daemon",
@@ -116,7 +120,7 @@ pub fn agrees(expected: &Expected, ask: Ask, heard: &Heard) -> bool {
             })
         }
         (
-            Expected::Answer(_) | Expected::Daemon | Expected::Refused | Expected::Silence,
+            Expected::Answer(_) | Expected::Daemon | Expected::Refused | Expected::Silence | Expected::Nobody,
             Heard::Answer { .. } | Heard::Refused | Heard::Prohibited | Heard::Silence | Heard::Odd(_),
         ) => false,
     }

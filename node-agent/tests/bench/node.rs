@@ -263,6 +263,10 @@ impl Bench {
         let timed: Vec<_> = asks.iter().copied().zip(judged.iter().map(patience)).collect();
         let heard = self.hosts.ask(&timed);
         for ((ask, expected), heard) in asks.iter().zip(&judged).zip(&heard) {
+            if self.lane == Lane::Ipvs && *expected == Expected::Nobody && *heard == Heard::Refused {
+                self.differences.insert("what a Service had refuses until its connections have ended");
+                continue;
+            }
             assert!(
                 judge::agrees(expected, *ask, heard),
                 "{ask:?}\n  must be {expected:?}\n  but was {heard:?}"
@@ -301,7 +305,7 @@ pub fn open(lane: Lane) -> Result<Box<dyn Dataplane>, OpenError> {
 pub fn patience(expected: &Expected) -> Duration {
     match expected {
         Expected::Answer(_) | Expected::Daemon | Expected::Refused => PATIENCE,
-        Expected::Silence => SILENCE,
+        Expected::Silence | Expected::Nobody => SILENCE,
     }
 }
 
@@ -346,7 +350,7 @@ fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
             let found: BTreeSet<_> = targets.keys().map(|(address, _)| *address).collect();
             named == found && targets.values().all(|seen| wanted.is_none_or(|wanted| wanted == *seen))
         }
-        Expected::Daemon | Expected::Refused | Expected::Silence => false,
+        Expected::Daemon | Expected::Refused | Expected::Silence | Expected::Nobody => false,
     };
     let holds = match claim {
         Claim::Reach(spots) => reach(spots, None),
@@ -354,7 +358,7 @@ fn check_claim(claim: Claim<'_>, ask: Ask, expected: &Expected) {
         Claim::Mask(spots) => reach(spots, Some(Seen::Node)),
         Claim::Daemon => *expected == Expected::Daemon,
         Claim::Refused => *expected == Expected::Refused,
-        Claim::Silence => *expected == Expected::Silence,
+        Claim::Silence => matches!(expected, Expected::Silence | Expected::Nobody),
     };
     assert!(holds, "the scenario says {claim:?} of {ask:?}, the oracle {expected:?}");
 }
