@@ -12,6 +12,7 @@ pub mod control;
 pub mod cost;
 pub mod dir;
 pub mod docker;
+pub mod guest;
 pub mod iptables;
 pub mod isolated;
 pub mod load;

@@ -17,7 +17,7 @@ use super::{
     render::Command,
     rules,
     server::Socket,
-    sets::{self, Element, Set},
+    sets::{self, Element, Kind, Set},
     sysctls, uapi,
     wants::Owner,
 };
@@ -90,7 +90,13 @@ impl IpvsBackend {
         for element in superfluous {
             sysctls::restore(&element).map_err(failed("putting back a sysctl"))?;
             self.change_elements(&[(None, element)], false, &mut Failed::new(), pass)?;
+            self.former_sysctls.remove(&element);
         }
+        // What was remembered stays so when somebody empties the set.
+        let mirror = self.mirror.get_or_insert_default();
+        let forgotten: Vec<_> = self.former_sysctls.difference(&mirror.elements).copied().collect();
+        let forgotten: Vec<_> = forgotten.into_iter().map(|element| (None, element)).collect();
+        self.change_elements(&forgotten, true, &mut Failed::new(), pass)?;
         for sysctl in wanted.into_iter().filter(|sysctl| !sysctl.is_set()) {
             let mirror = self.mirror.get_or_insert_default();
             let former = sysctl.former(|element| mirror.elements.contains(element));
@@ -100,6 +106,9 @@ impl IpvsBackend {
             sysctl.set().map_err(failed("setting a sysctl"))?;
             pass.writes += 1;
         }
+        let mirror = self.mirror.get_or_insert_default();
+        let remembered = mirror.elements.iter().filter(|element| element.set.kind == Kind::Sysctls);
+        self.former_sysctls = remembered.copied().collect();
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::{
     IpvsBackend,
     commit::{Failed, failed},
     observe::Loads,
+    plan::Plan,
     render::Command,
     rules,
     server::{Destination, Held, Socket},
@@ -35,6 +36,15 @@ impl IpvsBackend {
             self.settle_one(socket, *removal, &loads, now, pass)?;
         }
         Ok(())
+    }
+
+    /// Forgets that destinations waited for their end that are wanted again.
+    pub(super) fn recall(&mut self, plan: &Plan) {
+        for (_, command) in &plan.commands {
+            if let Command::EditDestination(socket, destination, Held { weight: 1.., .. }) = command {
+                self.draining.remove(&(*socket, *destination));
+            }
+        }
     }
 
     fn settle_one(
@@ -59,7 +69,10 @@ impl IpvsBackend {
         let names: BTreeSet<_> = loads.keys().copied().collect();
         self.draining.retain(|(at, name), _| at != socket || (names.contains(name) && !is_wanted(name)));
         for (destination, (_, load)) in loads.iter().filter(|(destination, _)| !is_wanted(destination)) {
-            let until = *self.draining.entry((*socket, *destination)).or_insert(deadline);
+            let until = self.draining.entry((*socket, *destination)).or_insert(deadline);
+            // The earliest deadline counts: a later pass may bring one, but puts none off.
+            *until = [*until, deadline].into_iter().flatten().min();
+            let until = *until;
             if load.is_empty() || until.is_some_and(|until| until <= now) {
                 self.draining.remove(&(*socket, *destination));
                 commands.push((None, Command::RemoveDestination(*socket, *destination)));

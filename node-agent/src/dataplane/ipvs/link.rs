@@ -16,17 +16,11 @@ const LINK_HEADER_BYTES: usize = 16;
 /// `struct ifaddrmsg`, in bytes.
 const ADDRESS_HEADER_BYTES: usize = 8;
 
-/// Makes a dummy link that is up and has no addresses of its own making.
+/// Makes a dummy link that is up. The kernel gives it a link-local address, which is none of ours.
 #[must_use]
 pub fn add(name: &str) -> Message {
     let kind = Attributes::default().text(u::IFLA_INFO_KIND, "dummy");
-    let no_link_local =
-        Attributes::default().bytes(u::IFLA_INET6_ADDR_GEN_MODE, &[u::IN6_ADDR_GEN_MODE_NONE]);
-    let of_family = Attributes::default().nested(u16::from(u::AF_INET6), &no_link_local);
-    let attributes = Attributes::default()
-        .text(u::IFLA_IFNAME, name)
-        .nested(u::IFLA_LINKINFO, &kind)
-        .nested(u::IFLA_AF_SPEC, &of_family);
+    let attributes = Attributes::default().text(u::IFLA_IFNAME, name).nested(u::IFLA_LINKINFO, &kind);
     let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
     message(u::RTM_NEWLINK, flags, link_header(0, u::IFF_UP), attributes)
 }

@@ -72,6 +72,8 @@ pub struct IpvsBackend {
     wants: Wants,
     /// Destinations that wait for their last connection, and until when at the latest.
     draining: BTreeMap<(Socket, Destination), Option<Instant>>,
+    /// What remembers the former values of settings.
+    former_sysctls: BTreeSet<sets::Element>,
     /// Where the next look at the virtual servers begins.
     watch: watch::Position,
     is_retiring: bool,
@@ -101,6 +103,7 @@ impl IpvsBackend {
             mirror: None,
             wants: Wants::default(),
             draining: BTreeMap::new(),
+            former_sysctls: BTreeSet::new(),
             watch: watch::Position::default(),
             is_retiring: false,
             counters: KernelCounters::default(),
@@ -152,6 +155,7 @@ impl IpvsBackend {
         let mirror = self.mirror.get_or_insert_default();
         let plan = plan::plan(mirror, &self.wants, touched);
         let refused = self.commit(&plan, pass)?;
+        self.recall(&plan);
         self.settle(&plan.draining, pass)?;
         self.release_addresses(touched.addresses.keys().copied(), pass)?;
         Ok(refused)
@@ -308,6 +312,7 @@ impl Dataplane for IpvsBackend {
         self.mirror = None;
         self.wants = Wants::default();
         self.draining.clear();
+        self.former_sysctls.clear();
         self.is_retiring = false;
         removed
     }

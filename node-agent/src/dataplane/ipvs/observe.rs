@@ -154,7 +154,30 @@ impl IpvsBackend {
         Ok(true)
     }
 
-    /// The headers of our sets.
+    /// Reads what concerns all virtual servers: timeouts, version and size, synchronisation daemons.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    pub fn settings(&mut self) -> io::Result<(render::Timeouts, parse::Info, Vec<render::Daemon>)> {
+        let (mut timeouts, mut info) = (None, None);
+        let requests = [render::get_timeouts(self.family), render::get_info(self.family)];
+        self.generic.ask(&requests, |index, answer| {
+            if index == 0 {
+                timeouts = Some(parse::timeouts(answer)?);
+            } else {
+                info = Some(parse::info(answer)?);
+            }
+            Ok(())
+        })?;
+        let daemons = self.generic.dump(&render::dump_daemons(self.family), Vec::new, |found, answer| {
+            found.extend(parse::daemon(answer)?);
+            Ok(())
+        })?;
+        let (timeouts, info) = timeouts.zip(info).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((timeouts, info, daemons))
+    }
+
+    /// The headers of all sets.
     pub(super) fn read_headers(&mut self) -> io::Result<BTreeMap<String, ipset::Header>> {
         self.netfilter.dump(&ipset::dump_headers(), BTreeMap::new, |found, answer| {
             let header = ipset::header(answer)?;

@@ -1,0 +1,35 @@
+//! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has what this one may lack.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    path::Path,
+    process::Command,
+};
+
+/// A case: what it claims, and what proves it.
+pub type Case = (&'static str, fn());
+
+/// Runs the cases in the guest, in which the test of this name starts again; fails in the end if any case did.
+pub fn run(test: &str, cases: &[Case]) {
+    if std::env::var_os("TIDEGATE_GUEST").is_none() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh");
+        let executable = std::env::current_exe().unwrap();
+        let status =
+            Command::new(script).arg(executable).args([test, "--exact", "--nocapture"]).status().unwrap();
+        assert!(status.success(), "{test} failed in the guest: {status}");
+        return;
+    }
+    let only = std::env::var("TIDEGATE_CASE").ok();
+    let mut failed = Vec::new();
+    for (claim, case) in cases {
+        if only.as_ref().is_some_and(|only| !claim.contains(only.as_str())) {
+            continue;
+        }
+        let outcome = panic::catch_unwind(AssertUnwindSafe(case));
+        println!("{} {claim}", if outcome.is_ok() { "pass" } else { "FAIL" });
+        if outcome.is_err() {
+            failed.push(*claim);
+        }
+    }
+    assert!(failed.is_empty(), "failed in the guest: {failed:#?}");
+}
