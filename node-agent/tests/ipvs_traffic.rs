@@ -490,7 +490,7 @@ fn retiring_waits_for_established_connections() {
         let mut backend = open();
         assert!(!backend.retire().unwrap());
         assert!(echoes(&mut stream), "its connection goes on");
-        assert!(!topology.node.exec(&["iptables-legacy-save"]).contains("-j TG-SERVICES"));
+        assert!(!topology.node.exec(&["iptables-legacy-save"]).contains("-j TGV-SERVICES"));
         assert!(!backend.retire().unwrap());
         assert!(echoes(&mut stream));
         assert!(backend.cleanup().unwrap() > 0);
