@@ -234,16 +234,16 @@ fn f013_f053_changes_of_mode_and_options_lose_no_connection() {
     change_through(&modes, Naming::Kube, "switch");
 }
 
-/// Between the modes of the other kernel: what is established goes on.
+/// F013, F053: the same between the modes of the other kernel.
 #[test]
-fn changes_between_iptables_and_ipvs_cut_no_established_connection() {
+fn f013_f053_changes_between_iptables_and_ipvs_lose_no_connection() {
     if is_guest() {
         return change_through(&[ProxyMode::Iptables, ProxyMode::Ipvs], Naming::Tidegate, "guestswitch");
     }
     let script = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/guest.sh");
     let status = std::process::Command::new(script)
         .arg(std::env::current_exe().unwrap())
-        .args(["changes_between_iptables_and_ipvs_cut_no_established_connection", "--exact", "--nocapture"])
+        .args(["f013_f053_changes_between_iptables_and_ipvs_lose_no_connection", "--exact", "--nocapture"])
         .status()
         .unwrap();
     assert!(status.success(), "in the guest");
@@ -264,12 +264,7 @@ fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
         node.turn();
         node.ask(modes[0], ProxyOptions::default());
         let failures = change_while_clients_connect(&mut node, &topology.client, modes, other_naming);
-        if is_guest() {
-            // A known fault: between iptables and ipvs mode some new connections are refused for a moment.
-            assert!(failures.iter().all(|failure| failure.contains("ConnectionRefused")), "{failures:?}");
-        } else {
-            assert_eq!(failures, [""; 0]);
-        }
+        assert_eq!(failures, [""; 0]);
         assert!(node.status().events.iter().all(|event| event.reason == EventReason::ModeChanged));
         let others: &[&str] = match modes[0] {
             ProxyMode::Iptables => &["TGV-", "KUBE-", "tidegate", " rr"],

@@ -51,6 +51,8 @@ impl Wanted {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Script {
     sections: BTreeMap<Table, Section>,
+    /// The last table is written first.
+    is_reversed: bool,
 }
 
 /// What to write into one table: each is carried out behind the one before.
@@ -116,7 +118,12 @@ impl Script {
 impl Display for Script {
     /// The input of `iptables-restore --noflush`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (table, Section { declared, appended, deleted, closing, inserted, removed }) in &self.sections {
+        let sections: Vec<_> = if self.is_reversed {
+            self.sections.iter().rev().collect()
+        } else {
+            self.sections.iter().collect()
+        };
+        for (table, Section { declared, appended, deleted, closing, inserted, removed }) in sections {
             writeln!(formatter, "*{}", table.as_str())?;
             for chain in declared {
                 writeln!(formatter, ":{chain} - [0:0]")?;
@@ -174,10 +181,11 @@ pub fn plan(mirror: &Mirror, fixed: &Fixed, wanted: &Wanted) -> Script {
     script
 }
 
-/// What to write so that nothing of ours is there.
+/// What to write so that nothing of ours is there. What refuses goes before what translates: a connection that is not
+/// translated any more may already belong to another mode.
 #[must_use]
 pub fn removal(mirror: &Mirror) -> Script {
-    let mut script = Script::default();
+    let mut script = Script { is_reversed: true, ..Script::default() };
     for (chain, jumps) in &mirror.jumps {
         let deleted = jumps.rules.iter().map(|rule| format!("{} {rule}", chain.name));
         script.section(chain.table).deleted.extend(deleted);

@@ -226,12 +226,24 @@ pub fn restore(listing: &str, table: &Table) -> String {
     }
     text += &without_jumps(listing, table);
     for jump in table.jumps.iter().rev() {
-        text += &format!("{}\n", jump.replacen("-A ", "-I ", 1));
+        text += &format!("{}\n", inserted(listing, table, jump));
     }
     for rule in &table.rules {
         text += &format!("{rule}\n");
     }
     text + "COMMIT\n"
+}
+
+/// Puts a jump at the head of its chain, but behind those of iptables mode: while that one retires it still translates
+/// new connections, and what we accepted before it would meet its refusals.
+fn inserted(listing: &str, table: &Table, jump: &str) -> String {
+    let place = jump.split(' ').nth(1).unwrap_or_default();
+    let theirs = |line: &&str| line.split(" -j ").nth(1).is_some_and(|target| target.starts_with("TG-"));
+    let head = format!("-A {place} ");
+    let rules = listing.lines().map(str::trim).filter(|line| line.starts_with(&head));
+    let rules = rules.filter(|line| !ours(line, table).contains(&(*line).to_owned()));
+    let position = 1 + rules.take_while(theirs).count();
+    jump.replacen(&format!("-A {place}"), &format!("-I {place} {position}"), 1)
 }
 
 /// What `iptables-restore --noflush` needs to remove a table's chains, given a listing of it; `None` when there are none.
