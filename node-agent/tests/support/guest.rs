@@ -1,5 +1,7 @@
 //! Runs the cases of a test on the second kernel (`lab/guest.sh`), which has what this one may lack.
 
+#![allow(clippy::print_stdout, reason = "cases are listed as they end")]
+
 use std::{
     panic::{self, AssertUnwindSafe},
     path::Path,

@@ -345,17 +345,16 @@ fn refuse(refused: &mut Failed, owner: &Arc<ServiceKey>, reason: FailureReason, 
 }
 
 fn explain(command: &Command, errno: i32) -> (FailureReason, String) {
-    match command {
-        Command::AddServer(_, service) | Command::EditServer(_, service) if errno == Errno::ENOENT as i32 => {
-            let scheduler = &service.scheduler;
-            let remedy = format!("this kernel has no scheduler {scheduler}; try modprobe ip_vs_{scheduler}");
-            (FailureReason::Unsupported, remedy)
-        }
-        Command::AddServer(socket, _) if errno == Errno::EEXIST as i32 => {
-            (FailureReason::KernelRefused, taken(socket))
-        }
-        command => (FailureReason::KernelRefused, format!("{command}: {}", refusal(errno))),
+    let is_missing = errno == Errno::ENOENT as i32;
+    if let (Command::AddServer(_, service) | Command::EditServer(_, service), true) = (command, is_missing) {
+        let scheduler = &service.scheduler;
+        let remedy = format!("this kernel has no scheduler {scheduler}; try modprobe ip_vs_{scheduler}");
+        return (FailureReason::Unsupported, remedy);
     }
+    if let (Command::AddServer(socket, _), true) = (command, errno == Errno::EEXIST as i32) {
+        return (FailureReason::KernelRefused, taken(socket));
+    }
+    (FailureReason::KernelRefused, format!("{command}: {}", refusal(errno)))
 }
 
 fn foreign(socket: &Socket) -> Outcome {
