@@ -105,6 +105,10 @@ impl Hosts {
                 for file in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
                     std::fs::write(format!("/proc/sys/net/{file}"), forwards).unwrap();
                 }
+                // Every refusal is told, not one a second.
+                for file in ["ipv4/icmp_ratelimit", "ipv6/icmp/ratelimit"] {
+                    std::fs::write(format!("/proc/sys/net/{file}"), "0").unwrap();
+                }
             });
         }
         batch(node, "addr add 192.0.2.11/24 dev to-client\naddr add 2001:db8::11/64 dev to-client nodad\n");

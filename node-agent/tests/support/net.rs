@@ -45,6 +45,8 @@ impl Topology {
         let client = Namespace::new(&format!("{test}-c"));
         let (a, b) = (Namespace::new(&format!("{test}-a")), Namespace::new(&format!("{test}-b")));
         node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+        // Every refusal is told, not one a second.
+        node.exec(&["sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"]);
         link(
             &node,
             &client,
