@@ -114,3 +114,20 @@ fn f053_a_running_node_changes_its_mode_without_a_failed_connection() {
     })
     .unwrap();
 }
+
+/// F061: iptables gives a connection to one backend and tries no other: beside a dead one some connections fail, until its
+/// readiness takes it out; then none does.
+#[test]
+fn f061_iptables_tries_no_other_backend_and_readiness_takes_a_dead_one_out() {
+    let mut cluster = cluster(&["iptables"]);
+    let web = add_web(&cluster);
+    cluster.add_place("dead", "node1", 99).unwrap();
+    cluster.apply_objects(&[cluster.workload_record("dead", "web").unwrap()]).unwrap();
+    cluster.wait_verified("default/web").unwrap();
+    // All 60 of one kind have a chance below 1e-17.
+    let failed = (0..60).filter(|_| cluster.tcp("inside-1", web).is_err()).count();
+    assert!((1..60).contains(&failed), "{failed} of 60 connections failed");
+    cluster.patch("namespaces/default/workloads/dead", &json!({"spec": {"ready": false}})).unwrap();
+    cluster.wait_verified("default/web").unwrap();
+    cluster.expect_backends("inside-1", web, &["web-1"]).unwrap();
+}

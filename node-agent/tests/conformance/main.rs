@@ -62,7 +62,8 @@ fn every_upstream_test_has_a_scenario_or_a_reason() {
 fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says() {
     if env::var_os("TIDEGATE_GUEST").is_some() {
         let lane = Lane::parse(&env::var("CONFORMANCE_LANES").expect("the guest is told its lane"));
-        IpFamily::ALL.into_iter().for_each(|family| run(lane, family));
+        let word = env::var("CONFORMANCE_FAMILY").expect("and its family");
+        IpFamily::ALL.into_iter().filter(|family| family_word(*family) == word).for_each(|it| run(lane, it));
         return;
     }
     let lanes = env::var("CONFORMANCE_LANES");
@@ -89,16 +90,13 @@ fn f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_sa
 
 /// Runs the lanes, the slow ones first, and collects what came of them.
 fn run_all(lanes: &[Lane]) -> Results {
-    let mut jobs: Vec<(Lane, Option<IpFamily>)> = Vec::new();
+    let mut slow_last = lanes.to_vec();
     // The last is taken first.
-    for lane in lanes.iter().filter(|lane| !lane.in_guest()) {
-        jobs.extend(IpFamily::ALL.map(|family| (*lane, Some(family))));
-    }
-    jobs.extend(lanes.iter().filter(|lane| lane.in_guest()).map(|lane| (*lane, None)));
-    for lane in lanes {
-        for family in IpFamily::ALL {
-            let _ = fs::remove_file(results_path(*lane, family));
-        }
+    slow_last.sort_by_key(|lane| (lane.in_guest(), *lane == Lane::IptablesLegacy));
+    let jobs: Vec<_> =
+        slow_last.iter().flat_map(|lane| IpFamily::ALL.map(|family| (*lane, family))).collect();
+    for (lane, family) in &jobs {
+        let _ = fs::remove_file(results_path(*lane, *family));
     }
     let jobs = Mutex::new(jobs);
     let next = || jobs.lock().unwrap().pop();
@@ -106,10 +104,7 @@ fn run_all(lanes: &[Lane]) -> Results {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some((lane, family)) = next() {
-                    match family {
-                        Some(family) => run(lane, family),
-                        None => run_in_guest(lane),
-                    }
+                    if lane.in_guest() { run_in_guest(lane, family) } else { run(lane, family) }
                 }
             });
         }
@@ -117,16 +112,17 @@ fn run_all(lanes: &[Lane]) -> Results {
     lanes.iter().flat_map(|lane| IpFamily::ALL.map(|family| read(*lane, family))).flatten().collect()
 }
 
-fn run_in_guest(lane: Lane) {
+fn run_in_guest(lane: Lane, family: IpFamily) {
     let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/guest.sh");
     let name = "f032_f045_f046_f047_f048_f049_f053_every_mode_does_what_the_packet_program_says";
     let status = Command::new(guest)
         .arg(env::current_exe().unwrap())
         .args([name, "--exact", "--nocapture"])
         .env("CONFORMANCE_LANES", lane.name())
+        .env("CONFORMANCE_FAMILY", family_word(family))
         .status()
         .expect("lab/guest.sh starts");
-    println!("{}: the guest ended with {status}", lane.name());
+    println!("{} {}: the guest ended with {status}", lane.name(), family_word(family));
 }
 
 /// Runs every scenario in one lane and family, and writes down what came of them as they end.
