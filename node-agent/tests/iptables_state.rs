@@ -495,8 +495,8 @@ fn while_another_tool_holds_the_lock_a_pass_fails_whole_and_the_next_one_makes_u
 }
 
 #[test]
-fn f078_f079_repairs_and_cleanup_work_with_the_legacy_tables_of_another_kernel() {
+fn f079_rules_are_known_again_and_removed_with_the_legacy_tables_of_another_kernel() {
     if !is_guest() {
-        run_in_guest(&["--test-threads=1", "f079_a_fresh", "f078_whatever", "cleanup_of"]);
+        run_in_guest(&["--test-threads=1", "f079_a_fresh", "cleanup_of"]);
     }
 }
