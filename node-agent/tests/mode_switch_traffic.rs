@@ -30,7 +30,7 @@ use model::{
 use node_agent::{
     agent::{Agent, Beginning, Kernel},
     conntrack::KernelFlows,
-    dataplane::{self, BackendOptions, OpenError},
+    dataplane::{self, BackendOptions},
     defaults::ProxyDefaults,
     status::Status,
     tally::Tally,
@@ -188,7 +188,6 @@ fn modes() -> Vec<ProxyMode> {
     for mode in ProxyMode::ALL {
         match dataplane::open(mode, &BackendOptions::default()) {
             Ok(_) => modes.push(mode),
-            Err(OpenError::NotBuilt(mode)) => println!("{} is not built", mode.as_str()),
             Err(error) => println!("{} is not to be had here: {error:?}", mode.as_str()),
         }
     }
@@ -270,6 +269,13 @@ fn change_through(modes: &[ProxyMode], other_naming: Naming, test: &str) {
             ProxyMode::Iptables => &["TGV-", "KUBE-", "tidegate", " rr"],
             ProxyMode::Nftables | ProxyMode::Ipvs | ProxyMode::Userspace => &["TG-", "KUBE-", "-userspace"],
         };
+        if is_guest() {
+            // IPVS remembers a closed connection for two minutes, and the mode stays as long: too long to wait for.
+            for mode in modes {
+                dataplane::open(*mode, &BackendOptions::default()).unwrap().cleanup().unwrap();
+            }
+            return assert_eq!(rules(&topology.node), before);
+        }
         node.until("the other modes to leave", |node| {
             node.run_for(Duration::from_millis(500));
             let rules = rules(&topology.node).join("\n");

@@ -368,17 +368,6 @@ fn the_mark_bit_can_be_chosen_and_must_be_one_bit() {
 }
 
 #[test]
-fn a_mode_without_backend_is_refused_by_name() {
-    let error = node_agent::dataplane::open(
-        model::node::ProxyMode::Ipvs,
-        &node_agent::dataplane::BackendOptions::default(),
-    )
-    .err()
-    .unwrap();
-    assert_eq!(error.to_string(), "proxy mode ipvs is not built yet; use nftables");
-}
-
-#[test]
 fn a_frontend_moves_between_services_in_one_pass_in_either_order() {
     let namespace = Namespace::new("move");
     namespace.run(|| {

@@ -218,9 +218,6 @@ impl BackendOptions {
 /// Why a backend could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The mode is known, but there is no backend for it.
-    #[error("proxy mode {} is not built yet; use nftables", .0.as_str())]
-    NotBuilt(ProxyMode),
     /// The kernel did not play along.
     #[error("the kernel gives no access")]
     Kernel(#[from] KernelError),

@@ -362,7 +362,8 @@ fn idle_pass(b: &mut Bench) {
     let node = b.hosts.at(Node);
     let backend = &mut b.backend;
     node.run(|| backend.cleanup()).unwrap();
-    b.set(&[]);
+    b.desired.programs.clear();
+    crate::bench::node::verified(&b.apply(&node_agent::dataplane::Scope::Everything));
     b.set(&[&web, &sticky]);
     b.expect(&[Client], TCP, b.vip(1), 80, Reach(&[A, B]));
     super::affinity::count(b, b.vip(2), 4);

@@ -33,7 +33,6 @@ use std::{env, fs, path::PathBuf, process::Command, sync::Mutex, thread, time::I
 
 use bench::{Bench, Lane, lane::family_word};
 use model::net::IpFamily;
-use node_agent::dataplane::OpenError;
 use scenario::{Outcome, Scenario};
 use table::Results;
 
@@ -143,7 +142,6 @@ fn run(lane: Lane, family: IpFamily) {
                 bench = Some(opened).filter(|_| !matches!(outcome, Outcome::Failed(_)));
                 outcome
             }
-            Err(OpenError::NotBuilt(_)) => Outcome::NotBuilt,
             Err(error) => Outcome::Failed(format!("{error:?}")),
         };
         let spent = begin.elapsed().as_millis();

@@ -95,8 +95,6 @@ pub enum Outcome {
     Failed(String),
     /// The mode is not made for it; the reason.
     NotMeant(String),
-    /// There is no such backend.
-    NotBuilt,
 }
 
 impl fmt::Display for Outcome {
@@ -107,7 +105,6 @@ impl fmt::Display for Outcome {
             Self::Unsupported(why) => write!(f, "unsupported\t{}", one_line(why)),
             Self::NotMeant(why) => write!(f, "no\t{why}"),
             Self::Failed(why) => write!(f, "FAILED\t{}", one_line(why)),
-            Self::NotBuilt => f.write_str("not built"),
         }
     }
 }
@@ -121,7 +118,6 @@ impl Outcome {
             "unsupported" => Self::Unsupported(more.to_owned()),
             "no" => Self::NotMeant(more.to_owned()),
             "FAILED" => Self::Failed(more.to_owned()),
-            "not built" => Self::NotBuilt,
             other => panic!("{other:?} is no outcome"),
         }
     }

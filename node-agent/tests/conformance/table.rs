@@ -65,7 +65,6 @@ fn word(scenario: &Scenario, lane: Lane, outcome: Option<&Outcome>, notes: &mut 
     let (word, note) = match outcome {
         None => return "not run".to_owned(),
         Some(Outcome::Pass) => return "pass".to_owned(),
-        Some(Outcome::NotBuilt) => return "not built".to_owned(),
         Some(Outcome::Differs(how)) => ("pass", format!("{}: {how}.", lane.name())),
         Some(Outcome::NotMeant(why)) => ("no", format!("{}: {why}.", lane.name())),
         Some(Outcome::Unsupported(_)) => match scenario.refusal(lane) {

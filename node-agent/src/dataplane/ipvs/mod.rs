@@ -115,12 +115,12 @@ impl IpvsBackend {
     }
 
     fn run(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Result<(), KernelError> {
-        if self.mirror.is_none() {
+        let is_fresh = self.mirror.is_none();
+        if is_fresh {
             self.observe()?;
         }
         self.is_retiring = false;
-        let everything = *scope == Scope::Everything;
-        self.ensure_structure(everything, pass)?;
+        self.ensure_structure(is_fresh || *scope == Scope::Everything, pass)?;
         let mut touched = Touched::default();
         let mut affected = self.claim(desired, scope, &mut touched, pass);
         let refused = self.carry_out(&mut touched, pass)?;
