@@ -29,7 +29,7 @@ use bench::{
     node::{self, patience},
 };
 use draw::Drawn;
-use model::{net::IpFamily, service::RemovalPolicy};
+use model::net::IpFamily;
 use node_agent::dataplane::{Outcome, Scope};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -128,15 +128,14 @@ fn judge_lane(lane: Lane) {
 
 /// Programs a state and makes its connections; answers how many were judged, or the first that differs.
 fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
+    if bench.lane == Lane::Ipvs {
+        // What has connections would stay, and refuse new ones, into the next state.
+        bench.begin_anew();
+    }
     bench.networks(&drawn.node, &drawn.workloads);
     bench.desired.programs.clear();
     for build in &drawn.services {
-        let mut build = build.clone();
-        if bench.lane == Lane::Ipvs {
-            // What has connections would stay, and refuse new ones, into the next state.
-            build.service.removal_policy = RemovalPolicy::Reset;
-        }
-        bench.want(&build);
+        bench.want(build);
     }
     let pass = bench.apply(&Scope::Everything);
     if let Some(error) = pass.failed {

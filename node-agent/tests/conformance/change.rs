@@ -98,6 +98,7 @@ fn transfer(b: &mut Bench, change: impl Fn(&mut Bench, Build, Spot)) {
 
 fn restart(b: &mut Bench) {
     let web = b.service("web", 1).load_balancer_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
+    b.begin_anew();
     b.set(&[&web]);
     let writes = b.restart();
     if b.lane != crate::bench::Lane::Userspace {

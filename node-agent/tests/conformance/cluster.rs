@@ -358,12 +358,7 @@ fn idle_pass(b: &mut Bench) {
     let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
     let sticky = b.service("sticky", 2).tcp(80, &[A, B]).affinity(60).load_balancer_ip(b.outer(2));
     let sticky = sticky.sources(&["192.0.2.0/24", "2001:db8::/64"]).external_local();
-    // What earlier scenarios left to end in peace would end in the middle of this one.
-    let node = b.hosts.at(Node);
-    let backend = &mut b.backend;
-    node.run(|| backend.cleanup()).unwrap();
-    b.desired.programs.clear();
-    crate::bench::node::verified(&b.apply(&node_agent::dataplane::Scope::Everything));
+    b.begin_anew();
     b.set(&[&web, &sticky]);
     b.expect(&[Client], TCP, b.vip(1), 80, Reach(&[A, B]));
     super::affinity::count(b, b.vip(2), 4);
