@@ -36,7 +36,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 /// Connections judged at least, in each lane.
 const CASES_MIN: usize = 500;
 /// States drawn for each family.
-const STATES: u32 = 20;
+const STATES: u32 = 13;
 /// Connections made in each state.
 const CONNECTIONS: usize = 20;
 /// Steps towards a smaller failure; each is a pass and its connections.
