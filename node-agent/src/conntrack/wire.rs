@@ -10,23 +10,23 @@ use crate::netlink::{
     wire::{AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
 };
 
-const GET: u16 = 1;
+pub(crate) const GET: u16 = 1;
 const DELETE: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
-const CTA_TUPLE_REPLY: u16 = 2;
+pub(crate) const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
 const CTA_FILTER_ORIG_FLAGS: u16 = 1;
-const CTA_TUPLE_IP: u16 = 1;
-const CTA_TUPLE_PROTO: u16 = 2;
-const CTA_IP_V4_SRC: u16 = 1;
-const CTA_IP_V4_DST: u16 = 2;
-const CTA_IP_V6_SRC: u16 = 3;
-const CTA_IP_V6_DST: u16 = 4;
-const CTA_PROTO_NUM: u16 = 1;
-const CTA_PROTO_SRC_PORT: u16 = 2;
-const CTA_PROTO_DST_PORT: u16 = 3;
+pub(crate) const CTA_TUPLE_IP: u16 = 1;
+pub(crate) const CTA_TUPLE_PROTO: u16 = 2;
+pub(crate) const CTA_IP_V4_SRC: u16 = 1;
+pub(crate) const CTA_IP_V4_DST: u16 = 2;
+pub(crate) const CTA_IP_V6_SRC: u16 = 3;
+pub(crate) const CTA_IP_V6_DST: u16 = 4;
+pub(crate) const CTA_PROTO_NUM: u16 = 1;
+pub(crate) const CTA_PROTO_SRC_PORT: u16 = 2;
+pub(crate) const CTA_PROTO_DST_PORT: u16 = 3;
 /// Which parts of the original tuple a filter names.
 const FILTER_DESTINATION: u32 = 1 << 1;
 const FILTER_PROTOCOL: u32 = 1 << 3;
@@ -65,27 +65,25 @@ pub fn dump(filter: &Filter) -> Message {
     message(GET, uapi::NLM_F_DUMP, family_number, attributes)
 }
 
-fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> Message {
+/// A message of ctnetlink about flows of a family.
+pub(crate) fn message(number: u16, flags: u16, family: u8, attributes: Attributes) -> Message {
     let kind = uapi::NFNL_SUBSYS_CTNETLINK << 8 | number;
     Message { kind, flags: uapi::NLM_F_REQUEST | flags, header: netfilter_header(family, 0), attributes }
 }
 
-/// An entry of the kernel's table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// The flow.
-    pub flow: Flow,
+/// An entry of the kernel's table, as it was shown.
+pub(crate) struct Shown<'a> {
+    /// As the client sends.
+    pub(crate) original: Tuple,
+    /// As it is answered.
+    pub(crate) reply: Tuple,
     family: u8,
-    /// What identifies the entry, as the kernel showed it: original tuple, number, zone.
+    /// What identifies the entry: original tuple, number, zone.
     identity: [Option<&'a [u8]>; 3],
 }
 
-impl<'a> Entry<'a> {
-    /// `None` when the message shows no flow with ports of a protocol of ours.
-    ///
-    /// # Errors
-    /// When the bytes are no such message.
-    pub fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
+impl<'a> Shown<'a> {
+    pub(crate) fn parse(answer: &Received<'a>) -> Result<Self, Malformed> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
         for attribute in answer.attributes() {
             let attribute = attribute?;
@@ -101,22 +99,11 @@ impl<'a> Entry<'a> {
             }
         }
         let family = answer.payload.first().copied().unwrap_or_default();
-        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
-        let protocol = protocols.into_iter().find(|it| it.number() == original.protocol);
-        let destination = original.destination.zip(Port::new(original.destination_port));
-        let target = reply.source.zip(Port::new(reply.source_port));
-        let (Some(protocol), Some((destination, port)), Some((target, target_port))) =
-            (protocol, destination, target)
-        else {
-            return Ok(None);
-        };
-        let flow = Flow { protocol, destination, port, target, target_port };
-        Ok(Some(Self { flow, family, identity }))
+        Ok(Self { original, reply, family, identity })
     }
 
     /// The request that deletes exactly this entry.
-    #[must_use]
-    pub fn deletion(&self) -> Message {
+    pub(crate) fn deletion(&self) -> Message {
         let mut attributes = Attributes::default();
         for (kind, value) in [CTA_TUPLE_ORIG | NLA_F_NESTED, CTA_ID, CTA_ZONE].into_iter().zip(self.identity)
         {
@@ -128,15 +115,51 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// An entry of the kernel's table that shows a flow of ours.
+pub struct Entry<'a> {
+    /// The flow.
+    pub flow: Flow,
+    shown: Shown<'a>,
+}
+
+impl<'a> Entry<'a> {
+    /// `None` when the message shows no flow with ports of a protocol of ours.
+    ///
+    /// # Errors
+    /// When the bytes are no such message.
+    pub fn parse(answer: &Received<'a>) -> Result<Option<Self>, Malformed> {
+        let shown = Shown::parse(answer)?;
+        let Tuple { destination, protocol, destination_port, .. } = shown.original;
+        let protocols = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+        let protocol = protocols.into_iter().find(|it| it.number() == protocol);
+        let destination = destination.zip(Port::new(destination_port));
+        let target = shown.reply.source.zip(Port::new(shown.reply.source_port));
+        let (Some(protocol), Some((destination, port)), Some((target, target_port))) =
+            (protocol, destination, target)
+        else {
+            return Ok(None);
+        };
+        let flow = Flow { protocol, destination, port, target, target_port };
+        Ok(Some(Self { flow, shown }))
+    }
+
+    /// The request that deletes exactly this entry.
+    #[must_use]
+    pub fn deletion(&self) -> Message {
+        self.shown.deletion()
+    }
+}
+
 const NLA_F_NESTED: u16 = 0x8000;
 
+/// One direction of a flow, as far as it was shown.
 #[derive(Clone, Copy, Default)]
-struct Tuple {
-    source: Option<IpAddr>,
-    destination: Option<IpAddr>,
-    protocol: u8,
-    source_port: u16,
-    destination_port: u16,
+pub(crate) struct Tuple {
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) destination: Option<IpAddr>,
+    pub(crate) protocol: u8,
+    pub(crate) source_port: u16,
+    pub(crate) destination_port: u16,
 }
 
 impl Tuple {
