@@ -5,7 +5,7 @@ use std::fmt;
 use sha1::{Digest as _, Sha1};
 
 use crate::{
-    machine::Refusal,
+    dialogue::Refusal,
     wire::{self, Packet, Received, SHA1_DIGEST_AT, SHA1_DIGEST_BYTES, Section, Sha1Section},
 };
 

@@ -13,6 +13,7 @@
 //! stored: deadlines follow from the last packet and the current intervals, so a changed interval acts at once.
 
 pub mod auth;
+pub mod dialogue;
 pub mod interval;
 pub mod machine;
 mod poll;
@@ -20,6 +21,7 @@ pub mod state;
 pub mod wire;
 
 pub use auth::{Algorithm, Key, Secret};
+pub use dialogue::{Config, Event, Input, Output, Refusal, Remote, Role};
 pub use interval::Interval;
-pub use machine::{Config, Event, Input, Output, Refusal, Role, Session};
+pub use machine::Session;
 pub use state::{Diagnostic, State};
