@@ -48,6 +48,9 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
             &["NAME", "STATUS", "MODE", "ADDRESSES", "REVISION", "VERSION", "AGE"],
             &["ZONE", "WORKLOAD-CIDRS", "KERNEL", "FAILURES"],
         ),
+        (Resource::Object(Kind::AddressPool | Kind::Advertisement | Kind::Address), _) => {
+            (&["NAME", "AGE"], &[])
+        }
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
         (Resource::Endpoints, true) => {
             (&["NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "WEIGHT", "NODE", "ZONE"], &[])
@@ -75,6 +78,9 @@ pub fn push(
         Resource::Object(Kind::EndpointSet) => vec![endpoint_set(object, columns.wide, now)],
         Resource::Object(Kind::Workload) => vec![workload(object, columns.wide, now)],
         Resource::Object(Kind::Node) => vec![node(object, columns.wide, now)],
+        Resource::Object(Kind::AddressPool | Kind::Advertisement | Kind::Address) => {
+            vec![vec![age_cell(object, now)]]
+        }
         Resource::Endpoints if columns.wide => endpoints_wide(object),
         Resource::Endpoints => vec![endpoints(object)],
     };

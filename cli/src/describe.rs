@@ -46,6 +46,7 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::EndpointSet => describe_objects::endpoint_set(&mut page, subject.object),
                 Kind::Workload => describe_objects::workload(&mut page, subject.object),
                 Kind::Node => describe_objects::node(&mut page, subject.object, now),
+                Kind::AddressPool | Kind::Advertisement | Kind::Address => {}
             }
             conditions(&mut page, subject.object);
             if let Some(compiled) = subject.endpoints {

@@ -9,7 +9,7 @@ use crate::{
     error::{Failure, Problem},
     resource::Resource,
     style::{Style, Tone},
-    view::{clean, condition, entries, flag, items, labels, number, scalar, text, time},
+    view::{clean, condition, entries, flag, items, joined, labels, number, scalar, text, time},
 };
 
 /// Violations shown of one refusal; a file with more mistakes is repaired in rounds anyway.
@@ -250,6 +250,9 @@ fn summary(object: &Value) -> String {
             let ready = if ready.is_empty() { String::new() } else { format!("Ready={ready}") };
             vec![columns::joined_addresses(object), ready]
         }
+        Some(Kind::AddressPool) => vec![joined(object, "/spec/addresses")],
+        Some(Kind::Advertisement) => vec![text(object, "/spec/type"), joined(object, "/spec/addressPools")],
+        Some(Kind::Address) => vec![joined(object, "/spec/services")],
         None => Vec::new(),
     };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")

@@ -14,11 +14,14 @@ pub enum Resource {
 }
 
 /// Every word for a resource: the resource, then its plural, its singular and its short name.
-const WORDS: [(Resource, [&str; 3]); 5] = [
+const WORDS: [(Resource, [&str; 3]); 8] = [
     (Resource::Object(Kind::Service), ["services", "service", "svc"]),
     (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
     (Resource::Object(Kind::Workload), ["workloads", "workload", "wl"]),
     (Resource::Object(Kind::Node), ["nodes", "node", "no"]),
+    (Resource::Object(Kind::AddressPool), ["addresspools", "addresspool", "pool"]),
+    (Resource::Object(Kind::Advertisement), ["advertisements", "advertisement", "adv"]),
+    (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
 ];
 
@@ -31,6 +34,9 @@ impl Resource {
             Self::Object(Kind::EndpointSet) => "endpointset",
             Self::Object(Kind::Workload) => "workload",
             Self::Object(Kind::Node) => "node",
+            Self::Object(Kind::AddressPool) => "addresspool",
+            Self::Object(Kind::Advertisement) => "advertisement",
+            Self::Object(Kind::Address) => "address",
             Self::Endpoints => "endpoints",
         }
     }

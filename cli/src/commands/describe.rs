@@ -38,9 +38,15 @@ pub(crate) async fn run(
             unless_missing(client, path(Resource::Endpoints)).await?,
             unless_missing(client, format!("{}/traffic", path(resource))).await?,
         ),
-        Resource::Object(Kind::EndpointSet | Kind::Workload | Kind::Node) | Resource::Endpoints => {
-            (None, None)
-        }
+        Resource::Object(
+            Kind::EndpointSet
+            | Kind::Workload
+            | Kind::Node
+            | Kind::AddressPool
+            | Kind::Advertisement
+            | Kind::Address,
+        )
+        | Resource::Endpoints => (None, None),
     };
     let subject =
         Subject { resource, object: &object, endpoints: endpoints.as_ref(), traffic: traffic.as_ref() };

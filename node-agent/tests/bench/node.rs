@@ -144,7 +144,8 @@ impl Bench {
     /// Replaces the networks; takes effect with the next pass.
     pub fn networks(&mut self, node: &NodeState, workloads: &[&str]) {
         let cidrs = workloads.iter().map(|cidr| cidr.parse().unwrap()).collect();
-        self.desired.networks = networks(&NetworkState { workload_cidrs: cidrs }, node);
+        self.desired.networks =
+            networks(&NetworkState { workload_cidrs: cidrs, ..NetworkState::default() }, node);
     }
 
     /// Programs Services, which must succeed.
