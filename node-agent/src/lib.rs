@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod backoff;
+pub mod bfd;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
