@@ -64,7 +64,11 @@ impl FromStr for Resource {
     type Err = String;
     fn from_str(word: &str) -> Result<Self, String> {
         let lower = word.to_ascii_lowercase();
-        let found = WORDS.iter().find(|(_, words)| words.contains(&lower.as_str()));
+        let is_word = |words: &[&str; 3]| {
+            // `pools` and `svcs` are said as well.
+            words.contains(&lower.as_str()) || lower.strip_suffix('s') == Some(words[2])
+        };
+        let found = WORDS.iter().find(|(_, words)| is_word(words));
         found.map(|(resource, _)| *resource).ok_or_else(|| unknown(word))
     }
 }
@@ -156,6 +160,7 @@ mod tests {
             }
         }
         assert_eq!("ep".parse(), Ok(Resource::Endpoints));
+        assert_eq!("pools".parse(), Ok(Resource::Object(Kind::AddressPool)));
     }
 
     #[test]
