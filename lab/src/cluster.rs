@@ -35,6 +35,8 @@ pub struct Options {
     pub node_port_range: String,
     /// The proxy modes of the agents, by turns.
     pub modes: Vec<&'static str>,
+    /// Whether machines and the client outside are in the network of the founding documents too.
+    pub lan: bool,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             service_cidr: "10.96.0.0/16,fd00:96::/112".to_owned(),
             node_port_range: "30000-32767".to_owned(),
             modes: vec!["nftables"],
+            lan: false,
         }
     }
 }
@@ -90,6 +93,9 @@ impl Cluster {
         let directory =
             tempfile::Builder::new().prefix("tidegate-lab-").tempdir().context("no temporary directory")?;
         let topology = Topology::new(options.nodes)?;
+        if options.lan {
+            topology.join_lan()?;
+        }
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
