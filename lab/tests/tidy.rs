@@ -19,13 +19,14 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 6] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
     ("node-agent", &["model"]),
     ("cli", &["model"]),
     ("lab", &["model"]),
+    ("bench", &["lab"]),
 ];
 
 /// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
