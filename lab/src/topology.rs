@@ -222,6 +222,12 @@ pub fn lan_address(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(172, 25, 1, host)
 }
 
+/// The port of the fabric's switch to which a machine's cable goes.
+#[must_use]
+pub fn fabric_port(index: u8) -> String {
+    port_of(100 + index)
+}
+
 /// The workload networks of a machine, as `--workload-cidr` takes them.
 #[must_use]
 pub fn workload_cidrs(index: u8) -> [String; 2] {
@@ -247,9 +253,13 @@ fn decimal_as_hex(number: u8) -> u16 {
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10
 }
 
+fn port_of(host: u8) -> String {
+    format!("port{host}")
+}
+
 fn plug_in(fabric: &Namespace, role: &str, host: u8) -> Result<Namespace> {
     let namespace = Namespace::new(role)?;
-    let port = format!("port{host}");
+    let port = port_of(host);
     netns::join((fabric, &port), (&namespace, "eth0"))?;
     fabric.ip(&[format!("link set {port} master switch")])?;
     let [v4, v6] = fabric_addresses(host);
