@@ -9,7 +9,8 @@ fi
 
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
-  dockerd:docker.io bird:bird2 tcpdump:tcpdump curl:curl gcc:gcc make:make pkg-config:pkg-config)
+  keepalived:keepalived arping:arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2
+  dockerd:docker.io curl:curl gcc:gcc make:make pkg-config:pkg-config)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

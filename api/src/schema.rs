@@ -1,14 +1,20 @@
 //! The published shapes that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document alone.
 
 use model::{
+    address::AddressSpec,
+    address_pool::AddressPoolSpec,
     admit::Action,
+    advertisement::AdvertisementSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     node::NodeSpec,
     quantity::{Position, Revision},
     service::ServiceSpec,
-    status::{EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus},
+    status::{
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, EndpointSetStatus, NodeStatus, ServiceStatus,
+        WorkloadStatus,
+    },
     workload::WorkloadSpec,
 };
 use serde::Serialize;
@@ -72,6 +78,9 @@ envelopes! {
     EndpointSet, "^EndpointSet$", EndpointSetList, EndpointSetSpec, EndpointSetStatus, "Endpoints of one Service, given by hand.";
     Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
     Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
+    AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Load balancer addresses that may be given out.";
+    Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "Which nodes announce which pools' addresses.";
+    Address, "^Address$", AddressList, AddressSpec, AddressStatus, "The record of a load balancer address, kept by the server.";
 }
 
 /// A page of compiled Services.
@@ -101,6 +110,12 @@ pub(crate) enum Object {
     Workload(Box<Workload>),
     /// A Node.
     Node(Box<Node>),
+    /// An AddressPool.
+    AddressPool(Box<AddressPool>),
+    /// An Advertisement.
+    Advertisement(Box<Advertisement>),
+    /// An Address; on input refused.
+    Address(Box<Address>),
 }
 
 /// A list of objects of any kinds, as `kubectl get -o json` writes it.

@@ -60,6 +60,7 @@ impl Shower<'_> {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
+            Spec::AddressPool(_) | Spec::Advertisement(_) | Spec::Address(_) => None,
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
                 let snapshot = &self.view.published().snapshot;
                 serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))

@@ -19,7 +19,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 7] = [
+const MAY_USE: [(&str, &[&str]); 8] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
@@ -27,6 +27,7 @@ const MAY_USE: [(&str, &[&str]); 7] = [
     ("node-agent", &["model", "bfd"]),
     ("cli", &["model"]),
     ("lab", &["model"]),
+    ("bench", &["lab"]),
 ];
 
 /// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.

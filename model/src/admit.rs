@@ -1,8 +1,9 @@
 //! The one gate for every write: what is asked, against what is, gives what will be, or every reason why not.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use crate::{
+    address::Announcement,
     change::{Change, ChangeKind},
     config::ClusterConfig,
     name::Name,
@@ -54,6 +55,16 @@ pub enum Operation {
         key: ObjectKey,
         /// The revision it must still have; `None` removes whatever there is.
         if_revision: Option<Revision>,
+    },
+    /// Set who answers for an address; only the server itself asks for this. Nothing happens when the record is gone or
+    /// has another epoch by now.
+    Announce {
+        /// Which address.
+        address: IpAddr,
+        /// The epoch of the record that the decision rests on.
+        if_epoch: u64,
+        /// Who answers; its epoch is set to the next.
+        announcement: Announcement,
     },
 }
 

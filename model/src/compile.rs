@@ -1,12 +1,15 @@
 //! From the cluster to what nodes need to know: one Service at a time, and which Services a change concerns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use crate::{
     change::Change,
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     endpoint_set::{Endpoint, EndpointSetSpec},
-    feed::{NetworkState, NodeState},
+    feed::{AddressState, NetworkState, NodeState},
     name::Name,
     quantity::{Port, Revision, Weight},
     resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
@@ -33,7 +36,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         cluster_ips: exposed(spec.cluster_addresses().collect()),
         ip_families: spec.ip_families.clone(),
         external_ips: exposed(spec.external_ips.clone()),
-        load_balancer_ips: exposed(spec.load_balancer_addresses().to_vec()),
+        load_balancer_ips: exposed(load_balancer_addresses(snapshot, key, spec)),
         source_ranges: spec.load_balancer_source_ranges.iter().copied().collect(),
         ports,
         affinity_seconds: spec.affinity_seconds(),
@@ -51,6 +54,25 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     })
 }
 
+/// The load balancer addresses of a Service: those named by hand, and those on record.
+fn load_balancer_addresses(snapshot: &Snapshot, key: &ServiceKey, spec: &ServiceSpec) -> Vec<IpAddr> {
+    let by_hand = spec.load_balancer_addresses().iter().copied();
+    by_hand.chain(snapshot.addresses_of(key)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// What nodes need to know of a load balancer address; `None` when no Service has it. The revision is left at zero: the
+/// caller knows which commit made the form.
+#[must_use]
+pub fn compile_address(snapshot: &Snapshot, address: IpAddr) -> Option<AddressState> {
+    let record = snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
+    Some(AddressState {
+        address,
+        revision: Revision(0),
+        services: record.services.clone(),
+        announcement: record.announcement.clone(),
+    })
+}
+
 /// The Services whose compiled form may differ because of a change. `before` and `after` are the states around the
 /// whole commit that the change belongs to.
 #[must_use]
@@ -58,9 +80,13 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     let object = &change.object;
     let old = before.get(&object.key());
     let states = || old.into_iter().chain(std::iter::once(object));
+    if object.spec.kind() == Kind::Address {
+        let records = states().filter_map(|state| state.as_address());
+        return records.flat_map(|record| record.services.iter().cloned()).collect();
+    }
     let Some(namespace) = object.metadata.namespace.as_ref() else { return BTreeSet::new() };
     match object.spec.kind() {
-        Kind::Node => BTreeSet::new(),
+        Kind::Node | Kind::AddressPool | Kind::Advertisement | Kind::Address => BTreeSet::new(),
         Kind::Service => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
@@ -74,28 +100,23 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
 /// The facts about the whole cluster that every node's rules depend on.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
-    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect() }
+    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), peer_key: None }
 }
 
 /// The settings of one node; the defaults for a node that does not exist.
 #[must_use]
 pub fn node_state(snapshot: &Snapshot, node: &Name) -> NodeState {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
-    match snapshot.get(&key).map(|object| &object.spec) {
-        Some(Spec::Node(spec)) => {
-            NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone() }
-        }
-        Some(Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_)) | None => NodeState::default(),
-    }
+    let Some(Spec::Node(spec)) = snapshot.get(&key).map(|object| &object.spec) else {
+        return NodeState::default();
+    };
+    NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone() }
 }
 
 fn served_by(object: &Object) -> Option<ServiceKey> {
-    match (&object.spec, &object.metadata.namespace) {
-        (Spec::EndpointSet(spec), Some(namespace)) => {
-            Some(ServiceKey { namespace: namespace.clone(), name: spec.service.clone() })
-        }
-        (Spec::EndpointSet(_) | Spec::Service(_) | Spec::Workload(_) | Spec::Node(_), _) => None,
-    }
+    let Spec::EndpointSet(spec) = &object.spec else { return None };
+    let namespace = object.metadata.namespace.clone()?;
+    Some(ServiceKey { namespace, name: spec.service.clone() })
 }
 
 /// Where the endpoints of one Service come from.
@@ -106,14 +127,12 @@ struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     fn of(snapshot: &'a Snapshot, key: &'a ServiceKey, spec: &'a ServiceSpec) -> Self {
-        let sets = snapshot.endpoint_sets_of(key).filter_map(|object| match &object.spec {
-            Spec::EndpointSet(set) => Some(set),
-            Spec::Service(_) | Spec::Workload(_) | Spec::Node(_) => None,
-        });
+        let sets = snapshot
+            .endpoint_sets_of(key)
+            .filter_map(|object| if let Spec::EndpointSet(set) = &object.spec { Some(set) } else { None });
         let workloads = snapshot.workloads_matching(&key.namespace, &spec.selector);
-        let workloads = workloads.filter_map(|object| match &object.spec {
-            Spec::Workload(workload) => Some(workload),
-            Spec::Service(_) | Spec::EndpointSet(_) | Spec::Node(_) => None,
+        let workloads = workloads.filter_map(|object| {
+            if let Spec::Workload(workload) = &object.spec { Some(workload) } else { None }
         });
         Self { sets: sets.collect(), workloads: workloads.collect() }
     }

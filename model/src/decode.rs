@@ -186,6 +186,9 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
     };
     match kind {
         Kind::Node => decode_part(value, "/spec", violations).map(Spec::Node),
+        Kind::AddressPool => decode_part(value, "/spec", violations).map(Spec::AddressPool),
+        Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
+        Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
         Kind::Workload => decode_part(value, "/spec", violations).map(Spec::Workload),
         Kind::Service => decode_part(value, "/spec", violations).map(|spec| Spec::Service(Box::new(spec))),
         Kind::EndpointSet => decode_part(value, "/spec", violations).map(Spec::EndpointSet),

@@ -7,18 +7,20 @@
 //! Nothing between two `synced` frames may take effect before the second: only there is the state consistent. The file
 //! in which an agent keeps its last good state is a recording of such a stream.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    address::Announcement,
     compiled::CompiledService,
     name::Label,
     node::{ProxyMode, ProxyOptions},
     quantity::{Position, Revision},
     resource::ServiceKey,
+    secret::Secret,
 };
 
 /// One line of the feed.
@@ -46,6 +48,20 @@ pub enum Frame {
     Removed {
         /// Which one.
         service: ServiceKey,
+        /// The revision that removed it.
+        revision: Revision,
+    },
+    /// A load balancer address that is new or changed.
+    Address {
+        /// Who has it, and who answers for it.
+        #[schema(value_type = AddressState)]
+        address: Arc<AddressState>,
+    },
+    /// A load balancer address that no Service has any longer.
+    AddressRemoved {
+        /// Which one.
+        #[schema(value_type = String)]
+        address: IpAddr,
         /// The revision that removed it.
         revision: Revision,
     },
@@ -79,6 +95,26 @@ pub struct NetworkState {
     #[serde(default, rename = "workloadCIDRs")]
     #[schema(value_type = Vec<String>)]
     pub workload_cidrs: BTreeSet<IpNet>,
+    /// The key with which nodes authenticate to each other when they watch who lives (BFD, RFC 5880 §6.7); base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub peer_key: Option<Secret>,
+}
+
+/// A load balancer address as nodes need to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressState {
+    /// The address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// The revision whose change made this form.
+    pub revision: Revision,
+    /// The Services that have it; it is announced only where all of them are programmed.
+    #[schema(value_type = Vec<String>)]
+    pub services: BTreeSet<ServiceKey>,
+    /// Who answers for it.
+    pub announcement: Announcement,
 }
 
 /// The settings of one node.

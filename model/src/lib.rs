@@ -5,7 +5,10 @@
 //! inputs. What may be absent on the other side of a wire is an `Option` here; what must be valid is a type that cannot
 //! be otherwise.
 
+pub mod address;
+pub mod address_pool;
 pub mod admit;
+pub mod advertisement;
 pub mod change;
 pub mod compile;
 pub mod compiled;
@@ -24,6 +27,7 @@ pub mod report;
 pub mod resource;
 pub mod rollup;
 mod schema;
+pub mod secret;
 pub mod selector;
 pub mod service;
 pub mod snapshot;

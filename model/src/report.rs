@@ -3,13 +3,17 @@
 //! Progress is said by three watermarks over all Services and a list of the exceptions, so that a report's size follows
 //! what is wrong, not the cluster.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    name::Name,
     node::ProxyMode,
     quantity::{Port, Position, Revision, Timestamp},
     resource::ServiceKey,
@@ -24,6 +28,10 @@ pub const EVENTS_MAX: usize = 32;
 pub const EVENT_MESSAGE_BYTES_MAX: usize = 1024;
 /// Targets with their traffic in one report; what is left over comes with the next.
 pub const TRAFFIC_TARGETS_MAX: usize = 2000;
+/// Addresses in one report; what is left over comes with the next.
+pub const ANNOUNCEMENTS_MAX: usize = 5000;
+/// Nodes that one node watches.
+pub const PEERS_MAX: usize = 256;
 
 /// What one agent has done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -67,6 +75,109 @@ pub struct Report {
     /// Service nothing is counted any longer. What a report does not name is as it was.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub traffic: BTreeMap<ServiceKey, Vec<TargetTraffic>>,
+    /// The addresses for which this node's part differs from what was reported before. What a report does not name is as
+    /// it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, Announced>)]
+    pub announcements: BTreeMap<IpAddr, Announced>,
+    /// The addresses in which this node has no part any longer.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub announcements_gone: BTreeSet<IpAddr>,
+    /// Whether `announcements` is complete, so that what it does not name has no part of this node: in the first report
+    /// after a start of the agent or of the feed.
+    #[serde(default)]
+    pub announcements_complete: bool,
+    /// The nodes that this one watches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 256)]
+    pub peers: Vec<PeerReport>,
+}
+
+/// A node's part in one address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Announced {
+    /// What the node does.
+    pub role: Role,
+    /// The epoch of the order that it follows.
+    pub epoch: u64,
+    /// Since when it does so.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// Why, in words; never empty.
+    #[schema(max_length = 1024)]
+    pub reason: String,
+    /// The interfaces on which it announces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub interfaces: Vec<String>,
+    /// When it last sent gratuitous ARP or an unsolicited neighbour advertisement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_gratuitous: Option<Timestamp>,
+    /// Questions answered since the agent's start.
+    #[serde(default)]
+    pub replies: u64,
+    /// Gratuitous ARP and unsolicited neighbour advertisements sent since the agent's start.
+    #[serde(default)]
+    pub gratuitous: u64,
+    /// Somebody else was heard to announce it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<AddressConflict>,
+}
+
+/// What a node does about an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum Role {
+    /// It announces the address.
+    Owner,
+    /// It would announce it, if those before it did not live.
+    Standby,
+    /// It is the first in rank and does not announce; the reason says why.
+    Held,
+}
+
+/// Somebody else announces an address of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AddressConflict {
+    /// The link-layer address that was heard.
+    #[schema(max_length = 64, example = "02:00:00:00:00:01")]
+    pub mac: String,
+    /// Where it was heard.
+    #[schema(max_length = 64)]
+    pub interface: String,
+    /// When it was last heard.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}
+
+/// How a node sees another one that it watches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PeerReport {
+    /// The node that is watched.
+    pub node: Name,
+    /// Where it is watched.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// How it is seen.
+    pub state: PeerState,
+    /// Since when.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+}
+
+/// How a node that is watched is seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum PeerState {
+    /// It answers.
+    Up,
+    /// It does not answer.
+    Down,
+    /// It has said that it stops.
+    AdminDown,
 }
 
 /// Something that happened on a node and that an operator may want to know.

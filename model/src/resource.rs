@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    address::AddressSpec,
+    address_pool::AddressPoolSpec,
+    advertisement::AdvertisementSpec,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     name::{Name, Namespace},
@@ -22,23 +25,40 @@ pub const API_VERSION: &str = "tidegate/v1";
 pub enum Kind {
     /// A machine with an agent.
     Node,
+    /// Load balancer addresses that may be given out.
+    AddressPool,
+    /// Which nodes announce which pools' addresses.
+    Advertisement,
     /// Anything with an address.
     Workload,
     /// A stable address in front of endpoints.
     Service,
     /// Endpoints given by hand.
     EndpointSet,
+    /// The record of a load balancer address, kept by the server.
+    Address,
 }
 
 impl Kind {
     /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
-    pub const ALL: [Self; 4] = [Self::Node, Self::Workload, Self::Service, Self::EndpointSet];
+    pub const ALL: [Self; 7] = [
+        Self::Node,
+        Self::AddressPool,
+        Self::Advertisement,
+        Self::Workload,
+        Self::Service,
+        Self::EndpointSet,
+        Self::Address,
+    ];
 
     /// The word in `kind:`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "Node",
+            Self::AddressPool => "AddressPool",
+            Self::Advertisement => "Advertisement",
+            Self::Address => "Address",
             Self::Workload => "Workload",
             Self::Service => "Service",
             Self::EndpointSet => "EndpointSet",
@@ -50,6 +70,9 @@ impl Kind {
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Node => "nodes",
+            Self::AddressPool => "addresspools",
+            Self::Advertisement => "advertisements",
+            Self::Address => "addresses",
             Self::Workload => "workloads",
             Self::Service => "services",
             Self::EndpointSet => "endpointsets",
@@ -60,8 +83,22 @@ impl Kind {
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         match self {
-            Self::Node => false,
+            Self::Node | Self::AddressPool | Self::Advertisement | Self::Address => false,
             Self::Workload | Self::Service | Self::EndpointSet => true,
+        }
+    }
+
+    /// Whether objects of the kind are records that only the server itself writes.
+    #[must_use]
+    pub const fn is_kept_by_server(self) -> bool {
+        match self {
+            Self::Address => true,
+            Self::Node
+            | Self::AddressPool
+            | Self::Advertisement
+            | Self::Workload
+            | Self::Service
+            | Self::EndpointSet => false,
         }
     }
 
@@ -179,6 +216,12 @@ impl From<ServiceKey> for String {
 pub enum Spec {
     /// Of a Node.
     Node(NodeSpec),
+    /// Of an AddressPool.
+    AddressPool(AddressPoolSpec),
+    /// Of an Advertisement.
+    Advertisement(AdvertisementSpec),
+    /// Of an Address.
+    Address(AddressSpec),
     /// Of a Workload.
     Workload(WorkloadSpec),
     /// Of a Service.
@@ -193,6 +236,9 @@ impl Spec {
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Node(_) => Kind::Node,
+            Self::AddressPool(_) => Kind::AddressPool,
+            Self::Advertisement(_) => Kind::Advertisement,
+            Self::Address(_) => Kind::Address,
             Self::Workload(_) => Kind::Workload,
             Self::Service(_) => Kind::Service,
             Self::EndpointSet(_) => Kind::EndpointSet,
@@ -207,6 +253,9 @@ impl Spec {
     pub fn to_json(&self) -> serde_json::Value {
         let json = match self {
             Self::Node(spec) => serde_json::to_value(spec),
+            Self::AddressPool(spec) => serde_json::to_value(spec),
+            Self::Advertisement(spec) => serde_json::to_value(spec),
+            Self::Address(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
             Self::Service(spec) => serde_json::to_value(spec),
             Self::EndpointSet(spec) => serde_json::to_value(spec),
@@ -251,7 +300,26 @@ impl Object {
     pub const fn as_service(&self) -> Option<&ServiceSpec> {
         match &self.spec {
             Spec::Service(spec) => Some(spec),
-            Spec::Node(_) | Spec::Workload(_) | Spec::EndpointSet(_) => None,
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::Advertisement(_)
+            | Spec::Workload(_)
+            | Spec::EndpointSet(_)
+            | Spec::Address(_) => None,
+        }
+    }
+
+    /// The spec of an Address object.
+    #[must_use]
+    pub const fn as_address(&self) -> Option<&AddressSpec> {
+        match &self.spec {
+            Spec::Address(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::Advertisement(_)
+            | Spec::Workload(_)
+            | Spec::Service(_)
+            | Spec::EndpointSet(_) => None,
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
 use crate::metadata::{Labels, check_key, check_value};
 
 /// Requirements in one selector; more is a mistake or an attack.
@@ -10,6 +13,73 @@ const REQUIREMENTS_MAX: usize = 32;
 /// A conjunction of requirements on labels; the empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelSelector(Vec<Requirement>);
+
+/// A selector in the form of objects, as Kubernetes users write it: every entry must hold, the empty one matches all.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selector {
+    /// Labels that must have exactly these values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub match_labels: Labels,
+    /// Further requirements.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub match_expressions: Vec<Expression>,
+}
+
+/// A requirement on one label.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Expression {
+    /// The label.
+    pub key: String,
+    /// What must hold of its value.
+    pub operator: Operator,
+    /// The values of `In` and `NotIn`; none with the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub values: Vec<String>,
+}
+
+/// What must hold of a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum Operator {
+    /// It is there, with one of the values.
+    In,
+    /// It is not there, or has none of the values.
+    NotIn,
+    /// It is there.
+    Exists,
+    /// It is not there.
+    DoesNotExist,
+}
+
+impl Selector {
+    /// Whether labels satisfy every entry.
+    #[must_use]
+    pub fn matches(&self, labels: &Labels) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|expression| expression.matches(labels))
+    }
+
+    /// Whether one of several selectors matches, or there are none.
+    #[must_use]
+    pub fn any_matches(selectors: &[Self], labels: &Labels) -> bool {
+        selectors.is_empty() || selectors.iter().any(|selector| selector.matches(labels))
+    }
+}
+
+impl Expression {
+    fn matches(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            Operator::In => value.is_some_and(|value| self.values.contains(value)),
+            Operator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            Operator::Exists => value.is_some(),
+            Operator::DoesNotExist => value.is_none(),
+        }
+    }
+}
 
 /// One requirement of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]

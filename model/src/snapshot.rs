@@ -9,6 +9,7 @@ use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
 
 use crate::{
+    address::name_of,
     interval_set::IntervalSet,
     metadata::Labels,
     name::{Name, Namespace},
@@ -38,6 +39,8 @@ pub struct Snapshot {
     apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
     workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
+    /// The load balancer addresses that Services have, by their records.
+    addresses_by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
 }
 
 /// Who answers at a range of ports of an address from outside.
@@ -136,6 +139,17 @@ impl Snapshot {
     #[must_use]
     pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
         self.load_balancer_ips.get(&address).and_then(OrdSet::get_min)
+    }
+
+    /// The record of a load balancer address.
+    #[must_use]
+    pub fn address(&self, address: IpAddr) -> Option<&Arc<Object>> {
+        self.objects.get(&ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) })
+    }
+
+    /// The load balancer addresses that a Service has, by their records.
+    pub fn addresses_of(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses_by_service.get(service).into_iter().flatten().copied()
     }
 
     /// A Node that has an address.
@@ -278,6 +292,12 @@ impl Snapshot {
                     entry.set(&mut self.node_addresses, *address, key.name.clone());
                 }
             }
+            (Spec::Address(spec), _) => {
+                for service in &spec.services {
+                    entry.set(&mut self.addresses_by_service, service.clone(), spec.address);
+                }
+            }
+            (Spec::AddressPool(_) | Spec::Advertisement(_), _) => {}
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }

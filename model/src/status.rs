@@ -10,7 +10,7 @@ use crate::{
     name::Name,
     node::ProxyMode,
     quantity::{Position, Timestamp},
-    report::{Counters, Event, Facts, FailureReason},
+    report::{Announced, Counters, Event, Facts, FailureReason},
 };
 
 /// One rung of the ladder Accepted → AddressAssigned → EndpointsAvailable → Programmed → Announced → Ready.
@@ -209,4 +209,60 @@ pub struct WorkloadStatus {
 pub struct EndpointSetStatus {
     /// Whether the Service exists and takes the endpoints, and why not.
     pub conditions: Vec<Condition>,
+}
+
+/// What was observed of an AddressPool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPoolStatus {
+    /// Whether the pool has room, lies in the networks of nodes, and is announced; and why not.
+    pub conditions: Vec<Condition>,
+    /// How its IPv4 addresses are used.
+    #[serde(rename = "ipv4")]
+    pub v4: PoolUsage,
+    /// How its IPv6 addresses are used.
+    #[serde(rename = "ipv6")]
+    pub v6: PoolUsage,
+}
+
+/// How the addresses of one family of a pool are used; numbers beyond 2⁶⁴ − 1 are shown as that.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolUsage {
+    /// Addresses that may be given out, used or not.
+    pub total: u64,
+    /// Of these, held by Services.
+    pub assigned: u64,
+    /// Of these, freed lately and held back.
+    pub quarantined: u64,
+    /// Of these, free.
+    pub available: u64,
+}
+
+/// What was observed of an Advertisement.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdvertisementStatus {
+    /// Whether it announces anything, and why not.
+    pub conditions: Vec<Condition>,
+}
+
+/// What was observed of an Address.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressStatus {
+    /// Whether it is announced, and why not.
+    pub conditions: Vec<Condition>,
+    /// The node that announces it, as that node says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Name>,
+    /// Since when it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// What each candidate says of its part, and every other node that has one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<Name, Announced>,
+    /// Why nodes are no candidates; at most ten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_candidates: BTreeMap<Name, String>,
 }

@@ -11,6 +11,7 @@ use crate::{
 
 mod endpoints;
 mod node;
+mod pool;
 mod service;
 
 /// Every rule that an object breaks in itself.
@@ -29,6 +30,16 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         Spec::EndpointSet(spec) => endpoints::validate_set(spec, &mut found),
         Spec::Workload(spec) => endpoints::validate_workload(spec, &mut found),
         Spec::Node(spec) => node::validate(spec, &mut found),
+        Spec::AddressPool(spec) => pool::validate(spec, &mut found),
+        Spec::Advertisement(spec) => pool::validate_advertisement(spec, &mut found),
+        Spec::Address(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `Address`: the server keeps these records",
+            )
+            .hint("ask for an address in spec.loadBalancer of a Service; move one with `tidegate move`"),
+        ),
     }
     found
 }

@@ -22,7 +22,11 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         Spec::Workload(spec) => {
             workload_status(&cluster.snapshot, namespace, &object.metadata, spec).conditions
         }
-        Spec::Service(_) | Spec::Node(_) => panic!("has another status"),
+        Spec::Service(_)
+        | Spec::Node(_)
+        | Spec::AddressPool(_)
+        | Spec::Advertisement(_)
+        | Spec::Address(_) => panic!("has another status"),
     }
 }
 

@@ -100,7 +100,10 @@ mod tests {
     use super::*;
 
     fn network(cidrs: &[&str]) -> NetworkState {
-        NetworkState { workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect() }
+        NetworkState {
+            workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
+            ..NetworkState::default()
+        }
     }
 
     fn sources(cidrs: &[&str]) -> Vec<String> {
@@ -172,7 +175,7 @@ mod tests {
             nets in prop::collection::btree_set(any_net(), 0..12),
             probes in prop::collection::vec(any::<u32>(), 0..8),
         ) {
-            let network = NetworkState { workload_cidrs: nets.clone() };
+            let network = NetworkState { workload_cidrs: nets.clone(), ..NetworkState::default() };
             let Networks { masquerade_sources: sources, workloads, .. } = networks(&network, &NodeState::default());
             let probes = probes.into_iter().map(|bits| IpAddr::V4(bits.into()));
             for address in nets.iter().chain(&sources).flat_map(edges).chain(probes) {

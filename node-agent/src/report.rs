@@ -1,7 +1,11 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
 //! two in flight. A lost report is repaired by the next.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use model::{
     name::Name,
@@ -206,6 +210,10 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
         events: (*status.events).clone(),
         traffic,
+        announcements: BTreeMap::new(),
+        announcements_gone: BTreeSet::new(),
+        announcements_complete: false,
+        peers: Vec::new(),
     }
 }
 

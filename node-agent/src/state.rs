@@ -1,11 +1,11 @@
 //! The state this agent holds: what control said last, complete and consistent. Pure.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use imbl::OrdMap;
 use model::{
     compiled::CompiledService,
-    feed::{NetworkState, NodeState, StartMode},
+    feed::{AddressState, NetworkState, NodeState, StartMode},
     quantity::Position,
     resource::ServiceKey,
 };
@@ -14,6 +14,8 @@ use crate::feed::machine::{self, Batch, ServiceChange, StreamFault};
 
 /// Compiled Services by key; a clone shares everything.
 pub type Services = OrdMap<ServiceKey, Arc<CompiledService>>;
+/// Load balancer addresses; a clone shares everything.
+pub type Addresses = OrdMap<IpAddr, Arc<AddressState>>;
 
 /// What control said last. A clone is cheap: the journal writes one out while the agent goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +24,7 @@ pub struct State {
     network: NetworkState,
     node: NodeState,
     services: Services,
+    addresses: Addresses,
 }
 
 /// What a batch changed.
@@ -29,6 +32,8 @@ pub struct State {
 pub struct Touched {
     /// Services that differ from before, or are gone.
     pub services: BTreeSet<ServiceKey>,
+    /// Load balancer addresses that differ from before, or are gone.
+    pub addresses: BTreeSet<IpAddr>,
     /// Whether the facts about the cluster differ.
     pub network: bool,
     /// Whether the settings of this node differ.
@@ -60,24 +65,45 @@ impl State {
         &self.services
     }
 
+    /// The load balancer addresses.
+    #[must_use]
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
     /// Takes a batch, whole. A full state is a difference like any other: what is not in it is gone.
     ///
     /// # Errors
     /// When the batch would lead backwards or does not follow from what is held; nothing has changed then.
     pub fn apply(&mut self, batch: Batch) -> Result<Touched, StreamFault> {
-        let Batch { mode, network, node, services, position } = batch;
+        let Batch { mode, network, node, services, addresses, position } = batch;
         machine::check(self.position, mode, position)?;
         let mut touched = Touched::default();
         let (network, node) = match mode {
             StartMode::Full => {
                 let gone = self.services.keys().filter(|key| !services.contains_key(*key));
                 touched.services.extend(gone.cloned());
+                let gone = self.addresses.keys().filter(|address| !addresses.contains_key(*address));
+                touched.addresses.extend(gone.copied());
                 (Some(network.unwrap_or_default()), Some(node.unwrap_or_default()))
             }
             StartMode::Delta => (network, node),
         };
         for key in &touched.services {
             self.services.remove(key);
+        }
+        for address in &touched.addresses {
+            self.addresses.remove(address);
+        }
+        for (address, change) in addresses {
+            let differs = self.addresses.get(&address) != change.as_ref();
+            match change {
+                Some(state) => self.addresses.insert(address, state),
+                None => self.addresses.remove(&address),
+            };
+            if differs {
+                touched.addresses.insert(address);
+            }
         }
         for (key, change) in services {
             if self.change(&key, change) {

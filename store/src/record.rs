@@ -7,6 +7,9 @@
 use std::sync::Arc;
 
 use model::{
+    address::AddressSpec,
+    address_pool::AddressPoolSpec,
+    advertisement::AdvertisementSpec,
     change::{Change, ChangeKind, Commit},
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -57,6 +60,9 @@ pub(crate) fn encode(object: &Object) -> String {
     let metadata = &object.metadata;
     let body = match &object.spec {
         Spec::Node(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::AddressPool(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Advertisement(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::Address(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Service(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointSet(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
@@ -71,6 +77,13 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
         .ok_or_else(|| unreadable("the key names no known kind".to_owned()))?;
     let (metadata, spec) = match parsed.kind {
         Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
+        Kind::AddressPool => {
+            read::<AddressPoolSpec>(body).map(|(metadata, spec)| (metadata, Spec::AddressPool(spec)))
+        }
+        Kind::Advertisement => {
+            read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
+        }
+        Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
         Kind::Workload => read::<WorkloadSpec>(body).map(|(metadata, spec)| (metadata, Spec::Workload(spec))),
         Kind::Service => {
             read::<ServiceSpec>(body).map(|(metadata, spec)| (metadata, Spec::Service(Box::new(spec))))

@@ -6,7 +6,10 @@ use axum::{
 };
 use http::StatusCode;
 use model::{
-    report::{EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, Report, TRAFFIC_TARGETS_MAX},
+    report::{
+        ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
+        TRAFFIC_TARGETS_MAX,
+    },
     violation::{Violation, ViolationCode},
 };
 use utoipa::openapi::HttpMethod;
@@ -80,6 +83,10 @@ fn check(report: &Report) -> Result<(), Problem> {
         warnings,
         events,
         traffic,
+        announcements,
+        announcements_gone,
+        announcements_complete: _,
+        peers,
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);
@@ -98,6 +105,9 @@ fn check(report: &Report) -> Result<(), Problem> {
         ("/warnings/*", longest_warning, EVENT_MESSAGE_BYTES_MAX),
         ("/events", events.len(), EVENTS_MAX),
         ("/events/*/message", longest_event, EVENT_MESSAGE_BYTES_MAX),
+        ("/announcements", announcements.len(), ANNOUNCEMENTS_MAX),
+        ("/announcementsGone", announcements_gone.len(), ANNOUNCEMENTS_MAX),
+        ("/peers", peers.len(), PEERS_MAX),
         ("/traffic", traffic.len(), TRAFFIC_TARGETS_MAX),
         ("/traffic/*", targets, TRAFFIC_TARGETS_MAX),
     ];

@@ -42,6 +42,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
         Kind::EndpointSet => add_kind::<schema::EndpointSet, schema::EndpointSetList>(router, kind),
         Kind::Workload => add_kind::<schema::Workload, schema::WorkloadList>(router, kind),
         Kind::Node => add_kind::<schema::Node, schema::NodeList>(router, kind),
+        Kind::AddressPool => add_kind::<schema::AddressPool, schema::AddressPoolList>(router, kind),
+        Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
+        Kind::Address => add_records::<schema::Address, schema::AddressList>(router, kind),
     }
 }
 
@@ -53,6 +56,29 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     let path = format!("{prefix}/{}", kind.plural());
     let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
+}
+
+/// Adds the routes of a kind that only the server writes: list and read.
+fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
+    router: OpenApiRouter<Shared>,
+    kind: Kind,
+) -> OpenApiRouter<Shared> {
+    let path = format!("/v1/{}", kind.plural());
+    let list = Route::at(&path).on(
+        HttpMethod::Get,
+        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            list(app, kind, path, query, headers)
+        },
+    );
+    let read = Route::at(format!("{path}/{{name}}")).on(
+        HttpMethod::Get,
+        read_doc::<O>(kind),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            read(app, kind, path, query, headers)
+        },
+    );
+    router.routes(list.done()).routes(read.done())
 }
 
 fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {

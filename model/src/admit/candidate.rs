@@ -1,11 +1,12 @@
 //! One object of a request on its way: what it was, what it shall be, and where the input named it.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use super::{Action, Operation, Refusal, Request, entropy::Random};
 use crate::{
+    address::Announcement,
     quantity::{Revision, Timestamp},
-    resource::{Object, ObjectKey},
+    resource::{Object, ObjectKey, Spec},
     snapshot::Snapshot,
     violation::{Violation, ViolationCode},
 };
@@ -28,7 +29,7 @@ pub(super) fn resolve(
     let mut candidates = Vec::with_capacity(request.operations.len());
     let mut seen = BTreeSet::new();
     for (index, operation) in request.operations.iter().enumerate() {
-        let candidate = resolve_one(snapshot, request, operation, index, violations)?;
+        let Some(candidate) = resolve_one(snapshot, request, operation, index, violations)? else { continue };
         if !seen.insert(candidate.key.clone()) {
             let message = format!("must not repeat {}, which is in the request already", candidate.key);
             violations.push(Violation::new(
@@ -43,20 +44,40 @@ pub(super) fn resolve(
     Ok(candidates)
 }
 
+fn announce(
+    snapshot: &Snapshot,
+    address: IpAddr,
+    if_epoch: u64,
+    announcement: &Announcement,
+) -> Option<Candidate> {
+    let old = snapshot.address(address)?;
+    let mut record = old.as_address().filter(|record| record.announcement.epoch == if_epoch)?.clone();
+    record.announcement = Announcement { epoch: if_epoch + 1, ..announcement.clone() };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
+    Some(Candidate { key: old.key(), old: Some(Arc::clone(old)), new: Some(new), at: String::new() })
+}
+
 fn resolve_one(
     snapshot: &Snapshot,
     request: &Request,
     operation: &Operation,
     index: usize,
     violations: &mut Vec<Violation>,
-) -> Result<Candidate, Refusal> {
+) -> Result<Option<Candidate>, Refusal> {
     let (key, new, at) = match operation {
         Operation::Create(object) | Operation::Replace { object, .. } => {
             (object.key(), Some(object), String::new())
         }
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
+        Operation::Announce { address, if_epoch, announcement } => {
+            return Ok(announce(snapshot, *address, *if_epoch, announcement));
+        }
     };
+    if key.kind.is_kept_by_server() {
+        let message = format!("must not be {}: the server keeps these records", key.kind);
+        violations.push(Violation::new(format!("{at}/kind"), ViolationCode::Invalid, message));
+    }
     let old = snapshot.get(&key).cloned();
     check_existence(operation, &key, old.as_ref())?;
     if let Some(new) = new {
@@ -78,7 +99,7 @@ fn resolve_one(
         }
         object.metadata.apply_set = asked.or(owner);
     }
-    Ok(Candidate { key, old, new, at })
+    Ok(Some(Candidate { key, old, new, at }))
 }
 
 fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
@@ -89,7 +110,9 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
             let is_current = if_revision.is_none_or(|wanted| wanted == old.metadata.revision());
             if is_current { Ok(()) } else { Err(Refusal::PreconditionFailed(Arc::clone(old))) }
         }
-        (Operation::Create(_) | Operation::Apply(_), None) | (Operation::Apply(_), Some(_)) => Ok(()),
+        (Operation::Create(_) | Operation::Apply(_), None)
+        | (Operation::Apply(_), Some(_))
+        | (Operation::Announce { .. }, _) => Ok(()),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn check(
 ) {
     match &object.spec {
         Spec::Service(spec) => check_routed_addresses(snapshot, config, spec, found),
+        Spec::AddressPool(_) | Spec::Advertisement(_) | Spec::Address(_) => {}
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
                 outside_service_range(

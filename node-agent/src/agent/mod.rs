@@ -134,7 +134,7 @@ impl Agent {
         let mut derived = Derived::new(node, defaults.clone());
         let services = state.services().keys().cloned().collect();
         let _first_look_covers_everything =
-            derived.update(&state, Touched { services, network: true, node: true });
+            derived.update(&state, Touched { services, network: true, node: true, ..Touched::default() });
         Ok(Self {
             backends,
             defaults,

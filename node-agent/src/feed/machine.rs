@@ -7,16 +7,16 @@
 //! ```
 //! What must not happen here: a batch that leads to an older position than the one held.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use model::{
     compiled::CompiledService,
-    feed::{Frame, NetworkState, NodeState, StartMode},
+    feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
     quantity::{Position, Revision},
     resource::ServiceKey,
 };
 
-/// Services in one batch: a hundred times the largest cluster that is measured; more is a broken server.
+/// Services in one batch, and addresses in one: a hundred times the largest cluster that is measured; more is a broken server.
 pub const BATCH_SERVICES_MAX: usize = 1_000_000;
 
 /// Changes that take effect together.
@@ -30,6 +30,8 @@ pub struct Batch {
     pub node: Option<NodeState>,
     /// The last word on each Service that was sent.
     pub services: BTreeMap<ServiceKey, ServiceChange>,
+    /// The last word on each load balancer address that was sent; `None`: it is gone.
+    pub addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
     /// What is reached with this batch.
     pub position: Position,
 }
@@ -66,8 +68,8 @@ pub enum StreamFault {
     #[error("frame `{0}` is out of place")]
     OutOfPlace(&'static str),
     /// More than [`BATCH_SERVICES_MAX`].
-    #[error("more than {BATCH_SERVICES_MAX} Services between two `synced` frames")]
-    TooManyServices,
+    #[error("more than {BATCH_SERVICES_MAX} Services or addresses between two `synced` frames")]
+    TooMany,
 }
 
 /// Collects frames until they may take effect.
@@ -89,6 +91,7 @@ struct Collected {
     network: Option<NetworkState>,
     node: Option<NodeState>,
     services: BTreeMap<ServiceKey, ServiceChange>,
+    addresses: BTreeMap<IpAddr, Option<Arc<AddressState>>>,
 }
 
 impl Assembler {
@@ -127,6 +130,8 @@ impl Assembler {
                 self.collect(key, ServiceChange::Set(service))
             }
             Frame::Removed { service, revision } => self.collect(service, ServiceChange::Removed(revision)),
+            Frame::Address { address } => self.collect_address(address.address, Some(address)),
+            Frame::AddressRemoved { address, revision: _ } => self.collect_address(address, None),
             Frame::Synced { position } => self.complete(mode, position).map(Some),
             Frame::Heartbeat { position } => {
                 let moved = self.held.is_none_or(|held| position != held);
@@ -145,6 +150,8 @@ impl Assembler {
             Frame::Node(_) => return Err(StreamFault::OutOfPlace("node")),
             Frame::Service { .. } => return Err(StreamFault::OutOfPlace("service")),
             Frame::Removed { .. } => return Err(StreamFault::OutOfPlace("removed")),
+            Frame::Address { .. } => return Err(StreamFault::OutOfPlace("address")),
+            Frame::AddressRemoved { .. } => return Err(StreamFault::OutOfPlace("addressRemoved")),
             Frame::Synced { .. } => return Err(StreamFault::OutOfPlace("synced")),
             Frame::Heartbeat { .. } => return Err(StreamFault::OutOfPlace("heartbeat")),
         };
@@ -157,7 +164,19 @@ impl Assembler {
     fn collect(&mut self, key: ServiceKey, change: ServiceChange) -> Result<Option<Batch>, StreamFault> {
         self.collected.services.insert(key, change);
         if self.collected.services.len() > BATCH_SERVICES_MAX {
-            return Err(StreamFault::TooManyServices);
+            return Err(StreamFault::TooMany);
+        }
+        Ok(None)
+    }
+
+    fn collect_address(
+        &mut self,
+        address: IpAddr,
+        change: Option<Arc<AddressState>>,
+    ) -> Result<Option<Batch>, StreamFault> {
+        self.collected.addresses.insert(address, change);
+        if self.collected.addresses.len() > BATCH_SERVICES_MAX {
+            return Err(StreamFault::TooMany);
         }
         Ok(None)
     }
@@ -166,14 +185,15 @@ impl Assembler {
         check(self.held, mode, position)?;
         self.held = Some(position);
         self.stage = Stage::Collecting { mode: StartMode::Delta, is_first: false };
-        let Collected { network, node, services } = std::mem::take(&mut self.collected);
-        Ok(Batch { mode, network, node, services, position })
+        let Collected { network, node, services, addresses } = std::mem::take(&mut self.collected);
+        Ok(Batch { mode, network, node, services, addresses, position })
     }
 }
 
 impl Collected {
     fn is_empty(&self) -> bool {
-        self.network.is_none() && self.node.is_none() && self.services.is_empty()
+        let Self { network, node, services, addresses } = self;
+        network.is_none() && node.is_none() && services.is_empty() && addresses.is_empty()
     }
 }
 

@@ -176,7 +176,10 @@ impl Follower {
         self.outlets.tally.feed_bytes.inc_by(line.len() as u64 + 1);
         let frame: Frame = serde_json::from_str(line)?;
         match &frame {
-            Frame::Service { .. } | Frame::Removed { .. } => {
+            Frame::Service { .. }
+            | Frame::Removed { .. }
+            | Frame::Address { .. }
+            | Frame::AddressRemoved { .. } => {
                 self.outlets.tally.objects_received.inc();
             }
             Frame::Start { .. }

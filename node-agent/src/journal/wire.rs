@@ -68,6 +68,10 @@ pub fn write_state(out: &mut impl Write, node: &Name, state: &State, position: P
         flush(&mut lines)?;
         push_line(&mut lines, &Frame::Service { service: Arc::clone(service) });
     }
+    for address in state.addresses().values() {
+        flush(&mut lines)?;
+        push_line(&mut lines, &Frame::Address { address: Arc::clone(address) });
+    }
     push_line(&mut lines, &Frame::Synced { position });
     flush(&mut lines)?;
     push_line(&mut lines, &Check { check: format!("{:08x}", crc.finalize()) });
@@ -89,6 +93,13 @@ pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Ve
         let frame = match state.services().get(key) {
             Some(service) => Frame::Service { service: Arc::clone(service) },
             None => Frame::Removed { service: key.clone(), revision: position.revision },
+        };
+        push_line(&mut bytes, &frame);
+    }
+    for address in &touched.addresses {
+        let frame = match state.addresses().get(address) {
+            Some(state) => Frame::Address { address: Arc::clone(state) },
+            None => Frame::AddressRemoved { address: *address, revision: position.revision },
         };
         push_line(&mut bytes, &frame);
     }

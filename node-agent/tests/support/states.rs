@@ -79,7 +79,10 @@ pub fn unsupported(number: u16, revision: u64) -> CompiledService {
 }
 
 pub fn network(cidrs: &[&str]) -> NetworkState {
-    NetworkState { workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect() }
+    NetworkState {
+        workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
+        ..NetworkState::default()
+    }
 }
 
 pub fn start(mode: StartMode, at: &str) -> Frame {
@@ -119,6 +122,7 @@ pub fn full(at: &str, services: Vec<CompiledService>) -> Batch {
         network: Some(NetworkState::default()),
         node: Some(NodeState::default()),
         services: services.into_iter().map(change).collect(),
+        addresses: BTreeMap::new(),
         position: position(at),
     }
 }
@@ -130,6 +134,7 @@ pub fn delta(at: &str, services: Vec<CompiledService>) -> Batch {
         network: None,
         node: None,
         services: services.into_iter().map(change).collect(),
+        addresses: BTreeMap::new(),
         position: position(at),
     }
 }
