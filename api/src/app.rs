@@ -24,6 +24,7 @@ use crate::{
     nodes::Nodes,
     paging::Pages,
     view::View,
+    waiting,
     writer::{Context, Writer},
 };
 
@@ -74,6 +75,7 @@ pub struct Running {
     pub app: Arc<App>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
+    waiting: JoinHandle<()>,
 }
 
 impl App {
@@ -117,7 +119,8 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping })
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
+        Ok(Running { app, writer: writer_task, housekeeping, waiting })
     }
 
     /// The newest state with what is known of the nodes.
@@ -157,7 +160,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping } = self;
+        let Self { app, writer, housekeeping, waiting } = self;
+        waiting.abort();
         app.stop_streams.cancel();
         app.stop_writer.cancel();
         if writer.await.is_err() {
