@@ -89,6 +89,7 @@ impl App {
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
         let hub = Arc::new(Hub::new(store.load().await?));
+        let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&store.statuses().await?);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -119,7 +120,7 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         Ok(Running { app, writer: writer_task, housekeeping, waiting })
     }
 

@@ -14,19 +14,19 @@ use crate::app::App;
 /// How often it looks whether something is due: the resolution of quarantines. Looking costs next to nothing.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Runs until it is aborted.
-pub(crate) async fn run(app: Arc<App>) {
+/// Runs until it is aborted. `has_waiting` says that Services wait since before the start, perhaps of a version that gave
+/// addresses otherwise: they have a turn at once.
+pub(crate) async fn run(app: Arc<App>, has_waiting: bool) {
     let mut turn = tokio::time::interval(TURN);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut after = None;
-    // Services may wait since before a restart, also of a version that gave addresses otherwise.
-    let mut is_first = true;
+    let mut is_owed = has_waiting;
     loop {
         turn.tick().await;
         let published = app.hub.load();
         let snapshot = &published.snapshot;
-        let is_due = ends_by(snapshot, app.source.now()) || snapshot.pending_count() > RETRIES_MAX;
-        if !(is_due || is_first) {
+        let is_due = is_owed || snapshot.pending_count() > RETRIES_MAX;
+        if !(is_due || ends_by(snapshot, app.source.now())) {
             after = None;
             continue;
         }
@@ -35,7 +35,7 @@ pub(crate) async fn run(app: Arc<App>) {
         if app.writer.write(request, app.source.draw(), 0).await.is_err() {
             tracing::debug!("a turn of waiting Services was not written; the next will be");
         } else {
-            is_first = false;
+            is_owed = false;
         }
         after = next;
     }
