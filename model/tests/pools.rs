@@ -486,7 +486,7 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     ] {
         let found = said(cluster.apply(&blue(more)));
         let message =
-            "AddressPool blue must leave their addresses to Services: 198.51.100.1 of Service default/web";
+            "must leave to Services the addresses that they hold: 198.51.100.1 of Service default/web";
         assert_eq!(found, (format!("/items/0{pointer}"), InUse, message.to_owned()));
     }
     assert!(

@@ -142,7 +142,7 @@ pub(super) fn settle(
         if evict {
             displaced.extend(losses.into_iter().map(|loss| loss.holder));
         } else {
-            let refusals = refuse(key, &losses);
+            let refusals = refuse(key, new.is_some(), &losses);
             found.extend(refusals.into_iter().map(|violation| match candidate {
                 Some(candidate) => candidate.place(violation),
                 None => violation,
@@ -217,10 +217,11 @@ fn review(
 }
 
 /// One violation for each field that takes addresses from Services.
-fn refuse(key: &ObjectKey, losses: &[Loss]) -> Vec<Violation> {
+fn refuse(key: &ObjectKey, is_kept: bool, losses: &[Loss]) -> Vec<Violation> {
     let mut by_field: BTreeMap<&str, Vec<&Loss>> = BTreeMap::new();
     for loss in losses {
-        by_field.entry(field_of(&loss.denial)).or_default().push(loss);
+        let field = if is_kept { field_of(&loss.denial) } else { "" };
+        by_field.entry(field).or_default().push(loss);
     }
     let refusals = by_field.into_iter().map(|(field, losses)| {
         let holders = losses.iter().take(HOLDERS_LISTED_MAX);
@@ -228,7 +229,12 @@ fn refuse(key: &ObjectKey, losses: &[Loss]) -> Vec<Violation> {
             holders.map(|loss| format!("{} of Service {}", loss.address, loss.holder)).collect();
         let more = losses.len().saturating_sub(HOLDERS_LISTED_MAX);
         let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let message = format!("{key} must leave their addresses to Services: {}{rest}", holders.join(", "));
+        let held = format!("{}{rest}", holders.join(", "));
+        let message = if is_kept {
+            format!("must leave to Services the addresses that they hold: {held}")
+        } else {
+            format!("{key} must stay while Services hold its addresses: {held}")
+        };
         let hint = "change the Services first, or send `evict=true` to give them other addresses, as far as there are any";
         Violation::new(field, ViolationCode::InUse, message).hint(hint)
     });
