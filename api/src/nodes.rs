@@ -72,6 +72,7 @@ pub(crate) struct Row {
     /// Whether its agent reported within the lease.
     pub(crate) is_connected: bool,
     is_contested: bool,
+    is_lost: bool,
     last_report: Option<Timestamp>,
     report: Option<Arc<Report>>,
 }
@@ -99,11 +100,12 @@ impl Table {
 
 impl Row {
     fn view<'a>(&'a self, name: &'a Name) -> NodeView<'a> {
-        let Self { is_connected, is_contested, last_report, report } = self;
+        let Self { is_connected, is_contested, is_lost, last_report, report } = self;
         NodeView {
             name,
             is_connected: *is_connected,
             is_contested: *is_contested,
+            is_lost: *is_lost,
             last_report: *last_report,
             report: report.as_deref(),
         }
@@ -158,7 +160,8 @@ impl Nodes {
             let is_recent = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= LEASE_SECS;
             let is_connected = report.is_some() && last_report.is_some_and(is_recent);
             let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
-            Row { is_connected, is_contested, last_report, report }
+            let is_lost = false;
+            Row { is_connected, is_contested, is_lost, last_report, report }
         };
         let names = snapshot.list(Kind::Node, None, None).map(|object| &object.metadata.name);
         Table(names.map(|name| (name.clone(), row(name))).collect())

@@ -85,7 +85,7 @@ impl Shower<'_> {
         let published = self.view.published();
         let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
         let nodes = self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()));
-        Some(service_status(&key, spec, compiled, published.epoch, nodes))
+        Some(service_status(&key, spec, compiled, published.epoch, nodes, None))
     }
 
     /// The status of a Node.

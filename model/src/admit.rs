@@ -63,8 +63,16 @@ pub enum Operation {
         address: IpAddr,
         /// The epoch of the record that the decision rests on.
         if_epoch: u64,
-        /// Who answers; its epoch is set to the next.
+        /// Who answers; its epoch is raised to the next unless it is higher.
         announcement: Announcement,
+    },
+    /// Set whether a Node counts as gone; only the server itself asks for this. Nothing happens when there is no such
+    /// Node.
+    Lose {
+        /// Which Node.
+        node: Name,
+        /// Since when; `None` when it is back.
+        since: Option<Timestamp>,
     },
 }
 

@@ -41,6 +41,8 @@ pub struct Snapshot {
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
     /// The load balancer addresses that Services have, by their records.
     addresses_by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
+    workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    lost_nodes: OrdSet<Name>,
 }
 
 /// Who answers at a range of ports of an address from outside.
@@ -217,6 +219,17 @@ impl Snapshot {
         )
     }
 
+    /// The Workloads that run on a Node.
+    pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// Whether a Node counts as gone, so that its Workloads are no endpoints.
+    #[must_use]
+    pub fn is_lost(&self, node: &Name) -> bool {
+        self.lost_nodes.contains(node)
+    }
+
     /// The EndpointSets of a Service.
     pub fn endpoint_sets_of<'a>(
         &'a self,
@@ -271,7 +284,10 @@ impl Snapshot {
                 let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
                 self.index_service(spec, &service, entry);
             }
-            (Spec::Workload(_), Some(namespace)) => {
+            (Spec::Workload(spec), Some(namespace)) => {
+                if let Some(node) = &spec.node {
+                    entry.set(&mut self.workloads_by_node, node.clone(), key.clone());
+                }
                 for (label, value) in &object.metadata.labels {
                     entry.set(
                         &mut self.workloads_by_label,
@@ -285,6 +301,9 @@ impl Snapshot {
                 entry.set(&mut self.sets_by_service, service, key.name.clone());
             }
             (Spec::Node(spec), _) => {
+                if spec.lost_since.is_some() {
+                    entry.member(&mut self.lost_nodes, key.name.clone());
+                }
                 for cidr in &spec.workload_cidrs {
                     entry.set(&mut self.workload_cidrs, *cidr, key.name.clone());
                 }
@@ -358,6 +377,13 @@ impl Entry {
                 }
             }
         }
+    }
+
+    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
+        match self {
+            Self::Add => index.insert(value),
+            Self::Remove => index.remove(&value),
+        };
     }
 
     fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {

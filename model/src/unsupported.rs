@@ -5,7 +5,6 @@
 
 use crate::{
     compiled::UnsupportedField,
-    node::NodeSpec,
     service::{ForwardingMethod, ServiceSpec},
 };
 
@@ -39,16 +38,6 @@ pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
         ),
         (spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet"),
     ])
-}
-
-/// The settings of a Node that its agent does not carry out.
-#[must_use]
-pub fn of_node(spec: &NodeSpec) -> Vec<UnsupportedField> {
-    collect([(
-        spec.unschedulable,
-        "spec.unschedulable",
-        "there are no announcements to keep from the Node yet",
-    )])
 }
 
 fn collect<const N: usize>(settings: [(bool, &str, &str); N]) -> Vec<UnsupportedField> {

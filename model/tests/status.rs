@@ -21,11 +21,25 @@ fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
     let names: Vec<Name> = reports.iter().map(|(name, _)| Name::parse(name).unwrap()).collect();
     let views = names.iter().zip(reports).map(|(name, (_, report))| view(name, report)).collect();
     let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
-    service_status(&key("web"), cluster.service("web"), Some(&compiled), Epoch(1), &NodeViews::new(views))
+    service_status(
+        &key("web"),
+        cluster.service("web"),
+        Some(&compiled),
+        Epoch(1),
+        &NodeViews::new(views),
+        None,
+    )
 }
 
 fn view<'a>(name: &'a Name, report: &'a Report) -> NodeView<'a> {
-    NodeView { name, is_connected: true, is_contested: false, last_report: None, report: Some(report) }
+    NodeView {
+        name,
+        is_connected: true,
+        is_contested: false,
+        is_lost: false,
+        last_report: None,
+        report: Some(report),
+    }
 }
 
 fn report(mode: &str, more: Value) -> Report {
