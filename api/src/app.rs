@@ -23,6 +23,7 @@ use crate::{
     metrics::Metrics,
     nodes::Nodes,
     paging::Pages,
+    peer_key,
     view::View,
     writer::{Context, Writer},
 };
@@ -86,8 +87,10 @@ impl App {
         store: Arc<dyn Store>,
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
-        let hub = Arc::new(Hub::new(store.load().await?));
-        let nodes = Nodes::of(&store.statuses().await?);
+        let statuses = store.statuses().await?;
+        let peer_key = peer_key::obtain(&*store, &statuses, &*source).await;
+        let hub = Arc::new(Hub::new(store.load().await?, peer_key));
+        let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();

@@ -27,6 +27,7 @@ mod openapi;
 mod paging;
 mod params;
 mod patch;
+mod peer_key;
 mod ring;
 mod routes;
 mod schema;

@@ -83,7 +83,7 @@ impl Shower<'_> {
         let key =
             ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
         let published = self.view.published();
-        let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
+        let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
         let nodes = self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()));
         Some(service_status(&key, spec, compiled, published.epoch, nodes, None))
     }

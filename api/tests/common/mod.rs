@@ -43,6 +43,10 @@ impl Source for Fixed {
     fn seed(&self) -> u64 {
         self.seed.fetch_add(1, Ordering::SeqCst)
     }
+
+    fn secret(&self) -> [u8; 32] {
+        [7; 32]
+    }
 }
 
 pub(crate) struct Server {
