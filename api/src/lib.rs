@@ -9,6 +9,7 @@
 //! No handler changes state except through the writer.
 
 pub mod app;
+mod assigner;
 mod body;
 mod compiled_set;
 pub mod config;

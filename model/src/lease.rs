@@ -40,20 +40,24 @@ pub struct Gone {
 /// Says which Nodes count as gone. `listening_since` is when control began to hear reports: before, it could not.
 #[must_use]
 pub fn expired(heard: &[Heard], lease_secs: i64, listening_since: Timestamp, now: Timestamp) -> Gone {
-    let silent_for = |one: &Heard| {
-        let since = one.last_report?;
+    let is_silent = |one: &&Heard| match (one.last_report, one.is_gone) {
         // A Node that was gone before control started stays so until it speaks.
-        let since = if one.is_gone { since } else { since.max(listening_since) };
-        Some(now.unix_seconds().saturating_sub(since.unix_seconds()))
+        (since, true) => since.is_none_or(|since| is_over(since, lease_secs, now)),
+        (Some(since), false) => is_over(since.max(listening_since), lease_secs, now),
+        (None, false) => false,
     };
-    let mut silent: Vec<_> =
-        heard.iter().filter(|one| silent_for(one).is_some_and(|secs| secs > lease_secs)).collect();
+    let mut silent: Vec<_> = heard.iter().filter(is_silent).collect();
     // Who is gone stays gone, so that the choice does not wander; then those silent for longest.
     silent.sort_by_key(|one| (Reverse(one.is_gone), one.last_report, &one.node));
-    let allowed = (heard.len() / GONE_PART).max(1);
+    let already = silent.iter().filter(|one| one.is_gone).count();
+    let allowed = (heard.len() / GONE_PART).max(1).max(already);
     let names = |part: &[&Heard]| part.iter().map(|one| one.node.clone()).collect();
     let (gone, held) = silent.split_at(allowed.min(silent.len()));
     Gone { nodes: names(gone), held: names(held) }
+}
+
+fn is_over(since: Timestamp, lease_secs: i64, now: Timestamp) -> bool {
+    now.unix_seconds().saturating_sub(since.unix_seconds()) > lease_secs
 }
 
 #[cfg(test)]
@@ -93,6 +97,13 @@ mod tests {
         assert_eq!(names(&gone.held), ["a", "b", "c", "f", "g"]);
         nodes.iter_mut().for_each(|one| one.is_gone = gone.nodes.contains(&one.node));
         assert_eq!(expired(&nodes, 40, at(-100), at(200)), gone);
+        nodes.iter_mut().for_each(|one| one.is_gone = true);
+        assert_eq!(
+            expired(&nodes, 40, at(-100), at(200)).held,
+            BTreeSet::new(),
+            "who is gone does not come back by it"
+        );
+        nodes[0].is_gone = false;
         assert_eq!(names(&expired(&nodes[..1], 40, at(-100), at(100)).nodes), ["a"], "at least one");
     }
 }

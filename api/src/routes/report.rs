@@ -1,11 +1,14 @@
 //! `PUT /v1/nodes/{node}/report`: what one agent has done.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Request, State},
     response::IntoResponse,
 };
 use http::StatusCode;
 use model::{
+    announcements::News,
     report::{
         ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
         TRAFFIC_TARGETS_MAX,
@@ -63,7 +66,15 @@ async fn report(
     let now = app.source.now();
     let traffic = std::mem::take(&mut report.traffic);
     app.traffic().take(&node, &report.boot_id, traffic, now);
-    app.nodes.report(&*app.store, &node, report, now).await;
+    let news = News {
+        parts: std::mem::take(&mut report.announcements),
+        gone: std::mem::take(&mut report.announcements_gone),
+        is_complete: report.announcements_complete,
+    };
+    let report = Arc::new(report);
+    let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
+    let addresses = app.announcements().take(&node, news);
+    app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
