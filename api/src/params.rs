@@ -139,6 +139,15 @@ pub(crate) struct MutationQuery {
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
+    /// A listing as a query with further parameters asks for it.
+    pub(crate) const fn new(
+        limit: Option<u32>,
+        continue_token: Option<String>,
+        label_selector: Option<String>,
+    ) -> Self {
+        Self { limit, continue_token, label_selector }
+    }
+
     /// Objects of a page.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)
