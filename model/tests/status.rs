@@ -28,11 +28,19 @@ fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
         Some(&compiled),
         Epoch(1),
         &NodeViews::new(views),
+        None,
     )
 }
 
 fn view<'a>(name: &'a Name, report: &'a Report) -> NodeView<'a> {
-    NodeView { name, is_connected: true, is_contested: false, last_report: None, report: Some(report) }
+    NodeView {
+        name,
+        is_connected: true,
+        is_contested: false,
+        is_lost: false,
+        last_report: None,
+        report: Some(report),
+    }
 }
 
 fn report(mode: &str, more: Value) -> Report {
