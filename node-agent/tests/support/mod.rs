@@ -20,6 +20,7 @@ pub mod many;
 pub mod net;
 pub mod programs;
 pub mod relay;
+pub mod segment;
 pub mod states;
 
 use std::{
