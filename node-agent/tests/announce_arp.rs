@@ -1,6 +1,6 @@
 //! Addresses announced by ARP, with the neighbour caches and tools of real kernels on the other side.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Addresses announced by neighbour discovery, with the neighbour caches and tools of real kernels on the other side.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 mod support;
 
@@ -19,10 +19,8 @@ const VIP: &str = "2001:db8::100";
 const CLIENT: &str = "2001:db8::2";
 
 fn told(frame: &Frame) -> Option<&Advertisement> {
-    match &frame.packet {
-        Packet::Advertisement(told) if told.target.to_string() == VIP => Some(told),
-        _ => None,
-    }
+    let Packet::Advertisement(told) = &frame.packet else { return None };
+    (told.target.to_string() == VIP).then_some(told)
 }
 
 fn question(mac: Mac, source: &str, target: &str, source_mac: Option<Mac>) -> Frame {

@@ -1,6 +1,6 @@
 //! Interfaces are followed as the kernel tells of them.
 
-#![allow(clippy::unwrap_used, reason = "a test's helpers are tests")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 mod support;
 
