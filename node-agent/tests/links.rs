@@ -6,7 +6,10 @@ mod support;
 
 use std::{fmt::Write as _, process::Stdio};
 
-use node_agent::links::{Link, Links, Mac, follow::Follower};
+use node_agent::{
+    facts,
+    links::{Link, Links, Mac, follow::Follower},
+};
 use support::{Namespace, segment::eventually};
 use tokio::{
     runtime::{Builder, Runtime},
@@ -72,6 +75,24 @@ fn links_are_followed_through_their_lives() {
     is("w0", "there after it has left a bridge", &|link| link.is_up);
     namespace.ip(&["link", "del", "w0"]);
     eventually("gone", || named(&links, "w0").is_none() && named(&links, "v1").is_none());
+}
+
+/// The facts that control hears follow; a network without neighbours to ask is none to announce on.
+#[test]
+fn networks_to_announce_on_are_those_of_interfaces_with_neighbours() {
+    let namespace = Namespace::new("linkfacts");
+    namespace.ip(&["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
+    let (_runtime, links) = follow(&namespace, Some(1));
+    let subnets = || facts::of(&links.borrow()).subnets;
+    assert!(subnets().is_empty());
+    namespace.ip(&["addr", "add", "192.0.2.1/24", "dev", "v0"]);
+    namespace.ip(&["addr", "add", "2001:db8::1/64", "dev", "v0", "nodad"]);
+    let both = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/64".parse().unwrap()];
+    eventually("both networks", || subnets() == [("v0".to_owned(), both.clone())].into());
+    assert_eq!(facts::of(&links.borrow()).addresses.len(), 2);
+    namespace.ip(&["link", "set", "v0", "arp", "off"]);
+    eventually("no network", || subnets().is_empty());
+    assert!(facts::of(&links.borrow()).addresses.contains(&"192.0.2.1".parse().unwrap()));
 }
 
 /// More events than the kernel keeps for a reader that does not read: the list is made anew, and is right.
