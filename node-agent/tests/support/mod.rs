@@ -22,6 +22,7 @@ pub mod net;
 pub mod process;
 pub mod programs;
 pub mod relay;
+pub mod segment;
 pub mod speakers;
 pub mod states;
 
