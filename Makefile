@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab test soak openapi
+.PHONY: setup build lab test soak bench openapi
 
 setup:
 	@lab/setup.sh
@@ -18,3 +18,8 @@ test:
 # Long variants: more random cases and crashes, a long API contract run, ROUNDS of the end-to-end tests.
 soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)
+
+# Benchmarks beside others, in ROUNDS rounds; writes docs/benchmarks. Wants a quiet machine.
+bench: setup
+	@cargo build --release --workspace --locked
+	@lab/as-root.sh target/release/bench failover --rounds $(or $(ROUNDS),50)

@@ -38,26 +38,30 @@ ln -s /usr/lib/uml/modules/\$(uname -r) /run/modules/lib/modules/\$(uname -r)
 for module in ${modules[*]}; do
   modprobe -q -d /run/modules \$module || echo "guest: no module \$module" >&2
 done
+# All there is has been loaded; the kernel would try again on every rule, a process each.
+sysctl -qw kernel.modprobe=
 ip link set lo up
 sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
-cd $(printf %q "$PWD") && ( source $work/command )
+# What it says goes to the file and not to the console, whose last lines a power-off may swallow.
+sysctl -qw vm.dirty_writeback_centisecs=20 vm.dirty_expire_centisecs=20
+cd $(printf %q "$PWD") && ( source $work/command ) >>$work/out 2>&1 </dev/null
 echo \$? >$work/status
 sync
 poweroff -f
 INIT
 chmod +x "$work/init"
 
+: >"$work/out"
 set -m
 timeout --signal=KILL "${GUEST_TIMEOUT:-900}" linux.uml mem="${GUEST_MEMORY:-1024M}" rootfstype=hostfs rootflags=/ rw \
-  init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/out" 2>"$work/boot" &
+  init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/console" 2>"$work/boot" &
 guest=$!
 set +m
-tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null \
-  | grep --line-buffered -avE '^(SELinux:|mmapper_init|Failed to initialize ubd|Powering off|reboot: )' || true
+tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null || true
 wait "$guest" || true
 if [ ! -s "$work/status" ]; then
   echo "guest: it ended without an answer (timeout, or it did not boot):" >&2
-  tail -5 "$work/boot" >&2
+  tail -5 "$work/boot" "$work/console" >&2
   exit 125
 fi
 exit "$(cat "$work/status")"

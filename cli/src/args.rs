@@ -1,10 +1,13 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
-use std::{path::PathBuf, time::Duration};
+mod help;
+
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use clap_complete::Shell;
 use model::{
+    address::address_of,
     name::{Name, Namespace},
     quantity::Position,
     resource::Kind,
@@ -17,95 +20,9 @@ use crate::resource::{Target, parse_kind};
 /// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
 
-const AFTER_HELP: &str = "\
-First steps:
-  tidegate status                       is everything as it should be?
-  tidegate apply -f web.yaml            create or change what the file says
-  tidegate get services                 what there is
-  tidegate describe service web         everything about one, with what is wrong and what to do
-  tidegate get endpoints web -o wide    where its traffic goes
-  tidegate traffic web                  how much went there
-
-Exit codes:
-  0  done
-  1  the server refused, or something failed; the reason is on stderr
-  2  the command line is wrong; for `status`: there are problems
-  3  no answer: the server was not reached, or not in time";
-
-const GET_HELP: &str = "\
-Kinds:
-  services (svc)       stable addresses in front of endpoints
-  endpointsets (eps)   endpoints given by hand
-  workloads (wl)       anything with an address, picked by a Service's selector
-  nodes (no)           machines with an agent
-  endpoints (ep)       what the server computed for each Service; read only
-  all                  every kind but endpoints
-
-Examples:
-  tidegate get svc                      Services of the namespace `default`
-  tidegate get svc,eps -A               two kinds in every namespace
-  tidegate get svc web -o yaml          one Service, all of it
-  tidegate get wl -l 'app=web,tier in (a,b)'
-  tidegate get ep web -o wide           each endpoint: ready, serving, terminating
-  tidegate get nodes -w                 the table, then a row for each change";
-
-const DESCRIBE_HELP: &str = "\
-Examples:
-  tidegate describe svc web             conditions with reasons and hints, endpoints, nodes that lag
-  tidegate describe node/node-1         what its agent found and how far it is";
-
-const APPLY_HELP: &str = "\
-All of it is accepted, as one revision, or none. Applying the same file twice changes nothing.
-Files travel as they are and the server checks them; every mistake is reported at once.
-
-Examples:
-  tidegate apply -f web.yaml            one file: YAML documents or JSON
-  tidegate apply -f conf.d/             its .yaml, .yml and .json files in the order of their names
-  render | tidegate apply -f -          from stdin
-  tidegate apply -f web.yaml --dry-run  what would happen
-  tidegate apply -f conf.d/ --apply-set shop --prune
-                                        and remove what earlier applies of the set named and this one does not";
-
-const DELETE_HELP: &str = "\
-Nothing is asked: the objects are named. Their addresses and ports become free.
-
-Examples:
-  tidegate delete svc web api           two Services
-  tidegate delete svc/web eps/web-a     of several kinds
-  tidegate delete -f web.yaml           what the file names, last first";
-
-const STATUS_HELP: &str = "\
-Exit codes:
-  0  every node has everything, every Service is ready
-  2  there are problems; each is printed with its reason and what to do
-  1 and 3 as for every command, so that a monitor can tell `wrong` from `cannot say`";
-
-const TRAFFIC_HELP: &str = "\
-Counted by each node since it programmed the endpoint, and reported every 10 s or so (AGE). A figure that the
-proxy mode of the node does not count is shown as `-`.
-
-Examples:
-  tidegate traffic web                  connections, packets and bytes of Service web
-  tidegate traffic web -n shop -o json  with the sums of each node";
-
-const WATCH_HELP: &str = "\
-First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
-on from the last position; objects of a revision that was cut in the middle come again. Stops with Ctrl-C.
-
-Examples:
-  tidegate watch                        everything
-  tidegate watch svc eps -n shop        two kinds of one namespace
-  tidegate watch -o json                an event per line, with the positions at which one may resume
-  tidegate watch --resume 1763712000-42 only what came after; refused when too much has changed since";
-
-const COMPLETIONS_HELP: &str = "\
-Examples:
-  tidegate completions bash > /etc/bash_completion.d/tidegate
-  tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
-
 /// Shows and changes what a Tidegate cluster should do, and says how far it is.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", after_help = AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "tidegate", after_help = help::AFTER_HELP, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
     /// What every subcommand takes.
     #[command(flatten)]
@@ -141,28 +58,34 @@ pub struct Global {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List objects, or show some of them
-    #[command(after_help = GET_HELP)]
+    #[command(after_help = help::GET_HELP)]
     Get(Get),
     /// Tell everything about one object
-    #[command(after_help = DESCRIBE_HELP)]
+    #[command(after_help = help::DESCRIBE_HELP)]
     Describe(Describe),
     /// Create or change the objects of a file
-    #[command(after_help = APPLY_HELP)]
+    #[command(after_help = help::APPLY_HELP)]
     Apply(Apply),
     /// Remove objects
-    #[command(after_help = DELETE_HELP)]
+    #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
     /// Say whether everything is as it should be
-    #[command(after_help = STATUS_HELP)]
+    #[command(after_help = help::STATUS_HELP)]
     Status(Status),
     /// Show what went through a Service, by node and endpoint
-    #[command(after_help = TRAFFIC_HELP)]
+    #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
+    /// Let another node announce an address
+    #[command(after_help = help::MOVE_HELP)]
+    Move(Move),
+    /// Translate the configuration of another load balancer
+    #[command(after_help = help::IMPORT_HELP)]
+    Import(Import),
     /// Print changes as they happen
-    #[command(after_help = WATCH_HELP)]
+    #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
     /// Print a script that completes commands, for a shell
-    #[command(after_help = COMPLETIONS_HELP)]
+    #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {
         /// Which shell
         shell: Shell,
@@ -174,7 +97,7 @@ pub enum Command {
 /// Arguments of `get`.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// services, endpointsets, workloads, nodes, endpoints or all; several with commas; KIND/NAME for one object
+    /// A kind (they are listed below) or all; several with commas; KIND/NAME for one object
     #[arg(value_name = "KIND")]
     pub target: Target,
     /// Only these
@@ -220,7 +143,7 @@ pub enum GetOutput {
 /// Arguments of `describe`.
 #[derive(Debug, Args)]
 pub struct Describe {
-    /// service, endpointset, workload, node or endpoints; or KIND/NAME
+    /// A kind, as `get` knows them; or KIND/NAME
     #[arg(value_name = "KIND")]
     pub target: Target,
     /// Which one
@@ -243,6 +166,10 @@ pub struct Apply {
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Take addresses from the Services that hold them, where a pool is made smaller or removed; without it that is refused, naming
+    /// the holders
+    #[arg(long)]
+    pub evict: bool,
     /// The set that owns these objects, for --prune
     #[arg(long, value_name = "NAME", value_parser = Name::parse)]
     pub apply_set: Option<Name>,
@@ -287,6 +214,10 @@ pub struct Delete {
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Take addresses from the Services that hold them, where a pool is removed; without it that is refused, naming
+    /// the holders
+    #[arg(long)]
+    pub evict: bool,
     /// Do not fail for objects that are gone already
     #[arg(long)]
     pub ignore_not_found: bool,
@@ -341,6 +272,34 @@ pub enum TrafficOutput {
     Yaml,
 }
 
+/// Arguments of `move`.
+#[derive(Debug, Args)]
+pub struct Move {
+    /// Which address, as 192.0.2.1 or 2001:db8::1
+    #[arg(value_name = "ADDRESS", value_parser = parse_address)]
+    pub address: IpAddr,
+    /// The node that shall announce it
+    #[arg(value_name = "NODE", value_parser = Name::parse)]
+    pub node: Name,
+    /// Say what would happen, change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Files, directories, or - for stdin
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Apply what was translated, instead of printing it
+    #[arg(long)]
+    pub apply: bool,
+    /// With --apply, say what would happen, change nothing
+    #[arg(long, requires = "apply")]
+    pub dry_run: bool,
+}
+
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
 pub struct Watch {
@@ -393,6 +352,10 @@ fn parse_api(text: &str) -> Result<Url, String> {
     } else {
         Err("must be a server and nothing more: http://HOST:PORT".to_owned())
     }
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, String> {
+    address_of(text).ok_or_else(|| "must be an address such as 192.0.2.1 or 2001:db8::1".to_owned())
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

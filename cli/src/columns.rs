@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    columns_addresses,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -48,9 +49,9 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
             &["NAME", "STATUS", "MODE", "ADDRESSES", "REVISION", "VERSION", "AGE"],
             &["ZONE", "WORKLOAD-CIDRS", "KERNEL", "FAILURES"],
         ),
-        (Resource::Object(Kind::AddressPool | Kind::Advertisement | Kind::Address), _) => {
-            (&["NAME", "AGE"], &[])
-        }
+        (Resource::Object(Kind::AddressPool), _) => columns_addresses::POOL,
+        (Resource::Object(Kind::Advertisement), _) => columns_addresses::ADVERTISEMENT,
+        (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
         (Resource::Endpoints, true) => {
             (&["NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "WEIGHT", "NODE", "ZONE"], &[])
@@ -78,9 +79,11 @@ pub fn push(
         Resource::Object(Kind::EndpointSet) => vec![endpoint_set(object, columns.wide, now)],
         Resource::Object(Kind::Workload) => vec![workload(object, columns.wide, now)],
         Resource::Object(Kind::Node) => vec![node(object, columns.wide, now)],
-        Resource::Object(Kind::AddressPool | Kind::Advertisement | Kind::Address) => {
-            vec![vec![age_cell(object, now)]]
+        Resource::Object(Kind::AddressPool) => vec![columns_addresses::pool(object, columns.wide, now)],
+        Resource::Object(Kind::Advertisement) => {
+            vec![columns_addresses::advertisement(object, columns.wide, now)]
         }
+        Resource::Object(Kind::Address) => vec![columns_addresses::address(object, columns.wide, now)],
         Resource::Endpoints if columns.wide => endpoints_wide(object),
         Resource::Endpoints => vec![endpoints(object)],
     };
@@ -99,10 +102,22 @@ pub fn push(
     }
 }
 
-/// The namespace, empty if it has none, and the name of an object or of computed endpoints.
+/// Objects in the order in which people look for them: addresses by their numbers, others as the server lists them.
+#[must_use]
+pub fn in_order(resource: Resource, objects: &[Value]) -> Vec<&Value> {
+    let mut objects: Vec<&Value> = objects.iter().collect();
+    if resource == Resource::Object(Kind::Address) {
+        objects.sort_by_key(|object| columns_addresses::rank(object));
+    }
+    objects
+}
+
+/// The namespace, empty if it has none, and the name of an object or of computed endpoints; addresses are named as people
+/// write them.
 #[must_use]
 pub fn identity(resource: Resource, object: &Value) -> (String, String) {
     match resource {
+        Resource::Object(Kind::Address) => (String::new(), columns_addresses::written(object)),
         Resource::Object(_) => (text(object, "/metadata/namespace"), text(object, "/metadata/name")),
         Resource::Endpoints => {
             let service = text(object, "/service");
@@ -305,7 +320,7 @@ fn endpoints_wide(compiled: &Value) -> Vec<Vec<Cell>> {
     rows
 }
 
-fn age_cell(object: &Value, now: Timestamp) -> Cell {
+pub(crate) fn age_cell(object: &Value, now: Timestamp) -> Cell {
     let created = time(object, "/metadata/creationTimestamp");
     created.map_or_else(|| "<unknown>".to_owned(), |created| age(created, now)).into()
 }

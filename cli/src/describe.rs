@@ -6,9 +6,10 @@ use serde_json::Value;
 use crate::{
     age::age,
     columns::{self, Columns},
-    describe_objects,
+    describe_addresses, describe_objects,
     resource::Resource,
     style::{Style, Tone},
+    table::Table,
     traffic,
     view::{clean, condition_tone, endpoint_counts, entries, items, labels, scalar, text, time},
 };
@@ -27,6 +28,8 @@ pub struct Subject<'a> {
     pub endpoints: Option<&'a Value>,
     /// The traffic of a Service.
     pub traffic: Option<&'a Value>,
+    /// The records of the addresses of a pool, or of a Service that balances load.
+    pub addresses: Option<&'a [Value]>,
 }
 
 /// The sections of an object.
@@ -46,9 +49,14 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::EndpointSet => describe_objects::endpoint_set(&mut page, subject.object),
                 Kind::Workload => describe_objects::workload(&mut page, subject.object),
                 Kind::Node => describe_objects::node(&mut page, subject.object, now),
-                Kind::AddressPool | Kind::Advertisement | Kind::Address => {}
+                Kind::AddressPool => describe_addresses::pool(&mut page, subject.object),
+                Kind::Advertisement => describe_addresses::advertisement(&mut page, subject.object),
+                Kind::Address => describe_addresses::address(&mut page, subject.object, now),
             }
             conditions(&mut page, subject.object);
+            if let Some(addresses) = subject.addresses {
+                describe_addresses::held(&mut page, addresses, now);
+            }
             if let Some(compiled) = subject.endpoints {
                 endpoints(&mut page, compiled, now);
             }
@@ -104,9 +112,10 @@ fn endpoints(page: &mut Page, compiled: &Value, now: Timestamp) {
     let columns = Columns { wide: true, ..Columns::default() };
     let mut table = columns::empty(Resource::Endpoints, columns);
     columns::push(&mut table, Resource::Endpoints, columns, compiled, now, "");
-    let rendered = if all == 0 { "<none>\n".to_owned() } else { table.render(page.style) };
-    for line in rendered.lines() {
-        page.line(&format!("  {line}"));
+    if all == 0 {
+        page.line("  <none>");
+    } else {
+        page.table(&table);
     }
     for unsupported in items(compiled, "/unsupported") {
         let [field, message] = ["/field", "/message"].map(|at| clean(&text(unsupported, at)));
@@ -146,6 +155,13 @@ impl Page {
     pub(crate) fn optional(&mut self, label: &str, value: &str) {
         if !value.is_empty() {
             self.field(label, value);
+        }
+    }
+
+    /// A table, indented.
+    pub(crate) fn table(&mut self, table: &Table) {
+        for line in table.render(self.style).lines() {
+            self.line(&format!("  {line}"));
         }
     }
 

@@ -68,6 +68,17 @@ impl Manifest {
         }
     }
 
+    /// The files by name, with the objects in each.
+    pub(crate) fn into_documents(self) -> Result<Vec<(String, Vec<Value>)>, Failure> {
+        let documents = |file: File| {
+            let objects = parse::objects(file.language, &file.bytes);
+            objects
+                .map(|objects| (file.name, objects))
+                .map_err(|cause| Failure::File { path: file.path, cause })
+        };
+        self.files.into_iter().map(documents).collect()
+    }
+
     /// What each item is, as `service/web in FILE`, for messages. Empty when a file cannot be read here: then the
     /// server says what is wrong with it.
     pub(crate) fn item_names(&self) -> Vec<String> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    columns,
+    columns, columns_addresses,
     error::{Failure, Problem},
     resource::Resource,
     style::{Style, Tone},
@@ -121,7 +121,9 @@ pub fn object_name(object: &Value) -> String {
     let word = kind
         .parse::<Resource>()
         .map_or_else(|_| kind.to_ascii_lowercase(), |kind| kind.singular().to_owned());
-    clean(&format!("{word}/{}", text(object, "/metadata/name")))
+    let name =
+        if word == "address" { columns_addresses::written(object) } else { text(object, "/metadata/name") };
+    clean(&format!("{word}/{name}"))
 }
 
 /// One line about what happened to an object, such as `service/web created`.
@@ -250,12 +252,33 @@ fn summary(object: &Value) -> String {
             let ready = if ready.is_empty() { String::new() } else { format!("Ready={ready}") };
             vec![columns::joined_addresses(object), ready]
         }
-        Some(Kind::AddressPool) => vec![joined(object, "/spec/addresses")],
-        Some(Kind::Advertisement) => vec![text(object, "/spec/type"), joined(object, "/spec/addressPools")],
-        Some(Kind::Address) => vec![joined(object, "/spec/services")],
+        Some(Kind::AddressPool) => vec![
+            joined(object, "/spec/addresses"),
+            if flag(object, "/spec/autoAssign", true) { "" } else { "on request only" }.to_owned(),
+            if flag(object, "/spec/disabled", false) { "disabled" } else { "" }.to_owned(),
+        ],
+        Some(Kind::Advertisement) => {
+            let pools = joined(object, "/spec/addressPools");
+            let pools = if pools.is_empty() { "all pools".to_owned() } else { format!("pools {pools}") };
+            vec![text(object, "/spec/type"), pools]
+        }
+        Some(Kind::Address) => address_summary(object),
         None => Vec::new(),
     };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Who has an address, and which nodes may answer for it in which order.
+fn address_summary(address: &Value) -> Vec<String> {
+    let former = text(address, "/spec/quarantine/former");
+    let holders = joined(address, "/spec/services");
+    let nodes: Vec<String> =
+        items(address, "/spec/announcement/candidates").iter().map(|at| text(at, "/node")).collect();
+    vec![
+        if holders.is_empty() { holders } else { format!("for {holders}") },
+        if former.is_empty() { former } else { format!("held back for {former}") },
+        if nodes.is_empty() { String::new() } else { format!("at {}", nodes.join(",")) },
+    ]
 }
 
 fn or_unknown(text: String) -> String {

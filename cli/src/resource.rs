@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use model::resource::Kind;
+use model::{address, name::Name, resource::Kind};
 
 /// One thing that `get` and `describe` show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,11 @@ impl FromStr for Resource {
     type Err = String;
     fn from_str(word: &str) -> Result<Self, String> {
         let lower = word.to_ascii_lowercase();
-        let found = WORDS.iter().find(|(_, words)| words.contains(&lower.as_str()));
+        let is_word = |words: &[&str; 3]| {
+            // `pools` and `svcs` are said as well.
+            words.contains(&lower.as_str()) || lower.strip_suffix('s') == Some(words[2])
+        };
+        let found = WORDS.iter().find(|(_, words)| is_word(words));
         found.map(|(resource, _)| *resource).ok_or_else(|| unknown(word))
     }
 }
@@ -95,9 +99,33 @@ impl FromStr for Target {
     }
 }
 
-/// Every stored kind, in the order in which people ask for them.
+/// Every kind that people write, in the order in which they ask for them; not the records of addresses, which the server
+/// keeps.
 fn all() -> Vec<Resource> {
-    [Kind::Service, Kind::EndpointSet, Kind::Workload, Kind::Node].map(Resource::Object).to_vec()
+    let kinds = [
+        Kind::Service,
+        Kind::EndpointSet,
+        Kind::Workload,
+        Kind::Node,
+        Kind::AddressPool,
+        Kind::Advertisement,
+    ];
+    kinds.map(Resource::Object).to_vec()
+}
+
+/// The name of an object as given on the command line; an address may be given as people write it.
+///
+/// # Errors
+/// Why it is no name, in words.
+pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, String> {
+    match resource {
+        Resource::Object(Kind::Address) => address::address_of(text)
+            .map(address::name_of)
+            .ok_or_else(|| format!("`{text}` is no address; write it as 192.0.2.1 or 2001:db8::1")),
+        Resource::Object(_) | Resource::Endpoints => {
+            Name::parse(text).map_err(|error| format!("`{text}` is no name: {error}"))
+        }
+    }
 }
 
 /// A stored kind; refuses `endpoints`, which are computed.
@@ -132,6 +160,7 @@ mod tests {
             }
         }
         assert_eq!("ep".parse(), Ok(Resource::Endpoints));
+        assert_eq!("pools".parse(), Ok(Resource::Object(Kind::AddressPool)));
     }
 
     #[test]
@@ -142,9 +171,24 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_named_as_people_write_them_or_by_their_records() {
+        let address = Resource::Object(Kind::Address);
+        for text in ["2001:db8::1", "2001:0DB8:0::1", "2001-0db8-0000-0000-0000-0000-0000-0001"] {
+            let name = parse_name(address, text).unwrap();
+            assert_eq!(name.as_str(), "2001-0db8-0000-0000-0000-0000-0000-0001", "{text}");
+        }
+        assert_eq!(parse_name(address, "192.0.2.1").unwrap().as_str(), "192.0.2.1");
+        assert!(parse_name(address, "web").unwrap_err().contains("write it as 192.0.2.1"));
+        assert!(
+            parse_name(Resource::Object(Kind::Service), "web_").unwrap_err().contains("`web_` is no name")
+        );
+        assert_eq!("addr/2001:db8::1".parse::<Target>().unwrap().name.as_deref(), Some("2001:db8::1"));
+    }
+
+    #[test]
     fn targets_are_lists_of_kinds_or_one_object() {
         let target: Target = "svc,all".parse().unwrap();
-        assert_eq!((target.resources.len(), target.name), (4, None));
+        assert_eq!((target.resources.len(), target.name), (6, None));
         assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
         for bad in ["", "svc,", "all/web", "svc,eps/web"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

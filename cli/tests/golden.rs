@@ -16,6 +16,9 @@ use cli::{
     style::Style,
 };
 use model::{
+    address::AddressSpec,
+    address_pool::AddressPoolSpec,
+    advertisement::AdvertisementSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -23,18 +26,24 @@ use model::{
     quantity::Timestamp,
     resource::Kind,
     service::ServiceSpec,
-    status::{EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus},
+    status::{
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, EndpointSetStatus, NodeStatus, ServiceStatus,
+        WorkloadStatus,
+    },
     traffic::ServiceTraffic,
     workload::WorkloadSpec,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const RESOURCES: [Resource; 5] = [
+const RESOURCES: [Resource; 8] = [
     Resource::Object(Kind::Service),
     Resource::Object(Kind::EndpointSet),
     Resource::Object(Kind::Workload),
     Resource::Object(Kind::Node),
+    Resource::Object(Kind::AddressPool),
+    Resource::Object(Kind::Advertisement),
+    Resource::Object(Kind::Address),
     Resource::Endpoints,
 ];
 
@@ -61,7 +70,7 @@ fn check(name: &str, actual: &str) {
 
 fn table(resource: Resource, columns: Columns, style: Style) -> String {
     let mut table = columns::empty(resource, columns);
-    for object in fixtures()[resource.plural()].as_array().unwrap() {
+    for object in columns::in_order(resource, fixtures()[resource.plural()].as_array().unwrap()) {
         columns::push(&mut table, resource, columns, object, now(), "MODIFIED");
     }
     table.render(style)
@@ -94,16 +103,33 @@ fn every_description_reads_as_recorded() {
             let is_service = resource == Resource::Object(Kind::Service);
             let traffic =
                 fixtures["traffic"].as_array().unwrap().iter().find(|traffic| traffic["service"] == key);
+            let addresses = holds(&fixtures, resource, object);
             let subject = Subject {
                 resource,
                 object,
                 endpoints: compiled.filter(|_| is_service),
                 traffic: traffic.filter(|_| is_service),
+                addresses: addresses.as_deref(),
             };
             let text = describe(&subject, now(), Style::PLAIN);
-            check(&format!("describe_{}_{name}", resource.singular()), &text);
+            check(&format!("describe_{}_{}", resource.singular(), name.replace(':', "-")), &text);
         }
     }
+}
+
+/// The records that the command asks for: of a pool, and of a Service that balances load.
+fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Value>> {
+    let (namespace, name) = columns::identity(resource, object);
+    let key = Value::String(format!("{namespace}/{name}"));
+    let balances = object["spec"]["type"] == "LoadBalancer";
+    let wanted = |address: &&Value| match resource {
+        Resource::Object(Kind::AddressPool) => address["spec"]["pool"] == name.as_str(),
+        Resource::Object(_) | Resource::Endpoints => {
+            address["spec"]["services"].as_array().is_some_and(|services| services.contains(&key))
+        }
+    };
+    let is_asked = balances || resource == Resource::Object(Kind::AddressPool);
+    is_asked.then(|| fixtures["addresses"].as_array().unwrap().iter().filter(wanted).cloned().collect())
 }
 
 /// F086, F087: what a mode does not count is a dash, never a zero.
@@ -190,6 +216,9 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<ServiceSpec, ServiceStatus>(&fixtures["services"]);
     all::<EndpointSetSpec, EndpointSetStatus>(&fixtures["endpointsets"]);
     all::<WorkloadSpec, WorkloadStatus>(&fixtures["workloads"]);
+    all::<AddressPoolSpec, AddressPoolStatus>(&fixtures["addresspools"]);
+    all::<AdvertisementSpec, AdvertisementStatus>(&fixtures["advertisements"]);
+    all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {
         let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();
     }
@@ -221,7 +250,13 @@ fn no_shape_of_an_answer_stops_the_rendering() {
             }
             assert!(
                 !describe(
-                    &Subject { resource, object, endpoints: Some(object), traffic: Some(object) },
+                    &Subject {
+                        resource,
+                        object,
+                        endpoints: Some(object),
+                        traffic: Some(object),
+                        addresses: Some(std::slice::from_ref(object))
+                    },
                     now(),
                     Style::PLAIN
                 )

@@ -25,7 +25,11 @@ pub struct Reply {
 }
 
 impl Reply {
-    fn parse(line: &str) -> Result<Self> {
+    /// Reads the line of an answer.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(line: &str) -> Result<Self> {
         let words: Vec<_> = line.split_whitespace().collect();
         let ["backend", backend, "port", port, "saw", peer] = words[..] else {
             bail!("no answer of a backend: {line:?}");

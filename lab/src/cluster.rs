@@ -35,6 +35,10 @@ pub struct Options {
     pub node_port_range: String,
     /// The proxy modes of the agents, by turns.
     pub modes: Vec<&'static str>,
+    /// Whether machines and the client outside are in the network of the founding documents too.
+    pub lan: bool,
+    /// Further arguments of every agent.
+    pub agent_arguments: Vec<String>,
 }
 
 impl Default for Options {
@@ -44,6 +48,8 @@ impl Default for Options {
             service_cidr: "10.96.0.0/16,fd00:96::/112".to_owned(),
             node_port_range: "30000-32767".to_owned(),
             modes: vec!["nftables"],
+            lan: false,
+            agent_arguments: Vec::new(),
         }
     }
 }
@@ -61,6 +67,7 @@ pub struct Cluster {
     /// The network.
     pub topology: Topology,
     modes: Vec<&'static str>,
+    agent_arguments: Vec<String>,
     directory: TempDir,
 }
 
@@ -90,6 +97,9 @@ impl Cluster {
         let directory =
             tempfile::Builder::new().prefix("tidegate-lab-").tempdir().context("no temporary directory")?;
         let topology = Topology::new(options.nodes)?;
+        if options.lan {
+            topology.join_lan()?;
+        }
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
@@ -107,7 +117,8 @@ impl Cluster {
         })?;
         let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
-        Ok(Self { agents: BTreeMap::new(), server, api, topology, modes: options.modes.clone(), directory })
+        let Options { modes, agent_arguments, .. } = options.clone();
+        Ok(Self { agents: BTreeMap::new(), server, api, topology, modes, agent_arguments, directory })
     }
 
     /// Starts the agent of a machine.
@@ -119,19 +130,21 @@ impl Cluster {
         let turn = usize::from(machine.index.saturating_sub(1)) % self.modes.len().max(1);
         let mode = self.modes.get(turn).copied().unwrap_or("nftables");
         let addresses = topology::node_addresses(machine.index).map(|address| address.to_string()).join(",");
+        let mut arguments = words(&[
+            &format!("--api={}", self.api.url()),
+            &format!("--node={node}"),
+            &format!("--mode={mode}"),
+            &format!("--state-dir={}", self.state_directory(node).display()),
+            &format!("--listen={AGENT}"),
+            &format!("--workload-cidr={}", topology::workload_cidrs(machine.index).join(",")),
+            &format!("--address={addresses}"),
+        ]);
+        arguments.extend_from_slice(&self.agent_arguments);
         let process = Process::start(Plan {
             label: format!("tidegate-agent of {node}"),
             namespace: machine.namespace.clone(),
             program: binaries::find("tidegate-agent")?,
-            arguments: words(&[
-                &format!("--api={}", self.api.url()),
-                &format!("--node={node}"),
-                &format!("--mode={mode}"),
-                &format!("--state-dir={}", self.state_directory(node).display()),
-                &format!("--listen={AGENT}"),
-                &format!("--workload-cidr={}", topology::workload_cidrs(machine.index).join(",")),
-                &format!("--address={addresses}"),
-            ]),
+            arguments,
             environment: Vec::new(),
             log: self.directory.path().join(format!("{node}.log")),
         })?;

@@ -7,6 +7,7 @@
 //! interrupted ([`registry`]), and at the latest when the next run finds that PID dead. No link, address or rule is ever
 //! made in the namespace the process started in.
 
+pub mod addresses;
 pub mod binaries;
 pub mod client;
 pub mod cluster;
@@ -15,9 +16,11 @@ pub mod echo;
 pub mod forward;
 pub mod kernel;
 pub mod netns;
+pub mod outage;
 pub mod process;
 pub mod registry;
 pub mod scene;
 pub mod shell;
 pub mod topology;
 pub mod wait;
+pub mod web;

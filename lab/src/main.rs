@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 fn show(arguments: &Arguments) -> Result<()> {
     let mut out = story::Teller::new();
     out.chapter("Bring up")?;
-    let options = Options { nodes: arguments.nodes, ..Options::default() };
+    let options = Options { nodes: arguments.nodes, lan: true, ..Options::default() };
     let mut cluster = Cluster::start(&options)?;
     let address = forward::to_namespace(HOST_PORT, &cluster.topology.control, topology::CONTROL)?;
     out.seen(&format!(

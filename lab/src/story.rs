@@ -1,10 +1,13 @@
 //! What the lab shows, in order. A step that sees something else than it should ends the story with an error.
 
+mod addresses;
+
 use std::{
     collections::BTreeMap,
     fs,
     io::{self, Write},
     net::{IpAddr, SocketAddr},
+    path::Path,
     time::Instant,
 };
 
@@ -75,10 +78,8 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
     for name in ["web-1", "web-2", "web-3"] {
         manifest += &format!("---\n{}\n", cluster.workload_record(name, "web")?);
     }
-    let file = tempfile::Builder::new().prefix("web-").suffix(".yaml").tempfile()?;
-    fs::write(file.path(), &manifest)?;
-    let path = file.path().to_str().context("temporary paths are text")?.to_owned();
-    cli(out, cluster, host, &["apply", "-f", &path])?;
+    let directory = tempfile::tempdir()?;
+    cli(out, cluster, host, &["apply", "-f", &write(directory.path(), "web.yaml", &manifest)?])?;
     cluster.wait_verified("default/web")?;
     out.seen(&format!("all {} nodes have read the Service back from their kernels", cluster.agents.len()))?;
     cli(out, cluster, host, &["get", "services,endpoints"])?;
@@ -99,6 +100,8 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
     ))?;
     requests(out, cluster, &["web-1", "web-3"])?;
 
+    let address = addresses::tell(out, cluster, host, directory.path())?;
+
     out.chapter("The control server dies")?;
     let to = at(cluster.cluster_ip("default/web", 0)?, 80);
     cluster.server.kill();
@@ -110,6 +113,7 @@ pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Resul
         "through the ClusterIP, without control server",
         &["web-1", "web-3"],
     )?;
+    addresses::curl(out, cluster, "client", "outside, without control server", address)?;
     cluster.start_control_again()?;
     cluster.wait_converged()?;
     out.seen("it is back, and every node has resumed")
@@ -128,6 +132,7 @@ pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> 
          what a node gets   curl -N http://{host}/v1/nodes/node1/state\n\
          CLI                export TIDEGATE_API=http://{host}; {} get all\n\
          a client outside   ip netns exec {client} bash -c 'head -1 < /dev/tcp/{EXTERNAL}/80'\n\
+         the same           ip netns exec {client} curl http://172.25.1.100/\n\
          a client inside    ip netns exec {inside} bash\n\
          a node's rules     ip netns exec {node} nft list table inet tidegate\n\
          an agent's state   ip netns exec {node} curl -s http://127.0.0.1:7441/v1/state",
@@ -175,11 +180,20 @@ fn requests_to(
     out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
 }
 
+/// Writes a file for the CLI and answers its path.
+fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.to_str().context("temporary paths are text")?.to_owned())
+}
+
 /// Runs the CLI on the host, as a person would, and shows what it prints.
 fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
     let program = binaries::find("tidegate")?;
-    let shown: Vec<_> =
-        arguments.iter().map(|word| if word.starts_with('/') { "web.yaml" } else { word }).collect();
+    let shown: Vec<_> = arguments
+        .iter()
+        .map(|word| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word })
+        .collect();
     out.quote(&format!("$ tidegate {}", shown.join(" ")))?;
     let output = std::process::Command::new(program)
         .args(arguments)
@@ -187,6 +201,9 @@ fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> R
         .output()
         .context("cannot start the CLI")?;
     out.quote(&String::from_utf8_lossy(&output.stdout))?;
+    if output.status.success() {
+        out.quote(&String::from_utf8_lossy(&output.stderr))?;
+    }
     if !output.status.success() {
         bail!(
             "the CLI failed: {}; server log:\n{}",

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{
     echo::EchoServer,
     netns::{self, Namespace},
+    web::WebServer,
 };
 
 /// Nodes in one lab; their addresses end in `.101` and so on.
@@ -34,6 +35,10 @@ pub const EXTERNAL_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
 pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
 /// What `--allow-external-ip` has to contain for these.
 pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
+
+/// Where load balancer addresses are in the founding documents: the machines' own network, as far as the pool there leaves
+/// room (`172.25.1.100`–`172.25.1.200`).
+pub const LAN_V4: &str = "172.25.1.0/24";
 
 /// Namespaces and links, without any process in them.
 #[derive(Debug)]
@@ -69,6 +74,7 @@ pub struct Workload {
     /// Its IPv4 and its IPv6 address.
     pub addresses: [IpAddr; 2],
     servers: BTreeMap<u16, EchoServer>,
+    web_servers: BTreeMap<u16, WebServer>,
 }
 
 impl Topology {
@@ -97,6 +103,27 @@ impl Topology {
         Ok(Self { fabric, control, client, nodes: machines, workloads: BTreeMap::new() })
     }
 
+    /// Gives every machine, and the client outside, an address in [`LAN_V4`] beside those that it has, on the same fabric.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn join_lan(&self) -> Result<()> {
+        for machine in self.nodes.values() {
+            machine.namespace.ip(&[format!("addr add {}/24 dev eth0", lan_address(machine.index))])?;
+        }
+        self.client.ip(&[format!("addr add {}/24 dev eth0", lan_address(250))])
+    }
+
+    /// Takes a machine off the fabric, as a pulled cable would, or puts it back.
+    ///
+    /// # Errors
+    /// There is no such machine.
+    pub fn plug(&self, node: &str, in_place: bool) -> Result<()> {
+        let machine = self.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let state = if in_place { "up" } else { "down" };
+        self.fabric.ip(&[format!("link set port{} {state}", 100 + machine.index)])
+    }
+
     /// Puts a workload behind a machine; it listens nowhere yet. `host` is the last part of its addresses, 2–250.
     ///
     /// # Errors
@@ -122,8 +149,13 @@ impl Topology {
             format!("route add default via {gateway} dev eth0 src {v4}"),
             format!("route add default via fe80::1 dev eth0 src {v6}"),
         ])?;
-        let workload =
-            Workload { node: node.to_owned(), namespace, addresses: [v4, v6], servers: BTreeMap::new() };
+        let workload = Workload {
+            node: node.to_owned(),
+            namespace,
+            addresses: [v4, v6],
+            servers: BTreeMap::new(),
+            web_servers: BTreeMap::new(),
+        };
         self.workloads.insert(name.to_owned(), workload);
         Ok(())
     }
@@ -140,10 +172,23 @@ impl Topology {
         Ok(())
     }
 
+    /// Starts a web server in a workload, whose every page is the workload's name.
+    ///
+    /// # Errors
+    /// There is no such workload, or the port is taken.
+    pub fn serve_pages(&mut self, name: &str, port: u16) -> Result<()> {
+        let workload =
+            self.workloads.get_mut(name).with_context(|| format!("there is no workload {name}"))?;
+        let server = WebServer::start(&workload.namespace, name, port)?;
+        workload.web_servers.insert(port, server);
+        Ok(())
+    }
+
     /// Ends all servers of a workload, with their connections.
     pub fn stop_serving(&mut self, name: &str) {
         if let Some(workload) = self.workloads.get_mut(name) {
             workload.servers.clear();
+            workload.web_servers.clear();
         }
     }
 
@@ -171,6 +216,18 @@ pub fn node_addresses(index: u8) -> [IpAddr; 2] {
     fabric_addresses(100 + index)
 }
 
+/// An address in [`LAN_V4`], by its last part; of a machine it is the machine's number.
+#[must_use]
+pub fn lan_address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(172, 25, 1, host)
+}
+
+/// The port of the fabric's switch to which a machine's cable goes.
+#[must_use]
+pub fn fabric_port(index: u8) -> String {
+    port_of(100 + index)
+}
+
 /// The workload networks of a machine, as `--workload-cidr` takes them.
 #[must_use]
 pub fn workload_cidrs(index: u8) -> [String; 2] {
@@ -196,9 +253,13 @@ fn decimal_as_hex(number: u8) -> u16 {
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10
 }
 
+fn port_of(host: u8) -> String {
+    format!("port{host}")
+}
+
 fn plug_in(fabric: &Namespace, role: &str, host: u8) -> Result<Namespace> {
     let namespace = Namespace::new(role)?;
-    let port = format!("port{host}");
+    let port = port_of(host);
     netns::join((fabric, &port), (&namespace, "eth0"))?;
     fabric.ip(&[format!("link set {port} master switch")])?;
     let [v4, v6] = fabric_addresses(host);

@@ -10,7 +10,9 @@
 //! could not recognise as its own, and any kernel write at the end of the process. Traffic never waits for this program.
 
 pub mod agent;
+pub mod announce;
 pub mod backoff;
+pub mod bfd;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
@@ -20,6 +22,7 @@ pub mod facts;
 pub mod feed;
 pub mod health_port;
 pub mod journal;
+pub mod links;
 pub mod netlink;
 pub mod networks;
 pub mod preflight;

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::document;
 use crate::{
     args::{Apply, ApplyOutput, Document},
@@ -23,22 +25,14 @@ pub(crate) async fn run(
     let (language, bytes) = manifest.into_body();
     let request = Request::post("/v1/apply", language, bytes, curl_data(&arguments.filename))
         .query("dryRun", arguments.dry_run.then_some("true"))
+        .query("evict", arguments.evict.then_some("true"))
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))
         .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()));
     let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
     let form = match arguments.output {
         ApplyOutput::Lines => {
-            let dry_run = arguments.dry_run || flag(&answer, "/dryRun", false);
-            for result in items(&answer, "/results") {
-                let object = result.get("object").unwrap_or(result);
-                terminal.print(&render::outcome(
-                    object,
-                    &text(result, "/action"),
-                    dry_run,
-                    terminal.style,
-                ))?;
-            }
+            print_outcomes(&answer, arguments.dry_run, terminal)?;
             return Ok(ExitCode::Success);
         }
         ApplyOutput::Json => Document::Json,
@@ -46,6 +40,16 @@ pub(crate) async fn run(
     };
     terminal.print(&document(&answer, form))?;
     Ok(ExitCode::Success)
+}
+
+/// A line for what became of each object.
+pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Terminal) -> Result<(), Failure> {
+    let dry_run = dry_run || flag(answer, "/dryRun", false);
+    for result in items(answer, "/results") {
+        let object = result.get("object").unwrap_or(result);
+        terminal.print(&render::outcome(object, &text(result, "/action"), dry_run, terminal.style))?;
+    }
+    Ok(())
 }
 
 /// A directory has no form in which `curl` could send it, so its files are joined the way they are sent.

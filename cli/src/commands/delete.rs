@@ -10,7 +10,7 @@ use crate::{
     manifest::Manifest,
     output::Terminal,
     render,
-    resource::parse_kind,
+    resource::{Resource, parse_kind},
 };
 
 pub(crate) async fn run(
@@ -25,7 +25,9 @@ pub(crate) async fn run(
     let total = keys.len();
     let mut failures = Vec::new();
     for key in &keys {
-        let request = Request::delete(key).query("dryRun", arguments.dry_run.then_some("true"));
+        let request = Request::delete(key)
+            .query("dryRun", arguments.dry_run.then_some("true"))
+            .query("evict", arguments.evict.then_some("true"));
         match client.send(request).await {
             Ok(object) => {
                 terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;
@@ -60,7 +62,7 @@ fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     let words = &arguments.words;
     let key = |kind: Kind, name: &str| {
         let namespace = kind.is_namespaced().then(|| arguments.namespace.clone());
-        Ok(ObjectKey { kind, namespace, name: parse_name(name)? })
+        Ok(ObjectKey { kind, namespace, name: parse_name(Resource::Object(kind), name)? })
     };
     let kind = |word: &str| parse_kind(word).map_err(|message| Failure::Usage { message, hint: None });
     let (first, rest) = words.split_first().ok_or_else(|| {
@@ -77,7 +79,7 @@ fn keys(arguments: &Delete) -> Result<Vec<ObjectKey>, Failure> {
     }
     let kind = kind(first)?;
     if rest.is_empty() {
-        let word = crate::Resource::Object(kind).singular();
+        let word = Resource::Object(kind).singular();
         return Err(Failure::usage(format!("which {word}?"), format!("write `delete {word} NAME…`")));
     }
     rest.iter().map(|name| key(kind, name)).collect()

@@ -1,6 +1,10 @@
 //! `describe`: everything about one object, with the endpoints that the server computed for it.
 
-use model::resource::Kind;
+use model::{
+    address::{address_of, name_of},
+    name::Name,
+    resource::Kind,
+};
 use serde_json::Value;
 
 use super::{
@@ -14,6 +18,7 @@ use crate::{
     error::{ExitCode, Failure},
     output::Terminal,
     resource::Resource,
+    view::{items, text},
 };
 
 pub(crate) async fn run(
@@ -29,29 +34,51 @@ pub(crate) async fn run(
         let word = resource.singular();
         return Err(Failure::usage(format!("which {word}?"), format!("write `describe {word} NAME`")));
     };
-    let name = parse_name(name)?;
+    let name = parse_name(resource, name)?;
     let path = |resource| object_path(resource, &arguments.namespace, &name);
     let object = client.send(Request::get(path(resource))).await?;
+    // A Service that is not compiled, such as an ExternalName, has no endpoints; its description goes without.
     let (endpoints, traffic) = match resource {
-        // A Service that is not compiled, such as an ExternalName, has no endpoints; its description goes without.
         Resource::Object(Kind::Service) => (
             unless_missing(client, path(Resource::Endpoints)).await?,
             unless_missing(client, format!("{}/traffic", path(resource))).await?,
         ),
-        Resource::Object(
-            Kind::EndpointSet
-            | Kind::Workload
-            | Kind::Node
-            | Kind::AddressPool
-            | Kind::Advertisement
-            | Kind::Address,
-        )
-        | Resource::Endpoints => (None, None),
+        Resource::Object(_) | Resource::Endpoints => (None, None),
     };
-    let subject =
-        Subject { resource, object: &object, endpoints: endpoints.as_ref(), traffic: traffic.as_ref() };
+    let addresses = match resource {
+        Resource::Object(Kind::Service) if text(&object, "/spec/type") == "LoadBalancer" => {
+            Some(of_service(client, &object).await?)
+        }
+        Resource::Object(Kind::AddressPool) => Some(of_pool(client, &name).await?),
+        Resource::Object(_) | Resource::Endpoints => None,
+    };
+    let subject = Subject {
+        resource,
+        object: &object,
+        endpoints: endpoints.as_ref(),
+        traffic: traffic.as_ref(),
+        addresses: addresses.as_deref(),
+    };
     terminal.print(&describe(&subject, now(), terminal.style))?;
     Ok(ExitCode::Success)
+}
+
+/// The records of a Service's load balancer addresses. One that was freed meanwhile is left out.
+async fn of_service(client: &Client, service: &Value) -> Result<Vec<Value>, Failure> {
+    let mut found = Vec::new();
+    for ingress in items(service, "/status/loadBalancer/ingress") {
+        let Some(address) = address_of(&text(ingress, "/ip")) else { continue };
+        let path = format!("/v1/{}/{}", Kind::Address.plural(), name_of(address));
+        found.extend(unless_missing(client, path).await?);
+    }
+    Ok(found)
+}
+
+/// The records of a pool's addresses.
+async fn of_pool(client: &Client, pool: &Name) -> Result<Vec<Value>, Failure> {
+    let listing = client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural()))).await?;
+    let is_of_pool = |address: &&Value| text(address, "/spec/pool") == pool.as_str();
+    Ok(items(&listing.envelope, "/items").iter().filter(is_of_pool).cloned().collect())
 }
 
 /// The answer, unless there is nothing at the path.

@@ -12,7 +12,7 @@ use crate::{
     columns::{self, Columns, identity},
     error::{ExitCode, Failure},
     output::Terminal,
-    resource::Resource,
+    resource::{self, Resource},
     table::Table,
     view::text,
 };
@@ -61,14 +61,14 @@ pub(crate) fn object_path(resource: Resource, namespace: &Namespace, name: &Name
 }
 
 fn names(arguments: &Get) -> Result<Vec<Name>, Failure> {
+    let resource = arguments.target.resources.first().copied().unwrap_or(Resource::Endpoints);
     let given = arguments.target.name.iter().chain(&arguments.names);
-    given.map(|name| parse_name(name)).collect()
+    given.map(|name| parse_name(resource, name)).collect()
 }
 
 /// The name of an object as given on the command line.
-pub(crate) fn parse_name(text: &str) -> Result<Name, Failure> {
-    Name::parse(text)
-        .map_err(|error| Failure::Usage { message: format!("`{text}` is no name: {error}"), hint: None })
+pub(crate) fn parse_name(resource: Resource, text: &str) -> Result<Name, Failure> {
+    resource::parse_name(resource, text).map_err(|message| Failure::Usage { message, hint: None })
 }
 
 fn check(arguments: &Get, names: &[Name]) -> Result<(), Failure> {
@@ -113,7 +113,7 @@ fn print(
         GetOutput::Table | GetOutput::Wide => return print_tables(arguments, listed, &answers, terminal),
         GetOutput::Name => {
             for (resource, answer) in &answers {
-                for object in objects(listed, answer) {
+                for object in columns::in_order(*resource, objects(listed, answer)) {
                     terminal.print(&format!(
                         "{}/{}\n",
                         resource.singular(),
@@ -156,7 +156,7 @@ fn print_tables(
     for resource in &arguments.target.resources {
         let mut table = columns::empty(*resource, columns);
         for (_, answer) in answers.iter().filter(|(of, _)| of == resource) {
-            for object in objects(listed, answer) {
+            for object in columns::in_order(*resource, objects(listed, answer)) {
                 columns::push(&mut table, *resource, columns, object, now, "");
             }
         }
@@ -167,7 +167,8 @@ fn print_tables(
         }
     }
     if !printed {
-        let place = if arguments.all_namespaces {
+        let somewhere = arguments.target.resources.iter().any(|resource| resource.is_namespaced());
+        let place = if arguments.all_namespaces || !somewhere {
             String::new()
         } else {
             format!(" in namespace {}", arguments.namespace)
@@ -221,7 +222,8 @@ async fn follow(
                     // The first table is printed when it is whole, so that its columns fit; then each row as it comes.
                     match initial.take_if(|_| word == "BOOKMARK") {
                         Some(first) => {
-                            for object in first.values() {
+                            let objects: Vec<Value> = first.into_values().collect();
+                            for object in columns::in_order(resource, &objects) {
                                 columns::push(&mut table, resource, columns, object, now(), "ADDED");
                             }
                             terminal.print(&table.render(terminal.style))?;

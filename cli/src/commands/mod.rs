@@ -4,6 +4,8 @@ mod apply;
 mod delete;
 mod describe;
 mod get;
+mod import;
+mod move_address;
 mod status;
 mod traffic;
 mod watch;
@@ -32,6 +34,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
+        Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
+        Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {

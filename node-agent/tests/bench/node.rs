@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    process::{Command, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -93,6 +94,16 @@ impl Bench {
         self.desired.programs.clear();
         let pass = self.apply(&Scope::Everything);
         assert!(pass.failed.is_none(), "the node is emptied: {:?}", pass.failed);
+        self.forget_flows();
+    }
+
+    /// Forgets all tracked flows. Scenarios share node ports, and a client's port that comes up again would otherwise
+    /// go on with a flow of an earlier scenario; in the product the agent forgets these, not the backend that is tested.
+    fn forget_flows(&self) {
+        let mut command = Command::new("conntrack");
+        command.arg("-F").stdout(Stdio::null()).stderr(Stdio::null());
+        let status = self.hosts.at(Spot::Node).run(|| command.status());
+        assert!(status.expect("conntrack starts").success(), "the flows are not forgotten");
     }
 
     /// A cluster IP of the scenario's own.

@@ -1,0 +1,194 @@
+//! How long the traffic of one address is interrupted when the node that announces it fails.
+//!
+//! ```text
+//!   for each round, failure, contestant:
+//!   settled ─▶ probe ─▶ owner fails ─▶ replies through another node, steadily ─▶ owner repaired ─▶ (settled) end of the probe
+//!                         └──────── time without replies ────────┘                    └─ time without replies ─┘
+//! ```
+//! While a contestant recovers, the others have their turn: what is measured of the return of a node is seen by the probe
+//! that goes on meanwhile.
+
+pub mod contestant;
+pub mod keepalived;
+mod measured;
+pub mod probe;
+mod render;
+
+use std::{
+    net::IpAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow};
+use lab::{topology::Topology, wait};
+
+use self::{
+    contestant::{Contestant, Failure, TARGET},
+    keepalived::Keepalived,
+    probe::Probe,
+};
+use crate::host::{Host, LoadMeter};
+
+pub use self::measured::{Measured, Run, Series};
+
+/// Replies in a row through the same node after which it counts as the owner: half a second without any loss.
+const STEADY_REPLIES: usize = 100;
+/// How long the probe runs before the failure, so that the failure does not meet a cold neighbour cache.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Failures come at any point of the time between two signs of life, not always at the same: a part of a second by turns.
+const STAGGER: Duration = Duration::from_millis(37);
+const STAGGER_STEPS: u32 = 29;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Failures of each kind for each contestant.
+    pub rounds: u16,
+    /// Only contestants and failures whose names contain one of these; all when it names none of a sort.
+    pub only: Vec<String>,
+}
+
+/// Where progress is told.
+pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
+
+/// A contestant with what goes on in its network.
+struct Lane {
+    contestant: Box<dyn Contestant>,
+    open: Option<Open>,
+}
+
+/// A run whose failure is repaired and whose node is coming back.
+struct Open {
+    run: Run,
+    failure: Failure,
+    probe: Probe,
+    repaired: Instant,
+}
+
+/// Measures everything that is asked for, by turns.
+///
+/// # Errors
+/// Not root, something is not installed or built, or a contestant does not fail over or does not recover at all.
+pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+    let host = Host::ask()?;
+    let failures: Vec<_> = chosen(&options.only, Failure::ALL.map(|failure| (failure.name(), failure)));
+    let mut lanes = Vec::new();
+    for start in chosen(&options.only, STARTS) {
+        let mut contestant = start()?;
+        contestant.wait_settled().with_context(|| format!("{} at its start", contestant.name()))?;
+        say(&format!("{}: {}", contestant.name(), contestant.settings()))?;
+        lanes.push(Lane { contestant, open: None });
+    }
+    let mut measured = Measured::new(host, options.rounds, versions()?);
+    for lane in &lanes {
+        for &failure in &failures {
+            measured.add_series(lane.contestant.name(), lane.contestant.settings(), failure);
+        }
+    }
+    let meter = LoadMeter::start()?;
+    for round in 0..options.rounds {
+        for &failure in &failures {
+            // Whoever begins differs from round to round.
+            let lanes_count = lanes.len();
+            lanes.rotate_left(lanes_count.min(1));
+            for lane in &mut lanes {
+                close(lane, &mut measured)?;
+                let open = fail_over(lane.contestant.as_mut(), failure, round)
+                    .with_context(|| format!("{}, {}", lane.contestant.name(), failure.name()))?;
+                say(&format!(
+                    "{:>4} {:<18} {:<13} {}",
+                    round + 1,
+                    lane.contestant.name(),
+                    failure.name(),
+                    open.run
+                ))?;
+                lane.open = Some(open);
+            }
+        }
+    }
+    for lane in &mut lanes {
+        close(lane, &mut measured)?;
+    }
+    measured.finish(meter.load()?);
+    Ok(measured)
+}
+
+type Start = fn() -> Result<Box<dyn Contestant>>;
+
+const STARTS: [(&str, Start); 2] = [
+    ("keepalived-default", || Ok(Box::new(Keepalived::start(keepalived::Pace::Default)?))),
+    ("keepalived-fast", || Ok(Box::new(Keepalived::start(keepalived::Pace::Fast)?))),
+];
+
+/// Those whose names contain one of the words; all, when no word is about any of them.
+fn chosen<T: Copy, const N: usize>(only: &[String], all: [(&str, T); N]) -> Vec<T> {
+    let is_chosen = |name: &str| only.iter().any(|word| name.contains(word.as_str()));
+    let any = all.iter().any(|(name, _)| is_chosen(name));
+    all.into_iter().filter(|(name, _)| !any || is_chosen(name)).map(|(_, value)| value).collect()
+}
+
+fn versions() -> Result<Vec<String>> {
+    Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Keepalived::version()?])
+}
+
+/// One failure, from steady traffic through the owner to steady traffic through another node, and its repair.
+fn fail_over(contestant: &mut dyn Contestant, failure: Failure, round: u16) -> Result<Open> {
+    let probe = Probe::start(&contestant.topology().client, TARGET)?;
+    let begun = Instant::now();
+    let owner = steady_owner(&probe, begun, |_| true).context("before the failure")?;
+    let node = node_of(contestant.topology(), owner)?;
+    thread::sleep(WARM_UP + STAGGER * (u32::from(round) % STAGGER_STEPS));
+
+    let struck = Instant::now();
+    failure.strike(contestant, &node)?;
+    steady_owner(&probe, struck, |now| now != owner).context("after the failure")?;
+    let seen = probe.seen();
+    let moved =
+        seen.moved_after(struck, owner).context("the traffic has moved, so some reply was the first")?;
+    let steady = Instant::now();
+    let run = Run {
+        silence_ms: milliseconds(seen.silence(struck, steady)),
+        moved_ms: milliseconds(moved),
+        unanswered: seen.unanswered(struck, steady),
+        return_silence_ms: 0.0,
+    };
+    let repaired = Instant::now();
+    failure.repair(contestant, &node)?;
+    Ok(Open { run, failure, probe, repaired })
+}
+
+/// Waits until the node is back and the contestant is as before, and enters the run.
+fn close(lane: &mut Lane, measured: &mut Measured) -> Result<()> {
+    let Some(Open { mut run, failure, probe, repaired }) = lane.open.take() else { return Ok(()) };
+    let name = lane.contestant.name();
+    lane.contestant.wait_settled().with_context(|| format!("{name} after {}", failure.name()))?;
+    // The traffic has to be steady before its silence is over and can be measured.
+    steady_owner(&probe, Instant::now(), |_| true).with_context(|| format!("{name}: the node is back"))?;
+    let seen = probe.seen();
+    run.return_silence_ms = milliseconds(seen.silence(repaired, Instant::now()));
+    measured.enter(name, failure, run, &seen.lateness);
+    Ok(())
+}
+
+/// Waits until the newest replies all come through one node that is a right one, none of them from before `since`.
+fn steady_owner(probe: &Probe, since: Instant, is_right: impl Fn(IpAddr) -> bool) -> Result<IpAddr> {
+    wait::until("steady replies through one node", || {
+        let owner = probe.steady_owner(since, STEADY_REPLIES).filter(|&owner| is_right(owner));
+        owner.ok_or_else(|| match probe.last_reply() {
+            Some(reply) => anyhow!("the last reply came {:?} ago through {}", reply.at.elapsed(), reply.via),
+            None => anyhow!("no reply at all"),
+        })
+    })
+}
+
+fn node_of(topology: &Topology, address: IpAddr) -> Result<String> {
+    let mut nodes = topology.nodes.iter();
+    let found = nodes.find(|(_, machine)| lab::topology::node_addresses(machine.index).contains(&address));
+    found.map(|(name, _)| name.clone()).with_context(|| format!("no node has {address}"))
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Microseconds are finer than anything that was measured.
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}

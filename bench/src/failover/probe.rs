@@ -1,0 +1,190 @@
+//! A client that asks all the time, and remembers when it was answered and through which node.
+//!
+//! One UDP socket with one port sends a datagram to the address every [`INTERVAL`]; the node that owns the address sends it
+//! on to a backend elsewhere, masqueraded, and the backend's answer names the address it saw: the node's. So a reply proves
+//! the whole way (the client's neighbour entry, the bridge, the node's rules, the way back) and says who carried it.
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::fd::AsRawFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use lab::{client::Reply as Answer, netns::Namespace};
+use nix::sys::socket::{MsgFlags, send};
+
+/// Time between two probes; no silence is measured finer.
+pub const INTERVAL: Duration = Duration::from_millis(5);
+/// How long the receiver waits before it looks whether it shall end.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// A running probe; it ends when it is dropped.
+#[derive(Debug)]
+pub struct Probe {
+    stop: Arc<AtomicBool>,
+    seen: Arc<Mutex<Seen>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a probe has seen so far.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// When datagrams were sent.
+    pub sent: Vec<Instant>,
+    /// The replies in the order of their arrival.
+    pub replies: Vec<Reply>,
+    /// How much later than planned each datagram was sent: what the machine's other work costs the measurement.
+    pub lateness: Vec<Duration>,
+}
+
+/// An answered datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply {
+    /// When the answer arrived.
+    pub at: Instant,
+    /// The node that carried it, by its address.
+    pub via: IpAddr,
+}
+
+impl Probe {
+    /// Starts to ask `to` from a namespace.
+    ///
+    /// # Errors
+    /// There is no way to the address, or no thread can be started.
+    pub fn start(client: &Namespace, to: SocketAddr) -> Result<Self> {
+        let socket = client.inside(|| {
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect(to)?;
+            socket.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
+            Ok::<_, std::io::Error>(socket)
+        });
+        let socket = socket.with_context(|| format!("cannot probe {to} from {}", client.name()))?;
+        let receiving = socket.try_clone().context("cannot share the probe's socket")?;
+        let mut probe = Self { stop: Arc::default(), seen: Arc::default(), threads: Vec::new() };
+        let (stop, seen) = (Arc::clone(&probe.stop), Arc::clone(&probe.seen));
+        probe.threads.push(client.spawn("probe-receive", move || receive(&receiving, &stop, &seen))?);
+        let (stop, seen) = (Arc::clone(&probe.stop), Arc::clone(&probe.seen));
+        probe.threads.push(client.spawn("probe-send", move || ask(&socket, &stop, &seen))?);
+        Ok(probe)
+    }
+
+    /// What has been seen up to here.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        lock(&self.seen).clone()
+    }
+
+    /// The newest reply.
+    #[must_use]
+    pub fn last_reply(&self) -> Option<Reply> {
+        lock(&self.seen).replies.last().copied()
+    }
+
+    /// The node that carries the traffic, if the newest `replies` all came through the same one, after `since`.
+    #[must_use]
+    pub fn steady_owner(&self, since: Instant, replies: usize) -> Option<IpAddr> {
+        let seen = lock(&self.seen);
+        let newest = &seen.replies[seen.replies.len().checked_sub(replies.max(1))?..];
+        let first = newest.first()?;
+        (first.at >= since && newest.iter().all(|reply| reply.via == first.via)).then_some(first.via)
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn ask(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
+    let mut planned = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(planned.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        // While the address has no owner, datagrams queue at the neighbour entry until the socket's buffer is full: waiting
+        // for room would stop the probe, and a datagram that finds none is one without a reply.
+        let _no_owner = send(socket.as_raw_fd(), b"who?\n", MsgFlags::MSG_DONTWAIT);
+        let mut seen = lock(seen);
+        seen.sent.push(now);
+        seen.lateness.push(now.saturating_duration_since(planned));
+        drop(seen);
+        while planned <= now {
+            planned += INTERVAL;
+        }
+    }
+}
+
+fn receive(socket: &UdpSocket, stop: &AtomicBool, seen: &Mutex<Seen>) {
+    let mut datagram = [0; 1500];
+    while !stop.load(Ordering::Relaxed) {
+        // An error is a timeout, or an ICMP message that says that nobody answered: there is no reply.
+        let Ok(bytes) = socket.recv(&mut datagram) else { continue };
+        let at = Instant::now();
+        if let Ok(answer) = Answer::parse(&String::from_utf8_lossy(&datagram[..bytes])) {
+            lock(seen).replies.push(Reply { at, via: answer.peer.ip() });
+        }
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    // Lists of times stay usable whatever another thread was doing when it panicked.
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seen {
+    /// The longest time between two replies, of those that overlap the time from `from` to `to`.
+    #[must_use]
+    pub fn silence(&self, from: Instant, to: Instant) -> Duration {
+        let pairs = self.replies.windows(2).filter(|pair| pair[1].at >= from && pair[0].at <= to);
+        pairs.map(|pair| pair[1].at - pair[0].at).max().unwrap_or_default()
+    }
+
+    /// The time from `from` to the first later reply that another node than `owner` carried.
+    #[must_use]
+    pub fn moved_after(&self, from: Instant, owner: IpAddr) -> Option<Duration> {
+        let reply = self.replies.iter().find(|reply| reply.at >= from && reply.via != owner)?;
+        Some(reply.at - from)
+    }
+
+    /// How many datagrams sent from `from` to `to` were not answered.
+    #[must_use]
+    pub fn unanswered(&self, from: Instant, to: Instant) -> usize {
+        let within = |at: Instant| at >= from && at <= to;
+        let sent = self.sent.iter().filter(|&&at| within(at)).count();
+        sent.saturating_sub(self.replies.iter().filter(|reply| within(reply.at)).count())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// A probe every 10 ms; from 30 ms to 80 ms nobody answers, then another node does.
+    #[test]
+    fn silence_is_what_lies_between_the_last_reply_and_the_next() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let node = |last| IpAddr::V4(Ipv4Addr::new(172, 17, 8, last));
+        let replies = [0, 10, 20, 80, 90, 100]
+            .map(|ms| Reply { at: at(ms), via: node(if ms < 50 { 101 } else { 102 }) });
+        let sent = (0..=10).map(|step| at(step * 10)).collect();
+        let seen = Seen { sent, replies: replies.to_vec(), lateness: Vec::new() };
+        assert_eq!(seen.silence(at(25), at(100)), Duration::from_millis(60));
+        assert_eq!(seen.silence(at(85), at(100)), Duration::from_millis(10));
+        assert_eq!(seen.silence(at(101), at(200)), Duration::ZERO);
+        assert_eq!(seen.moved_after(at(25), node(101)), Some(Duration::from_millis(55)));
+        assert_eq!(seen.moved_after(at(25), node(102)), None);
+        assert_eq!(seen.unanswered(at(25), at(100)), 5);
+    }
+}

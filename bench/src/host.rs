@@ -1,0 +1,155 @@
+//! The machine that measures: what it is, and how busy it was meanwhile.
+
+use std::{fs, path::Path, time::Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::utsname::uname;
+use serde::Serialize;
+
+/// What has to be known of a machine to read figures measured on it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Host {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processor's name.
+    pub processor: String,
+    /// Logical processors.
+    pub processors: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Host {
+    /// Asks the kernel.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn ask() -> Result<Self> {
+        let kernel =
+            uname().context("the kernel does not say its release")?.release().to_string_lossy().into_owned();
+        let processor = value_of(&read("/proc/cpuinfo")?, "model name").unwrap_or("unknown").to_owned();
+        let memory = value_of(&read("/proc/meminfo")?, "MemTotal").and_then(|text| first_number(text).ok());
+        let processors = std::thread::available_parallelism().context("the number of processors")?.get();
+        Ok(Self { kernel, processor, processors, memory_mib: memory.unwrap_or(0) / 1024 })
+    }
+}
+
+/// How busy the machine was during a run.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Load {
+    /// The load average of the last minute before the run.
+    pub average_before: f64,
+    /// The same after it.
+    pub average_after: f64,
+    /// The share of the processors' time that was not idle, 0–1, the benchmark included.
+    pub busy: f64,
+    /// The share of the time in which somebody waited for a processor, 0–1 (pressure stall information, `some`); none when
+    /// the kernel does not tell.
+    pub pressure: Option<f64>,
+}
+
+/// The counters from which a [`Load`] is the difference.
+#[derive(Debug)]
+pub struct LoadMeter {
+    begun: Instant,
+    average: f64,
+    times: ProcessorTimes,
+    waited_us: Option<u64>,
+}
+
+impl LoadMeter {
+    /// Begins to measure.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn start() -> Result<Self> {
+        Ok(Self {
+            begun: Instant::now(),
+            average: load_average()?,
+            times: ProcessorTimes::parse(&read("/proc/stat")?)?,
+            waited_us: waited_us(),
+        })
+    }
+
+    /// The load since the start.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn load(&self) -> Result<Load> {
+        let times = ProcessorTimes::parse(&read("/proc/stat")?)?;
+        let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
+        let waited = self.waited_us.zip(waited_us()).map(|(before, after)| after.saturating_sub(before));
+        Ok(Load {
+            average_before: self.average,
+            average_after: load_average()?,
+            busy: times.busy_since(&self.times),
+            pressure: waited.map(|waited_us| waited_us as f64 / elapsed_us),
+        })
+    }
+}
+
+/// Clock ticks of all processors since the machine's start.
+#[derive(Debug)]
+struct ProcessorTimes {
+    all: u64,
+    idle: u64,
+}
+
+impl ProcessorTimes {
+    /// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
+    fn parse(stat: &str) -> Result<Self> {
+        let line = stat.lines().next().context("/proc/stat is empty")?;
+        let ticks = line.split_whitespace().skip(1).take(8).map(str::parse::<u64>);
+        let ticks: Vec<u64> = ticks.collect::<Result<_, _>>().context("/proc/stat begins with no numbers")?;
+        let idle = ticks.iter().skip(3).take(2).sum();
+        Ok(Self { all: ticks.iter().sum(), idle })
+    }
+
+    fn busy_since(&self, before: &Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        let idle = self.idle.saturating_sub(before.idle).min(all);
+        (all - idle) as f64 / all as f64
+    }
+}
+
+fn load_average() -> Result<f64> {
+    let text = read("/proc/loadavg")?;
+    let first = text.split_whitespace().next().context("/proc/loadavg is empty")?;
+    first.parse().context("/proc/loadavg begins with no number")
+}
+
+/// Microseconds in which somebody waited for a processor.
+fn waited_us() -> Option<u64> {
+    let text = fs::read_to_string("/proc/pressure/cpu").ok()?;
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    some.rsplit_once("total=")?.1.parse().ok()
+}
+
+fn value_of<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim())
+}
+
+fn first_number(text: &str) -> Result<u64> {
+    let word = text.split_whitespace().next().context("no word")?;
+    word.parse().with_context(|| format!("`{word}` is no number"))
+}
+
+fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_for_disks_and_guests_are_not_work_and_stolen_time_is() {
+        let before = ProcessorTimes::parse("cpu 10 0 10 100 0 0 0 0 5 5\ncpu0 …").unwrap();
+        let after = ProcessorTimes::parse("cpu 20 0 10 150 30 0 0 10 9 9\ncpu0 …").unwrap();
+        assert!((after.busy_since(&before) - 0.2).abs() < 1e-9, "20 of 100 ticks");
+    }
+}

@@ -1,0 +1,119 @@
+//! What follows the flags in `--help`: examples that can be pasted, and what has no flag to stand at.
+
+pub(super) const AFTER_HELP: &str = "\
+First steps:
+  tidegate status                       is everything as it should be?
+  tidegate apply -f web.yaml            create or change what the file says
+  tidegate get services                 what there is
+  tidegate describe service web         everything about one, with what is wrong and what to do
+  tidegate get endpoints web -o wide    where its traffic goes
+  tidegate traffic web                  how much went there
+  tidegate get addresses                which node announces which load balancer address
+
+Exit codes:
+  0  done
+  1  the server refused, or something failed; the reason is on stderr
+  2  the command line is wrong; for `status`: there are problems
+  3  no answer: the server was not reached, or not in time";
+
+pub(super) const GET_HELP: &str = "\
+Kinds:
+  services (svc)       stable addresses in front of endpoints
+  endpointsets (eps)   endpoints given by hand
+  workloads (wl)       anything with an address, picked by a Service's selector
+  nodes (no)           machines with an agent
+  addresspools (pool)  load balancer addresses that may be given out, and to whom
+  advertisements (adv) which nodes announce the addresses of which pools
+  addresses (addr)     each address in use, who has it, which node announces it; read only
+  endpoints (ep)       what the server computed for each Service; read only
+  all                  every kind that is written: not addresses, not endpoints
+
+Examples:
+  tidegate get svc                      Services of the namespace `default`
+  tidegate get svc,eps -A               two kinds in every namespace
+  tidegate get svc web -o yaml          one Service, all of it
+  tidegate get wl -l 'app=web,tier in (a,b)'
+  tidegate get ep web -o wide           each endpoint: ready, serving, terminating
+  tidegate get addr                     who announces which address, and since when
+  tidegate get addr 2001:db8::1 -o wide the same with candidates, counters and conflicts
+  tidegate get nodes -w                 the table, then a row for each change";
+
+pub(super) const DESCRIBE_HELP: &str = "\
+Examples:
+  tidegate describe svc web             conditions with reasons and hints, endpoints, nodes that lag
+  tidegate describe pool lan            what it gives, how much is left, who holds what
+  tidegate describe addr 192.0.2.7      who announces it, who would, and why the others would not
+  tidegate describe node/node-1         what its agent found and how far it is";
+
+pub(super) const APPLY_HELP: &str = "\
+All of it is accepted, as one revision, or none. Applying the same file twice changes nothing.
+Files travel as they are and the server checks them; every mistake is reported at once.
+
+Examples:
+  tidegate apply -f web.yaml            one file: YAML documents or JSON
+  tidegate apply -f conf.d/             its .yaml, .yml and .json files in the order of their names
+  render | tidegate apply -f -          from stdin
+  tidegate apply -f web.yaml --dry-run  what would happen
+  tidegate apply -f conf.d/ --apply-set shop --prune
+                                        and remove what earlier applies of the set named and this one does not
+  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it";
+
+pub(super) const DELETE_HELP: &str = "\
+Nothing is asked: the objects are named. Their addresses and ports become free.
+
+Examples:
+  tidegate delete svc web api           two Services
+  tidegate delete svc/web eps/web-a     of several kinds
+  tidegate delete -f web.yaml           what the file names, last first
+  tidegate delete pool lan --evict      a pool though Services hold addresses of it";
+
+pub(super) const STATUS_HELP: &str = "\
+Exit codes:
+  0  every node has everything, every Service is ready
+  2  there are problems; each is printed with its reason and what to do
+  1 and 3 as for every command, so that a monitor can tell `wrong` from `cannot say`";
+
+pub(super) const TRAFFIC_HELP: &str = "\
+Counted by each node since it programmed the endpoint, and reported every 10 s or so (AGE). A figure that the
+proxy mode of the node does not count is shown as `-`.
+
+Examples:
+  tidegate traffic web                  connections, packets and bytes of Service web
+  tidegate traffic web -n shop -o json  with the sums of each node";
+
+pub(super) const WATCH_HELP: &str = "\
+First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
+on from the last position; objects of a revision that was cut in the middle come again. Stops with Ctrl-C.
+
+Examples:
+  tidegate watch                        everything
+  tidegate watch svc eps -n shop        two kinds of one namespace
+  tidegate watch -o json                an event per line, with the positions at which one may resume
+  tidegate watch --resume 1763712000-42 only what came after; refused when too much has changed since";
+
+pub(super) const MOVE_HELP: &str = "\
+The node comes first among the candidates of the address: it announces the address at once, and the former
+owner stops. A node that is no candidate is refused with the reason. The address stays there until the node
+fails or is drained, or until it is moved again.
+
+Examples:
+  tidegate get addr 192.0.2.7 -o wide   who has it, and who may
+  tidegate move 192.0.2.7 node-2        before work on the node that has it
+  tidegate move 2001:db8::7 node-2 --dry-run";
+
+pub(super) const IMPORT_HELP: &str = "\
+Understood are, of MetalLB:
+  ConfigMap with address-pools          the old form; also its embedded text alone
+  IPAddressPool, L2Advertisement        the resources of metallb.io; also the deprecated AddressPool
+What becomes of every setting is said on stderr, a line each: mapped, approximated (with the difference), or
+ignored (with the reason). Everything of BGP is ignored: addresses are announced by ARP and NDP only.
+
+Examples:
+  tidegate import metallb.yaml > pools.yaml
+  tidegate import metallb.yaml --apply --dry-run
+  kubectl get configmap -n metallb-system config -o yaml | tidegate import -";
+
+pub(super) const COMPLETIONS_HELP: &str = "\
+Examples:
+  tidegate completions bash > /etc/bash_completion.d/tidegate
+  tidegate completions zsh > \"${fpath[1]}/_tidegate\"";

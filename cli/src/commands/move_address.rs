@@ -1,0 +1,40 @@
+//! `move`: puts a node first among the candidates of an address.
+
+use model::{address::name_of, resource::Kind};
+use serde_json::json;
+
+use crate::{
+    args::Move,
+    client::{Client, Request, shell_quoted},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    parse::Language,
+    render::object_name,
+    style::Tone,
+    view::{clean, text},
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Move,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Move { address, node, dry_run } = arguments;
+    let body = json!({ "node": node }).to_string();
+    let path = format!("/v1/{}/{}/move", Kind::Address.plural(), name_of(address));
+    let curl_data = shell_quoted(&body);
+    let request = Request::post(&path, Language::Json, body.into_bytes(), curl_data)
+        .query("dryRun", dry_run.then_some("true"));
+    let answer = client.send(request).await?;
+    // What the server stored counts, not what was asked; a server that answers something else says nothing of either.
+    let first = text(&answer, "/spec/announcement/candidates/0/node");
+    let node = if first.is_empty() { node.to_string() } else { clean(&first) };
+    let name = match answer.get("kind") {
+        Some(_) => object_name(&answer),
+        None => format!("address/{address}"),
+    };
+    let moved = terminal.style.paint(Tone::Good, "moved");
+    let suffix = if dry_run { " (dry run)" } else { "" };
+    terminal.print(&format!("{name} {moved} to {node}{suffix}\n"))?;
+    Ok(ExitCode::Success)
+}

@@ -1,0 +1,66 @@
+//! The commands and manifests of the guides are ones that this version takes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{fs, path::Path};
+
+use clap::Parser;
+use cli::args::Cli;
+use model::decode::{Expect, decode};
+use serde_json::Value;
+
+/// The fenced blocks of a page, each with the word after its fence.
+fn blocks(page: &str) -> Vec<(String, String)> {
+    let (mut blocks, mut open) = (Vec::new(), None::<(String, String)>);
+    for line in page.lines() {
+        match (line.strip_prefix("```"), open.take()) {
+            (Some(word), None) => open = Some((word.to_owned(), String::new())),
+            (Some(_), Some(block)) => blocks.push(block),
+            (None, Some((word, text))) => open = Some((word, text + line + "\n")),
+            (None, None) => {}
+        }
+    }
+    blocks
+}
+
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let guides = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = guides.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let pages = pages.chain([root.join("README.md")]);
+    pages.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
+}
+
+#[test]
+fn every_command_of_the_guides_is_understood() {
+    let mut commands = 0;
+    for (path, page) in pages() {
+        for (_, text) in blocks(&page) {
+            for line in text.lines().map(|line| line.trim().trim_start_matches("$ ")) {
+                let command = line.split(" && ").find(|part| part.starts_with("tidegate "));
+                let Some(command) = command.and_then(|command| command.split(" > ").next()) else { continue };
+                let words = command.split_whitespace().map(|word| word.trim_matches('\''));
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{path}: `{command}`: {}", parsed.unwrap_err());
+                commands += 1;
+            }
+        }
+    }
+    assert!(commands > 10, "{commands} commands found");
+}
+
+#[test]
+fn every_manifest_of_the_guides_is_valid() {
+    let mut objects = 0;
+    for (path, page) in pages() {
+        for (_, text) in blocks(&page).into_iter().filter(|(word, _)| word == "yaml") {
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+            for document in documents {
+                let decoded = decode(&document, &Expect::default());
+                assert!(decoded.is_ok(), "{path}: {document:#}: {:?}", decoded.unwrap_err());
+                objects += 1;
+            }
+        }
+    }
+    assert!(objects >= 5, "{objects} objects found");
+}

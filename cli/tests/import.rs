@@ -1,0 +1,113 @@
+//! What is made of configurations of other load balancers. Input, output and report are text files next to this test;
+//! `UPDATE_GOLDEN=1 cargo test -p cli --test import` rewrites output and report.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use cli::import::{Fidelity, translate};
+use model::decode::{Expect, decode};
+use serde_json::{Value, json};
+
+fn directory(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+/// Runs the command on inputs, which lie beside each other; no server is there.
+fn import(arguments: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("import")
+        .args(arguments)
+        .env_clear()
+        .env("TIDEGATE_API", "http://127.0.0.1:1")
+        .current_dir(directory("fixtures/import"))
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn check(name: &str, actual: &str) {
+    let path = directory("golden").join(format!("{name}.txt"));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, actual).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(actual == expected, "{name}.txt differs; it would be:\n{actual}\nUPDATE_GOLDEN=1 rewrites it");
+}
+
+fn check_import(file: &str) {
+    let (code, objects, report) = import(&[file]);
+    assert_eq!(code, 0, "{report}");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&objects).unwrap();
+    for document in documents {
+        assert!(decode(&document, &Expect::default()).is_ok(), "the server would take {document:#}");
+    }
+    let name = file.trim_end_matches(".yaml");
+    check(&format!("import_{name}"), &format!("{objects}\n{report}"));
+}
+
+/// In: the ConfigMap of the founding documents, unchanged. Out: its pool and who announces it, nothing left out.
+#[test]
+fn f135_the_configmap_of_the_documents_imports_unchanged() {
+    check_import("seed.yaml");
+    let (_, objects, report) = import(&["seed.yaml"]);
+    assert!(report.ends_with("3 mapped, 0 approximated, 0 ignored\n"), "{report}");
+    assert!(objects.contains("- 172.25.1.100-172.25.1.200\n"), "the range is as it was written: {objects}");
+}
+
+#[test]
+fn every_setting_of_the_old_configmap_is_accounted_for() {
+    check_import("config_all.yaml");
+    check_import("embedded.yaml");
+}
+
+#[test]
+fn every_setting_of_the_resources_is_accounted_for_and_no_restriction_is_lost() {
+    check_import("objects.yaml");
+}
+
+#[test]
+fn what_holds_nothing_to_import_is_refused() {
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    fs::write(file.path(), "kind: Namespace\nmetadata: {name: metallb-system}\n").unwrap();
+    let (code, objects, report) = import(&[file.path().to_str().unwrap()]);
+    assert_eq!((code, objects.as_str()), (1, ""));
+    assert!(
+        report.contains("nothing here imports this kind") && report.contains("nothing in it"),
+        "{report}"
+    );
+    fs::write(file.path(), "a: [").unwrap();
+    assert_eq!(import(&[file.path().to_str().unwrap()]).0, 1, "no YAML");
+}
+
+/// Whatever stands in a document, something is said about it and nothing stops.
+#[test]
+fn no_shape_of_a_document_stops_the_import() {
+    let odd = [json!(null), json!([]), json!(1), json!("x"), json!({"a": [1]})];
+    for value in &odd {
+        let kinds = ["ConfigMap", "IPAddressPool", "AddressPool", "L2Advertisement"];
+        let documents: Vec<Value> = kinds
+            .iter()
+            .flat_map(|kind| {
+                [
+                    json!({"kind": kind, "data": value, "spec": value, "metadata": value}),
+                    json!({"kind": kind, "apiVersion": "metallb.io/v1", "metadata": {"name": "x", "labels": value},
+                        "data": {"config": value}, "spec": {"addresses": value, "autoAssign": value,
+                            "serviceAllocation": {"priority": value, "namespaces": value, "serviceSelectors": value},
+                            "ipAddressPools": value, "ipAddressPoolSelectors": value, "nodeSelectors": value}}),
+                ]
+            })
+            .chain([json!({"address-pools": value}), json!({"address-pools": [value, {"name": value}]}), value.clone()])
+            .collect();
+        let imported = translate(&[("file".to_owned(), documents)]);
+        for object in &imported.objects {
+            assert!(decode(object, &Expect::default()).is_ok(), "{object:#}");
+        }
+        assert!(imported.report.count(Fidelity::Ignored) > 0, "{value}: {}", imported.report.text());
+    }
+}

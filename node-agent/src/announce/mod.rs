@@ -1,0 +1,3 @@
+//! Announcing load balancer addresses to the networks around the node.
+
+pub mod l2;
