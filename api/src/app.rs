@@ -24,6 +24,7 @@ use crate::{
     nodes::Nodes,
     paging::Pages,
     view::View,
+    waiting,
     writer::{Context, Writer},
 };
 
@@ -74,6 +75,7 @@ pub struct Running {
     pub app: Arc<App>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
+    waiting: JoinHandle<()>,
 }
 
 impl App {
@@ -87,6 +89,7 @@ impl App {
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
         let hub = Arc::new(Hub::new(store.load().await?));
+        let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&store.statuses().await?);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -117,7 +120,8 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping })
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
+        Ok(Running { app, writer: writer_task, housekeeping, waiting })
     }
 
     /// The newest state with what is known of the nodes.
@@ -157,7 +161,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping } = self;
+        let Self { app, writer, housekeeping, waiting } = self;
+        waiting.abort();
         app.stop_streams.cancel();
         app.stop_writer.cancel();
         if writer.await.is_err() {

@@ -34,6 +34,7 @@ pub mod serve;
 mod stream;
 mod traffic;
 mod view;
+mod waiting;
 mod watch;
 mod writer;
 

@@ -8,7 +8,9 @@ use std::sync::{Arc, OnceLock};
 use model::{
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
-    rollup::{NodeViews, endpoint_set_status, node_status, service_status, workload_status},
+    rollup::{
+        NodeViews, address_pool_status, endpoint_set_status, node_status, service_status, workload_status,
+    },
     status::{NodeStatus, ServiceStatus},
 };
 use serde_json::Value;
@@ -60,7 +62,11 @@ impl Shower<'_> {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
-            Spec::AddressPool(_) | Spec::Advertisement(_) | Spec::Address(_) => None,
+            Spec::AddressPool(spec) => {
+                let snapshot = &self.view.published().snapshot;
+                Some(serde_json::to_value(address_pool_status(snapshot, &object.metadata.name, spec)))
+            }
+            Spec::Advertisement(_) | Spec::Address(_) => None,
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
                 let snapshot = &self.view.published().snapshot;
                 serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))
@@ -85,7 +91,7 @@ impl Shower<'_> {
         let published = self.view.published();
         let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
         let nodes = self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()));
-        Some(service_status(&key, spec, compiled, published.epoch, nodes))
+        Some(service_status(&published.snapshot, &key, spec, compiled, published.epoch, nodes))
     }
 
     /// The status of a Node.
