@@ -27,6 +27,7 @@ use crate::{
     paging::Pages,
     peer_key,
     view::View,
+    waiting,
     writer::{Context, Writer},
 };
 
@@ -80,6 +81,7 @@ pub struct Running {
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
     assigner: JoinHandle<()>,
+    waiting: JoinHandle<()>,
 }
 
 impl App {
@@ -95,6 +97,7 @@ impl App {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &statuses, &*source).await;
         let hub = Arc::new(Hub::new(store.load().await?, peer_key));
+        let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -128,7 +131,8 @@ impl App {
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
-        Ok(Running { app, writer: writer_task, housekeeping, assigner })
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting })
     }
 
     /// The newest state with what is known of the nodes.
@@ -176,7 +180,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner } = self;
+        let Self { app, writer, housekeeping, assigner, waiting } = self;
+        waiting.abort();
         app.stop_streams.cancel();
         assigner.abort();
         app.stop_writer.cancel();

@@ -36,6 +36,7 @@ pub mod serve;
 mod stream;
 mod traffic;
 mod view;
+mod waiting;
 mod watch;
 mod writer;
 

@@ -35,6 +35,8 @@ const UNAVAILABLE_RETRY_SECS: u32 = 5;
 pub(crate) struct Manner {
     /// Only try.
     pub(crate) is_dry_run: bool,
+    /// Move Services to other addresses when a pool loses theirs.
+    pub(crate) evict: bool,
     /// The form of the answer.
     pub(crate) form: Form,
     /// Bytes of the body.
@@ -43,6 +45,7 @@ pub(crate) struct Manner {
 
 /// Has a request admitted, and carried out unless it is only tried.
 pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
+    let request = Request { evict: manner.evict, ..request };
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
         dry_run(&app.hub, &app.cluster, &request, &entropy)

@@ -1,7 +1,10 @@
 //! The OpenAPI document: each route is registered together with what is said about it, so that neither can be alone.
 
 use axum::{handler::Handler, routing::MethodRouter};
-use model::name::{Name, Namespace};
+use model::{
+    name::{Name, Namespace},
+    resource::Kind,
+};
 use serde_json::json;
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
@@ -20,6 +23,7 @@ use utoipa_axum::{PathItemExt, router::UtoipaMethodRouter};
 
 use crate::{
     error::{Code, ProblemBody},
+    params::{MutationQuery, PoolMutationQuery},
     routes::Shared,
 };
 
@@ -51,6 +55,15 @@ impl Doc {
     pub(crate) fn new(id: impl Into<String>, tag: &str, summary: impl Into<String>) -> Self {
         let operation = OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary.into()));
         Self { operation, schemas: Schemas::new(), problems: COMMON.to_vec() }
+    }
+
+    /// Adds the parameters of every mutation of a kind.
+    pub(crate) fn mutation(self, kind: Kind) -> Self {
+        if kind == Kind::AddressPool {
+            self.query::<PoolMutationQuery>()
+        } else {
+            self.query::<MutationQuery>()
+        }
     }
 
     /// Adds what one sentence does not hold.

@@ -4,6 +4,7 @@ use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
 use http::request::Parts;
 use model::{
     name::{Name, Namespace},
+    resource::Kind,
     selector::LabelSelector,
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -122,15 +123,43 @@ pub(crate) struct PageQuery {
     pub(crate) continue_token: Option<String>,
 }
 
-/// How a mutation is carried out.
-#[derive(Debug, Clone, Deserialize, IntoParams)]
+/// How a mutation is carried out, as it is documented for all kinds but AddressPools.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "only documented; what is read is `PoolMutationQuery`")]
+pub(crate) struct MutationQuery {
+    /// Answer as if, and change nothing.
+    #[param(rename = "dryRun", required = false)]
+    dry_run: bool,
+}
+
+/// How a mutation of an AddressPool is carried out. All mutations are read with it; `evict` is refused elsewhere.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct MutationQuery {
+pub(crate) struct PoolMutationQuery {
     /// Answer as if, and change nothing.
     #[serde(default)]
     #[param(required = false)]
     pub(crate) dry_run: bool,
+    /// Give Services other addresses when the pool loses the ones they have, as far as there are any. Without it such a
+    /// write is refused and names them.
+    #[serde(default)]
+    #[param(required = false)]
+    evict: bool,
+}
+
+impl PoolMutationQuery {
+    /// Whether Services may lose their addresses.
+    pub(crate) fn evict(&self, kind: Kind) -> Result<bool, Problem> {
+        if self.evict && kind != Kind::AddressPool {
+            let detail = format!(
+                "query parameter: `evict` is for AddressPools; a write of a {kind} takes no address from others"
+            );
+            return Err(Problem::bad_request(detail));
+        }
+        Ok(self.evict)
+    }
 }
 
 /// A path that takes no parameters in its query.

@@ -45,7 +45,7 @@ pub(crate) async fn patch(
         }
         let object = patched(current, key, changes)?;
         let operation = Operation::Replace { object, if_revision: Some(current.metadata.revision()) };
-        let request = Request { operations: vec![operation], apply_set: None };
+        let request = Request { operations: vec![operation], ..Request::default() };
         match mutate::write(app, request, manner).await {
             Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),
             Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => {

@@ -11,8 +11,8 @@ use model::{
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
-        Announcing, NodeViews, address_status, advertisement_status, endpoint_set_status, node_status,
-        pool_announced, service_announced, service_status, workload_status,
+        Announcing, NodeViews, address_pool_status, address_status, advertisement_status,
+        endpoint_set_status, node_status, pool_announced, service_announced, service_status, workload_status,
     },
     status::{AddressPoolStatus, AddressStatus, AdvertisementStatus, NodeStatus, ServiceStatus},
 };
@@ -99,14 +99,24 @@ impl Shower<'_> {
         let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
         let has_records = published.snapshot.addresses_of(&key).next().is_some();
         let announced = has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
-        Some(service_status(&key, spec, compiled, published.epoch, self.nodes(), announced))
+        Some(service_status(
+            &published.snapshot,
+            &key,
+            spec,
+            compiled,
+            published.epoch,
+            self.nodes(),
+            announced,
+        ))
     }
 
     /// The status of an AddressPool.
     pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
         let Spec::AddressPool(spec) = &object.spec else { return None };
         let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
-        Some(AddressPoolStatus { conditions: vec![announced], ..AddressPoolStatus::default() })
+        let mut status = address_pool_status(&self.view.published().snapshot, &object.metadata.name, spec);
+        status.conditions.push(announced);
+        Some(status)
     }
 
     /// The status of an Advertisement.

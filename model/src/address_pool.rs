@@ -127,6 +127,12 @@ impl AddressRange {
         IpFamily::of(address) == self.family() && (first..=last).contains(&to_number(address))
     }
 
+    /// Whether a range and a network have an address in common.
+    #[must_use]
+    pub fn overlaps_net(&self, net: &IpNet) -> bool {
+        self.overlaps(&Self::Net(*net))
+    }
+
     /// Whether two ranges have an address in common.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -8,18 +8,23 @@ use crate::{
     config::ClusterConfig,
     name::Name,
     quantity::{Revision, Timestamp},
-    resource::{Object, ObjectKey, Spec},
-    snapshot::Snapshot,
+    resource::{Object, ObjectKey, ServiceKey, Spec},
+    snapshot::{Pending, Snapshot},
     violation::{Violation, ViolationCode},
 };
 
+mod addresses;
 mod candidate;
 mod entropy;
 mod families;
+mod pools;
 mod rules;
 mod service;
 
-use candidate::Candidate;
+pub use self::addresses::RETRIES_MAX;
+pub use self::pools::EVICTIONS_MAX;
+
+use self::{addresses::Ledger, candidate::Candidate};
 
 /// Operations in one request; more belong into several.
 pub const OPERATIONS_MAX: usize = 5000;
@@ -27,12 +32,17 @@ pub const OPERATIONS_MAX: usize = 5000;
 pub const PRUNE_FREE: usize = 5;
 
 /// A write: all of it is accepted, as one revision, or none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// With every write, and by one without operations, quarantines of addresses that have ended are cleared away, and
+/// Services that wait for an address are served when there is one for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     /// What to do, in the order of the input.
     pub operations: Vec<Operation>,
     /// The set that owns the written objects afterwards.
     pub apply_set: Option<ApplySet>,
+    /// Give Services other addresses, or leave them waiting, when a pool loses the ones they have; refused otherwise.
+    pub evict: bool,
 }
 
 /// One thing to do.
@@ -55,6 +65,11 @@ pub enum Operation {
         key: ObjectKey,
         /// The revision it must still have; `None` removes whatever there is.
         if_revision: Option<Revision>,
+    },
+    /// Try to serve Services that wait for an address, after one of them if one is given. Only the server itself asks.
+    Retry {
+        /// The last that had its turn.
+        after: Option<Pending>,
     },
     /// Set who answers for an address; only the server itself asks for this. Nothing happens when the record is gone or
     /// has another epoch by now.
@@ -103,7 +118,7 @@ pub struct Admitted {
     pub snapshot: Snapshot,
     /// What changes; empty when everything was so already.
     pub changes: Vec<Change>,
-    /// What happened to each object named, then to each object pruned.
+    /// What happened to each object named, then to each object pruned. The records of addresses are not among them.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -177,14 +192,54 @@ pub fn admit(
 
     // What the request gives up is free for what it asks for, in whatever order the input names them.
     let mut working = snapshot.clone();
+    let mut ledger = Ledger::new(snapshot, config, entropy.now);
+    ledger.clear_ended(&mut working, &candidates);
     for key in candidates.iter().map(|candidate| &candidate.key).chain(&pruned) {
+        if let Some(service) = ServiceKey::of_object_key(key) {
+            ledger.detach(&mut working, &service);
+        }
         working.take(key);
     }
     settle(&mut working, config, &mut candidates, &mut violations);
+    if violations.is_empty() {
+        settle_addresses(&mut ledger, &mut working, &mut candidates, &pruned, request, &mut violations);
+    }
     if !violations.is_empty() {
         return Err(Refusal::Invalid(violations));
     }
-    Ok(conclude(snapshot, working, candidates, pruned, entropy))
+    let records = ledger.into_candidates(&working);
+    Ok(conclude(snapshot, working, candidates, pruned, records, entropy))
+}
+
+/// What depends on the request as a whole: references, and load balancer addresses.
+fn settle_addresses(
+    ledger: &mut Ledger<'_>,
+    working: &mut Snapshot,
+    candidates: &mut [Candidate],
+    pruned: &[ObjectKey],
+    request: &Request,
+    violations: &mut Vec<Violation>,
+) {
+    for candidate in candidates.iter_mut() {
+        violations.extend(candidate.check(|_, object, found| {
+            if let Spec::Advertisement(spec) = &object.spec {
+                pools::check_advertisement(working, spec, found);
+            }
+        }));
+    }
+    pools::check_removed(working, candidates, pruned, violations);
+    let displaced = pools::settle(ledger, working, candidates, pruned, request.evict, violations);
+    let retry = request.operations.iter().find_map(|operation| match operation {
+        Operation::Retry { after } => Some(after.as_ref()),
+        Operation::Create(_)
+        | Operation::Replace { .. }
+        | Operation::Apply(_)
+        | Operation::Delete { .. }
+        | Operation::Announce { .. }
+        | Operation::Lose { .. } => None,
+    });
+    let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
+    ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);
 }
 
 /// The members of the apply set that the request no longer names.
@@ -248,6 +303,7 @@ fn conclude(
     mut working: Snapshot,
     candidates: Vec<Candidate>,
     pruned: Vec<ObjectKey>,
+    records: Vec<Candidate>,
     entropy: &Entropy,
 ) -> Admitted {
     let revision = before.revision().next();
@@ -255,13 +311,7 @@ fn conclude(
     let mut changes = Vec::new();
     let mut outcomes = Vec::new();
     let mut conclude_one = |action: Action, object: Arc<Object>| {
-        let kind = match action {
-            Action::Created => Some(ChangeKind::Added),
-            Action::Updated => Some(ChangeKind::Modified),
-            Action::Deleted | Action::Pruned => Some(ChangeKind::Deleted),
-            Action::Unchanged => None,
-        };
-        changes.extend(kind.map(|kind| Change { kind, object: Arc::clone(&object) }));
+        changes.extend(change_kind(action).map(|kind| Change { kind, object: Arc::clone(&object) }));
         outcomes.push(Outcome { action, object });
     };
     for candidate in candidates {
@@ -276,11 +326,27 @@ fn conclude(
     for old in pruned.iter().filter_map(|key| before.get(key)) {
         conclude_one(Action::Pruned, Arc::new(candidate::with_revision(old, revision)));
     }
+    for record in records {
+        let (action, object) = record.conclude(revision, entropy.now, &mut random);
+        if action != Action::Deleted {
+            working.put(Arc::clone(&object));
+        }
+        changes.extend(change_kind(action).map(|kind| Change { kind, object }));
+    }
     if changes.is_empty() {
         return Admitted { snapshot: before.clone(), changes, outcomes };
     }
     working.set_revision(revision);
     Admitted { snapshot: working, changes, outcomes }
+}
+
+const fn change_kind(action: Action) -> Option<ChangeKind> {
+    match action {
+        Action::Created => Some(ChangeKind::Added),
+        Action::Updated => Some(ChangeKind::Modified),
+        Action::Deleted | Action::Pruned => Some(ChangeKind::Deleted),
+        Action::Unchanged => None,
+    }
 }
 
 /// A violation saying that another object has what was asked for.

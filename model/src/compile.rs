@@ -36,7 +36,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         cluster_ips: exposed(spec.cluster_addresses().collect()),
         ip_families: spec.ip_families.clone(),
         external_ips: exposed(spec.external_ips.clone()),
-        load_balancer_ips: exposed(load_balancer_addresses(snapshot, key, spec)),
+        load_balancer_ips: exposed(snapshot.addresses_of(key).collect()),
         source_ranges: spec.load_balancer_source_ranges.iter().copied().collect(),
         ports,
         affinity_seconds: spec.affinity_seconds(),
@@ -52,12 +52,6 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         drain_seconds: spec.drain_seconds,
         unsupported: blocking(spec),
     })
-}
-
-/// The load balancer addresses of a Service: those named by hand, and those on record.
-fn load_balancer_addresses(snapshot: &Snapshot, key: &ServiceKey, spec: &ServiceSpec) -> Vec<IpAddr> {
-    let by_hand = spec.load_balancer_addresses().iter().copied();
-    by_hand.chain(snapshot.addresses_of(key)).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// What nodes need to know of a load balancer address; `None` when no Service has it. The revision is left at zero: the

@@ -13,6 +13,12 @@ pub struct IntervalSet {
 }
 
 impl IntervalSet {
+    /// The numbers from the first to the last, both taken.
+    #[must_use]
+    pub fn of_range(first: u128, last: u128) -> Self {
+        Self { intervals: OrdMap::unit(first, last) }
+    }
+
     /// Takes a number; answers whether it was free.
     pub fn insert(&mut self, number: u128) -> bool {
         let before = self.holding_or_before(number);

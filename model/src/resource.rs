@@ -181,6 +181,13 @@ pub struct ServiceKey {
 }
 
 impl ServiceKey {
+    /// The Service of an object's key, if it is one.
+    #[must_use]
+    pub fn of_object_key(key: &ObjectKey) -> Option<Self> {
+        let namespace = key.namespace.clone().filter(|_| key.kind == Kind::Service)?;
+        Some(Self { namespace, name: key.name.clone() })
+    }
+
     /// The key of the Service object.
     #[must_use]
     pub fn object_key(&self) -> ObjectKey {

@@ -1,10 +1,14 @@
 //! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
 
 mod announced;
+mod assigned;
 mod node;
 mod sources;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use crate::{
     compiled::{CompiledEndpoint, CompiledService},
@@ -14,6 +18,7 @@ use crate::{
     report::{Failure, FailureReason, Report},
     resource::ServiceKey,
     service::{ServiceSpec, ServiceType},
+    snapshot::Snapshot,
     status::{
         Condition, ConditionStatus, ConditionType, EndpointCounts, Ingress, LoadBalancerStatus, NodeCounts,
         NodeProblem, Phase, ServiceStatus,
@@ -24,6 +29,7 @@ use crate::{
 pub use self::announced::{
     Announcing, address_status, advertisement_status, pool_announced, service_announced,
 };
+pub use self::assigned::address_pool_status;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 
@@ -129,10 +135,11 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// Rolls up the status of a Service. `compiled` is its compiled form with the revision that made it, if it has one;
-/// `epoch` is that of the store, `announced_on_record` what is known of its addresses on record.
+/// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it
+/// has one; `epoch` is that of the store, `announced_on_record` what is known of its addresses on record.
 #[must_use]
 pub fn service_status(
+    snapshot: &Snapshot,
     key: &ServiceKey,
     spec: &ServiceSpec,
     compiled: Option<&CompiledService>,
@@ -144,17 +151,18 @@ pub fn service_status(
     let programmable = compiled.filter(|compiled| compiled.is_programmable());
     let counts =
         programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
+    let addresses: Vec<_> = snapshot.addresses_of(key).collect();
     let mut conditions = vec![
         accepted(spec),
-        address_assigned(spec),
+        assigned::address_assigned(snapshot, key, spec, &addresses),
         endpoints_available(spec, endpoints, compiled),
         programmed(spec, counts.as_ref()),
-        announced_on_record.unwrap_or_else(|| announced(spec)),
+        announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
     ];
     conditions.push(ready(&conditions));
     let mut unsupported = unsupported::blocking(spec);
     unsupported.extend(unsupported::reported(spec));
-    let ingress = spec.load_balancer_addresses().iter().map(|ip| Ingress { ip: *ip }).collect();
+    let ingress = addresses.iter().map(|ip| Ingress { ip: *ip }).collect();
     ServiceStatus {
         conditions,
         load_balancer: LoadBalancerStatus { ingress },
@@ -196,23 +204,6 @@ fn accepted(spec: &ServiceSpec) -> Condition {
     let fields: Vec<_> = blocking.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
     no(ConditionType::Accepted, "Unsupported", fields.join("; "))
         .hint("the Service is not programmed with these settings; remove them to have it programmed without")
-}
-
-fn address_assigned(spec: &ServiceSpec) -> Condition {
-    let at = ConditionType::AddressAssigned;
-    match spec.service_type {
-        ServiceType::ExternalName => yes(at, "ExternalName"),
-        ServiceType::LoadBalancer if !spec.load_balancer_addresses().is_empty() => yes(at, "AsRequested"),
-        ServiceType::LoadBalancer => {
-            no(at, "NoAddressPools", "no load balancer address: there are no address pools yet".to_owned())
-                .hint(
-                    "name addresses in spec.loadBalancer.addresses; until then the Service answers at its \
-                     cluster IP and node ports",
-                )
-        }
-        ServiceType::ClusterIP if spec.is_headless() => yes(at, "Headless"),
-        ServiceType::ClusterIP | ServiceType::NodePort => yes(at, "Allocated"),
-    }
 }
 
 fn endpoints_available(
@@ -277,9 +268,9 @@ fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
     }
 }
 
-fn announced(spec: &ServiceSpec) -> Condition {
+fn announced(spec: &ServiceSpec, addresses: &[IpAddr]) -> Condition {
     let at = ConditionType::Announced;
-    let addresses: Vec<_> = spec.load_balancer_addresses().iter().map(ToString::to_string).collect();
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
     match (spec.service_type, addresses.is_empty()) {
         (ServiceType::LoadBalancer, true) => {
             no(at, "NoAddress", "there is no load balancer address to announce".to_owned())

@@ -316,15 +316,19 @@ pub enum TrafficDistribution {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// The AddressPool to take it from.
+    /// The AddressPool to take it from. When left out, pools whose selectors match the Service are tried first, by
+    /// priority, then pools for all Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Name>,
-    /// These addresses, at most one per family. Only addresses inside the control server's `--allow-external-ip` ranges
-    /// are accepted.
+    /// These addresses, at most one per family: free addresses of a pool that takes the Service, or of a range of the
+    /// control server's `--allow-external-ip` that no pool covers. They stay as written; `status.loadBalancer.ingress`
+    /// shows what the Service has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>, max_items = 2)]
     pub addresses: Vec<IpAddr>,
-    /// Services with the same key may share an address on different ports.
+    /// Services with the same key, of any namespace, may share an address: on different ports, with the same
+    /// `externalTrafficPolicy`, and when that is Local with the same selector in the same namespace. Without a key an
+    /// address belongs to one Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sharing_key: Option<Name>,
 }
@@ -514,18 +518,6 @@ impl ServiceSpec {
     #[must_use]
     pub const fn is_external_name(&self) -> bool {
         matches!(self.service_type, ServiceType::ExternalName)
-    }
-
-    /// The load balancer addresses: those that the Service asks for.
-    #[must_use]
-    pub fn load_balancer_addresses(&self) -> &[IpAddr] {
-        let wanted = self.load_balancer.as_ref().filter(|_| self.service_type == ServiceType::LoadBalancer);
-        wanted.map_or(&[], |wanted| &wanted.addresses)
-    }
-
-    /// The addresses that somebody routes to the nodes: external IPs and load balancer addresses.
-    pub fn routed_addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.external_ips.iter().chain(self.load_balancer_addresses()).copied()
     }
 
     /// How long one client stays on one endpoint after its last connection, in seconds; `None` without affinity.

@@ -8,8 +8,13 @@ use std::{net::IpAddr, ops::Bound, sync::Arc};
 use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
 
+mod addresses;
+
+pub use self::addresses::Pending;
+
+use self::addresses::AddressIndex;
 use crate::{
-    address::name_of,
+    address_pool::AddressRange,
     interval_set::IntervalSet,
     metadata::Labels,
     name::{Name, Namespace},
@@ -29,7 +34,6 @@ pub struct Snapshot {
     taken_addresses: OrdMap<IpFamily, IntervalSet>,
     /// By the first port of each range. No two overlap, so the nearest from below says whether a port is held.
     routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
-    load_balancer_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
     /// With the health check node ports, which are TCP.
     node_ports: OrdMap<(Protocol, Port), ServiceKey>,
     taken_node_ports: OrdMap<Protocol, IntervalSet>,
@@ -39,8 +43,7 @@ pub struct Snapshot {
     apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
     workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
-    /// The load balancer addresses that Services have, by their records.
-    addresses_by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
+    load_balancing: AddressIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
 }
@@ -137,21 +140,15 @@ impl Snapshot {
         (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
     }
 
-    /// A Service that has a load balancer address.
-    #[must_use]
-    pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
-        self.load_balancer_ips.get(&address).and_then(OrdSet::get_min)
-    }
-
-    /// The record of a load balancer address.
-    #[must_use]
-    pub fn address(&self, address: IpAddr) -> Option<&Arc<Object>> {
-        self.objects.get(&ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) })
-    }
-
-    /// The load balancer addresses that a Service has, by their records.
-    pub fn addresses_of(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
-        self.addresses_by_service.get(service).into_iter().flatten().copied()
+    /// A Node with an address in a range, with that address, unless all such addresses are excepted.
+    pub(crate) fn node_address_in(
+        &self,
+        range: &AddressRange,
+        is_excepted: impl Fn(IpAddr) -> bool,
+    ) -> Option<(IpAddr, &Name)> {
+        let mut inside = self.node_addresses.range(range.first()..=range.last());
+        let (address, nodes) = inside.find(|(address, _)| !is_excepted(**address))?;
+        Some((*address, nodes.get_min()?))
     }
 
     /// A Node that has an address.
@@ -283,6 +280,7 @@ impl Snapshot {
             (Spec::Service(spec), Some(namespace)) => {
                 let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
                 self.index_service(spec, &service, entry);
+                self.index_routed(object, &service, entry);
             }
             (Spec::Workload(spec), Some(namespace)) => {
                 if let Some(node) = &spec.node {
@@ -311,12 +309,9 @@ impl Snapshot {
                     entry.set(&mut self.node_addresses, *address, key.name.clone());
                 }
             }
-            (Spec::Address(spec), _) => {
-                for service in &spec.services {
-                    entry.set(&mut self.addresses_by_service, service.clone(), spec.address);
-                }
-            }
-            (Spec::AddressPool(_) | Spec::Advertisement(_), _) => {}
+            (Spec::Address(spec), _) => self.index_address(spec, entry),
+            (Spec::AddressPool(spec), _) => self.index_pool(&key.name, spec, entry),
+            (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }
@@ -334,16 +329,6 @@ impl Snapshot {
         for address in spec.cluster_addresses() {
             entry.map(&mut self.cluster_ips, address, key);
             entry.number(&mut self.taken_addresses, IpFamily::of(address), to_number(address));
-        }
-        for address in spec.load_balancer_addresses() {
-            entry.set(&mut self.load_balancer_ips, *address, key.clone());
-        }
-        for port in &spec.ports {
-            for address in spec.routed_addresses() {
-                let frontend = RoutedFrontend { last: port.range().last(), holder: key.clone() };
-                let at = (address, port.protocol, port.range().first());
-                entry.map(&mut self.routed_frontends, at, &frontend);
-            }
         }
         let node_ports = spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
         let health = spec.health_check_node_port.map(|port| (Protocol::Tcp, port));
@@ -379,13 +364,6 @@ impl Entry {
         }
     }
 
-    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
-        match self {
-            Self::Add => index.insert(value),
-            Self::Remove => index.remove(&value),
-        };
-    }
-
     fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
         match self {
             Self::Add => {
@@ -393,6 +371,17 @@ impl Entry {
             }
             Self::Remove => {
                 index.remove(&key);
+            }
+        }
+    }
+
+    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
+        match self {
+            Self::Add => {
+                index.insert(value);
+            }
+            Self::Remove => {
+                index.remove(&value);
             }
         }
     }

@@ -53,6 +53,8 @@ pub enum ConditionType {
     Converged,
     /// The EndpointSet or Workload is an endpoint of a Service.
     Used,
+    /// The AddressPool has a free address of every IP family that it holds.
+    HasRoom,
 }
 
 /// Whether a condition holds.

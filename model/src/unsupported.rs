@@ -22,22 +22,7 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
 /// The settings of a Service that do not keep it from working.
 #[must_use]
 pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
-    let load_balancer = spec.load_balancer.as_ref();
-    let names_pool = load_balancer.is_some_and(|wanted| wanted.pool.is_some());
-    let names_key = load_balancer.is_some_and(|wanted| wanted.sharing_key.is_some());
-    collect([
-        (
-            names_pool,
-            "spec.loadBalancer.pool",
-            "there are no address pools yet; only the addresses named are taken",
-        ),
-        (
-            names_key,
-            "spec.loadBalancer.sharingKey",
-            "not needed yet: any Services may share an address on different ports",
-        ),
-        (spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet"),
-    ])
+    collect([(spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet")])
 }
 
 fn collect<const N: usize>(settings: [(bool, &str, &str); N]) -> Vec<UnsupportedField> {

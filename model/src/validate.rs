@@ -7,6 +7,7 @@ use crate::{
     net::{self, IpFamily},
     resource::{Kind, Object, Spec},
     violation::{Violation, ViolationCode},
+    wanted::check_annotations,
 };
 
 mod endpoints;
@@ -26,7 +27,10 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         found.push(Violation::new("/metadata/name", ViolationCode::Invalid, message));
     }
     match &object.spec {
-        Spec::Service(spec) => service::validate(spec, &mut found),
+        Spec::Service(spec) => {
+            service::validate(spec, &mut found);
+            check_annotations(spec, &object.metadata, &mut found);
+        }
         Spec::EndpointSet(spec) => endpoints::validate_set(spec, &mut found),
         Spec::Workload(spec) => endpoints::validate_workload(spec, &mut found),
         Spec::Node(spec) => node::validate(spec, &mut found),

@@ -47,6 +47,10 @@ pub enum ViolationCode {
     Exhausted,
     /// The value would overlap a range used for something else.
     Overlap,
+    /// What is named does not exist.
+    NotFound,
+    /// Others depend on what would go.
+    InUse,
     /// A different apply set owns the object.
     OwnedByOther,
 }

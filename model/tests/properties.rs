@@ -95,7 +95,8 @@ fn compile_all(snapshot: &Snapshot) -> BTreeMap<ServiceKey, CompiledService> {
 
 fn assert_nothing_is_held_twice(snapshot: &Snapshot) {
     let (mut addresses, mut node_ports, mut frontends) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for spec in snapshot.list(Kind::Service, None, None).filter_map(|object| object.as_service()) {
+    for object in snapshot.list(Kind::Service, None, None) {
+        let spec = object.as_service().unwrap();
         assert_eq!(spec.cluster_ips.len(), spec.ip_families.len(), "every family has its address");
         for address in spec.cluster_addresses() {
             assert!(addresses.insert(address), "{address} is held twice");
@@ -105,7 +106,9 @@ fn assert_nothing_is_held_twice(snapshot: &Snapshot) {
             if let Some(node_port) = port.node_port {
                 assert!(node_ports.insert((port.protocol, node_port)), "{node_port} is held twice");
             }
-            let addresses: BTreeSet<_> = spec.routed_addresses().collect();
+            let key = support::key(object.metadata.name.as_str());
+            let external = spec.external_ips.iter().copied();
+            let addresses: BTreeSet<_> = external.chain(snapshot.addresses_of(&key)).collect();
             let numbers = port.range().first().get()..=port.range().last().get();
             for frontend in addresses.iter().flat_map(|address| numbers.clone().map(|port| (*address, port)))
             {
@@ -132,7 +135,7 @@ proptest! {
                 Step::Apply(value) => {
                     let object = support::object(value);
                     let operations = vec![model::admit::Operation::Apply(object)];
-                    let request = model::admit::Request { operations, apply_set: None };
+                    let request = model::admit::Request { operations, ..Default::default() };
                     cluster.write(&request).map(|admitted| admitted.changes).unwrap_or_default()
                 }
                 Step::Delete(key) => cluster.delete(key).map(|admitted| admitted.changes).unwrap_or_default(),

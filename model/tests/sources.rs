@@ -108,8 +108,15 @@ fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready
         cluster.apply(&set_of(json!({ "service": "web", "endpoints": endpoints }))).unwrap();
         let compiled = compile(&cluster.snapshot, &key("web")).unwrap();
         let spec = cluster.service("web");
-        let status =
-            service_status(&key("web"), spec, Some(&compiled), Epoch(1), &NodeViews::new(Vec::new()), None);
+        let status = service_status(
+            &cluster.snapshot,
+            &key("web"),
+            spec,
+            Some(&compiled),
+            Epoch(1),
+            &NodeViews::new(Vec::new()),
+            None,
+        );
         let mut found = status.conditions.into_iter();
         let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();
         (found.reason, found.message, status.endpoints.ready)

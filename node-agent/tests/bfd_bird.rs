@@ -60,6 +60,13 @@ fn sessions_come_up_and_follow_the_intervals_of_bird() {
         let seen = || bird.bfd_session(addresses.0)[4..] == ["0.400", "2.000"];
         eventually("BIRD follows", seen, || bird.birdc(&["show", "bfd", "sessions"]));
     }
+    // BIRD sends more slowly only when we have answered its Poll.
+    bird.configure(&configuration(600, 10, ""));
+    for addresses in [V4, V6] {
+        wait(&bfd, ours(addresses), "BIRD's new interval", interval(600, 10));
+        let seen = || bird.bfd_session(addresses.0)[4..] == ["0.600", "3.000"];
+        eventually("BIRD has our answer", seen, || bird.birdc(&["show", "bfd", "sessions"]));
+    }
     assert_eq!([V4, V6].map(|addresses| state(&bfd, ours(addresses)).since), since, "no session fell");
     bfd.admin_down(HANDOVER);
     for addresses in [V4, V6] {

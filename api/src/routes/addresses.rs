@@ -27,7 +27,7 @@ use crate::{
     mutate::{self, Manner},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
-    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
+    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery, PoolMutationQuery},
     patch::not_found,
     schema,
 };
@@ -151,7 +151,7 @@ async fn read(
 async fn move_address(
     State(app): State<Shared>,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
-    ApiQuery(query): ApiQuery<MutationQuery>,
+    ApiQuery(query): ApiQuery<PoolMutationQuery>,
     request: Request,
 ) -> Answer {
     let form = form(request.headers())?;
@@ -177,9 +177,10 @@ async fn move_address(
         // What is there already is not recorded anew: every order makes its owner repeat itself to the network.
         (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
     };
-    let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
+    let manner =
+        Manner { is_dry_run: query.dry_run, evict: query.evict(Kind::Address)?, form, bytes: bytes.len() };
     let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
-    let request = admit::Request { operations: vec![operation], apply_set: None };
+    let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
     let written = mutate::write(&app, request, manner).await?;
     if written.outcomes.is_empty() {
         let detail = format!("who announces {address} has changed in the same moment");

@@ -38,6 +38,11 @@ struct ApplyQuery {
     #[serde(default)]
     #[param(required = false)]
     prune: bool,
+    /// Give Services other addresses when pools lose the ones they have, as far as there are any. Without it such a write
+    /// is refused and names them.
+    #[serde(default)]
+    #[param(required = false)]
+    evict: bool,
     /// How many may be removed; five, or a fifth of the set if that is more, when left out.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
@@ -71,8 +76,13 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let serve = async {
         let operations = decode_all(&items)?;
-        let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
-        let written = mutate::write(&app, admit::Request { operations, apply_set }, manner).await?;
+        let manner = Manner { is_dry_run: query.dry_run, evict: query.evict, form, bytes: bytes.len() };
+        let written = mutate::write(
+            &app,
+            admit::Request { operations, apply_set, ..admit::Request::default() },
+            manner,
+        )
+        .await?;
         let shown = mutate::show_all(&app, manner, &written.outcomes);
         let results = written.outcomes.iter().zip(shown);
         let results: Vec<Value> =
@@ -87,7 +97,7 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
 }
 
 fn apply_set(query: &ApplyQuery) -> Result<Option<ApplySet>, Problem> {
-    let ApplyQuery { dry_run: _, apply_set, prune, prune_limit } = query;
+    let ApplyQuery { dry_run: _, evict: _, apply_set, prune, prune_limit } = query;
     if *prune && apply_set.is_none() {
         return Err(Problem::bad_request("`prune` needs `applySet`: it removes members of a set"));
     }

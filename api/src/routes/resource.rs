@@ -25,7 +25,7 @@ use crate::{
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
     paging::Page,
-    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery, ObjectPath},
+    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, NoQuery, ObjectPath, PoolMutationQuery},
     patch::{self, not_found},
     schema,
 };
@@ -141,7 +141,7 @@ fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
 
 fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("create{kind}"), format!("Creates a {kind}."))
-        .query::<MutationQuery>()
+        .mutation(kind)
         .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
         .body::<O>(&OBJECT_TYPES, "The object. What the server sets may be left out.")
         .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
@@ -159,7 +159,7 @@ fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("replace{kind}"), format!("Replaces a {kind}, or creates it with `If-None-Match: *`."))
         .describe("Allocated addresses and ports that the body leaves out are kept.")
         .named("name", "The name of the object.")
-        .query::<MutationQuery>()
+        .mutation(kind)
         .header(
             "If-Match",
             "The `ETag` of the state to replace, or `*` for any. Needed, unless the object is created.",
@@ -175,7 +175,7 @@ fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("patch{kind}"), format!("Changes fields of a {kind} by JSON merge patch (RFC 7396)."))
         .named("name", "The name of the object.")
-        .query::<MutationQuery>()
+        .mutation(kind)
         .header("If-Match", "The `ETag` of the state to change; any state when left out.")
         .body::<schema::MergePatch>(
             &["application/merge-patch+json", "application/json"],
@@ -188,7 +188,7 @@ fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
         .named("name", "The name of the object.")
-        .query::<MutationQuery>()
+        .mutation(kind)
         .header("If-Match", "The `ETag` of the state to delete; any state when left out.")
         .answer::<O>(
             200,
@@ -240,7 +240,7 @@ async fn create(
     app: Shared,
     kind: Kind,
     path: CollectionPath,
-    query: MutationQuery,
+    query: PoolMutationQuery,
     request: Request,
 ) -> Answer {
     let form = form(request.headers())?;
@@ -250,7 +250,8 @@ async fn create(
     let serve = async {
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
-        let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
+        let manner =
+            Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
         let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };
@@ -271,7 +272,7 @@ async fn replace(
     app: Shared,
     kind: Kind,
     path: ObjectPath,
-    query: MutationQuery,
+    query: PoolMutationQuery,
     request: Request,
 ) -> Answer {
     let form = form(request.headers())?;
@@ -290,7 +291,7 @@ async fn replace(
     let key = key(kind, path);
     let expect = Expect { kind: Some(kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     let object = decode(&value, &expect).map_err(Problem::invalid)?;
-    let manner = Manner { is_dry_run: query.dry_run, form, bytes: bytes.len() };
+    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
     match demand {
         None => create_at(&app, object, manner).await,
         Some(demand) => {
@@ -314,12 +315,18 @@ async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
     }
 }
 
-async fn change(app: Shared, kind: Kind, path: ObjectPath, query: MutationQuery, request: Request) -> Answer {
+async fn change(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: PoolMutationQuery,
+    request: Request,
+) -> Answer {
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let demand = etag::if_match(&parts.headers)?;
     let (bytes, changes) = body::read_patch(&parts.headers, body).await?;
-    let manner = Manner { is_dry_run: query.dry_run, form, bytes };
+    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes };
     patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
 }
 
@@ -327,7 +334,7 @@ async fn delete(
     app: Shared,
     kind: Kind,
     path: ObjectPath,
-    query: MutationQuery,
+    query: PoolMutationQuery,
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
@@ -336,7 +343,7 @@ async fn delete(
         Some(demand) => current_revision(&app, &key, &demand)?,
         None => None,
     };
-    let manner = Manner { is_dry_run: query.dry_run, form, bytes: 0 };
+    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: 0 };
     let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }
@@ -357,5 +364,5 @@ fn key(kind: Kind, path: ObjectPath) -> ObjectKey {
 }
 
 fn alone(operation: Operation) -> admit::Request {
-    admit::Request { operations: vec![operation], apply_set: None }
+    admit::Request { operations: vec![operation], ..admit::Request::default() }
 }

@@ -8,7 +8,7 @@ use crate::{
     name::Name,
     node::NodeSpec,
     quantity::{Revision, Timestamp},
-    resource::{Kind, Object, ObjectKey, Spec},
+    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     snapshot::Snapshot,
     violation::{Violation, ViolationCode},
 };
@@ -95,6 +95,7 @@ fn resolve_one(
         }
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
+        Operation::Retry { .. } => return Ok(None),
         Operation::Announce { address, if_epoch, announcement } => {
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
         }
@@ -139,7 +140,7 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
         }
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
-        | (Operation::Announce { .. } | Operation::Lose { .. }, _) => Ok(()),
+        | (Operation::Announce { .. } | Operation::Lose { .. } | Operation::Retry { .. }, _) => Ok(()),
     }
 }
 
@@ -170,6 +171,27 @@ fn check_identity(
 }
 
 impl Candidate {
+    /// A record that the write changes besides what it names.
+    pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
+        Self { key, old, new, at: String::new() }
+    }
+
+    /// Whether the object is there already.
+    pub(super) const fn is_known(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// The Service that this is about, if it is one.
+    pub(super) fn service_key(&self) -> Option<ServiceKey> {
+        ServiceKey::of_object_key(&self.key)
+    }
+
+    /// Gives a violation the pointer of this candidate.
+    pub(super) fn place(&self, mut violation: Violation) -> Violation {
+        violation.pointer.insert_str(0, &self.at);
+        violation
+    }
+
     /// Runs a check over the old and new state; what it finds gets the pointer of this candidate.
     pub(super) fn check(
         &mut self,
@@ -179,10 +201,7 @@ impl Candidate {
         if let Some(new) = &mut self.new {
             check(self.old.as_deref(), new, &mut found);
         }
-        for violation in &mut found {
-            violation.pointer.insert_str(0, &self.at);
-        }
-        found
+        found.into_iter().map(|violation| self.place(violation)).collect()
     }
 
     /// Settles the bookkeeping: what differs gets the revision, what does not stays the very same object.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::pools;
 use crate::{
     config::ClusterConfig,
     net,
@@ -18,8 +19,9 @@ pub(super) fn check(
     found: &mut Vec<Violation>,
 ) {
     match &object.spec {
-        Spec::Service(spec) => check_routed_addresses(snapshot, config, spec, found),
-        Spec::AddressPool(_) | Spec::Advertisement(_) | Spec::Address(_) => {}
+        Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
+        Spec::AddressPool(spec) => pools::check(snapshot, config, spec, found),
+        Spec::Advertisement(_) | Spec::Address(_) => {}
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
                 outside_service_range(
@@ -39,6 +41,7 @@ pub(super) fn check(
             for (index, address) in spec.addresses.iter().enumerate() {
                 let at = format!("/spec/addresses/{index}");
                 outside_service_range(config, at.clone(), *address, found);
+                pools::check_node_address(snapshot, at.clone(), *address, found);
                 if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
                     let message =
                         format!("must not be a load balancer address; {address} is one of Service {holder}");
@@ -51,6 +54,7 @@ pub(super) fn check(
                     let at = format!("/spec/workloadCIDRs/{index}");
                     found.push(Violation::new(at, ViolationCode::Overlap, message));
                 }
+                pools::check_workload_network(snapshot, format!("/spec/workloadCIDRs/{index}"), cidr, found);
             }
         }
     }
@@ -63,34 +67,33 @@ fn outside_service_range(config: &ClusterConfig, at: String, address: IpAddr, fo
     }
 }
 
-/// External IPs and load balancer addresses: both lead traffic of somebody's address to the nodes.
-fn check_routed_addresses(
+/// External IPs lead traffic of somebody's address to the nodes. Load balancer addresses do too; they have records, and
+/// are checked when these are made.
+fn check_external_ips(
     snapshot: &Snapshot,
     config: &ClusterConfig,
     spec: &ServiceSpec,
     found: &mut Vec<Violation>,
 ) {
-    let lists = [
-        ("/spec/externalIPs", &spec.external_ips[..]),
-        ("/spec/loadBalancer/addresses", spec.load_balancer_addresses()),
-    ];
-    for (list, addresses) in lists {
-        for (index, address) in addresses.iter().enumerate() {
-            check_routed_address(snapshot, config, spec, &format!("{list}/{index}"), *address, found);
-        }
-    }
-    for (index, address) in spec.load_balancer_addresses().iter().enumerate() {
-        if let Some(node) = snapshot.node_with_address(*address) {
-            let message = format!("must not be a Node's address; {address} is one of Node {node}");
-            let hint =
-                "a load balancer address is the Services' own, whole; name a Node's address in externalIPs";
-            let at = format!("/spec/loadBalancer/addresses/{index}");
+    for (index, address) in spec.external_ips.iter().enumerate() {
+        let at = format!("/spec/externalIPs/{index}");
+        if let Some(pool) = snapshot.pool_of(*address) {
+            let message = format!("must not lie in an address pool; {address} lies in AddressPool {pool}");
+            let hint = "ask for it in spec.loadBalancer.addresses, or choose an address of no pool";
             found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message).hint(hint));
+            continue;
         }
+        if let Some(holder) = snapshot.load_balancer_ip_holder(*address) {
+            let message =
+                format!("must not be a load balancer address; {address} is one of Service {holder}");
+            found.push(Violation::new(at, ViolationCode::AddressTaken, message));
+            continue;
+        }
+        check_external_ip(snapshot, config, spec, &at, *address, found);
     }
 }
 
-fn check_routed_address(
+fn check_external_ip(
     snapshot: &Snapshot,
     config: &ClusterConfig,
     spec: &ServiceSpec,

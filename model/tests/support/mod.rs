@@ -18,6 +18,8 @@ pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
     pub(crate) config: ClusterConfig,
     pub(crate) seed: u64,
+    /// Unix seconds.
+    pub(crate) now: i64,
 }
 
 impl Cluster {
@@ -29,12 +31,12 @@ impl Cluster {
         let cidrs = service_cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
         let external = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8:e::/48".parse().unwrap()];
         let config = ClusterConfig::new(cidrs, node_ports, external).unwrap();
-        Self { snapshot: Snapshot::default(), config, seed: 1 }
+        Self { snapshot: Snapshot::default(), config, seed: 1, now: 1_771_000_000 }
     }
 
     pub(crate) fn write(&mut self, request: &Request) -> Result<Admitted, Refusal> {
         self.seed = self.seed.wrapping_add(1);
-        let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed: self.seed };
+        let entropy = Entropy { now: Timestamp::from_unix_seconds(self.now), seed: self.seed };
         let admitted = admit(&self.snapshot, &self.config, request, &entropy)?;
         self.snapshot = admitted.snapshot.clone();
         Ok(admitted)
@@ -46,7 +48,7 @@ impl Cluster {
         apply_set: Option<ApplySet>,
     ) -> Result<Vec<Action>, Refusal> {
         let operations = objects.iter().map(|value| Operation::Apply(object(value))).collect();
-        let admitted = self.write(&Request { operations, apply_set })?;
+        let admitted = self.write(&Request { operations, apply_set, evict: false })?;
         Ok(admitted.outcomes.iter().map(|outcome| outcome.action).collect())
     }
 
@@ -58,7 +60,7 @@ impl Cluster {
         let key = ObjectKey::parse_store_key(store_key).unwrap();
         self.write(&Request {
             operations: vec![Operation::Delete { key, if_revision: None }],
-            apply_set: None,
+            ..Request::default()
         })
     }
 
