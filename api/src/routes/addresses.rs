@@ -27,7 +27,7 @@ use crate::{
     mutate::{self, Manner},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
-    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery, PoolMutationQuery},
+    params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
     patch::not_found,
     schema,
 };
@@ -151,7 +151,7 @@ async fn read(
 async fn move_address(
     State(app): State<Shared>,
     ApiPath(AddressPath { name }): ApiPath<AddressPath>,
-    ApiQuery(query): ApiQuery<PoolMutationQuery>,
+    ApiQuery(query): ApiQuery<MutationQuery>,
     request: Request,
 ) -> Answer {
     let form = form(request.headers())?;
