@@ -1,11 +1,7 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
 //! two in flight. A lost report is repaired by the next.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use model::{
     name::Name,
@@ -20,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
+    announce::{Announcing, shown::Announcements, thread::Message, told},
     agent::traffic::TrafficByService,
     backoff::Backoff,
     entropy, facts,
@@ -54,6 +51,19 @@ pub struct Reporter {
     pub boot_id: String,
     /// What is counted.
     pub tally: Tally,
+    /// Told whether control takes reports.
+    pub announcing: Announcing,
+}
+
+/// What is reported, as it stands.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Where the agent is.
+    pub status: watch::Receiver<Status>,
+    /// What it announces.
+    pub announced: watch::Receiver<Announcements>,
+    /// Whether control has been heard and knows this node.
+    pub is_known: watch::Receiver<bool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,20 +75,12 @@ enum ReportError {
 }
 
 /// Reports until told to stop, from the moment on at which control knows the node.
-pub async fn run(
-    reporter: Reporter,
-    status: watch::Receiver<Status>,
-    is_known: watch::Receiver<bool>,
-    stop: CancellationToken,
-) {
-    let _stopped = stop.run_until_cancelled(run_forever(reporter, status, is_known)).await;
+pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
+    let _stopped = stop.run_until_cancelled(run_forever(reporter, sources)).await;
 }
 
-async fn run_forever(
-    reporter: Reporter,
-    mut status: watch::Receiver<Status>,
-    mut is_known: watch::Receiver<bool>,
-) {
+async fn run_forever(reporter: Reporter, sources: Sources) {
+    let Sources { mut status, mut announced, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
@@ -87,6 +89,8 @@ async fn run_forever(
     let mut facts_at = Instant::now();
     let mut last_error = None;
     let (mut told, mut told_at) = (Told::default(), Instant::now());
+    let mut told_addresses = told::Told::default();
+    let mut connects = reporter.tally.feed_connects.get();
     loop {
         if facts_at.elapsed() > FACTS_AGE_MAX {
             facts = facts::collect();
@@ -95,20 +99,43 @@ async fn run_forever(
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
             told = Told::default();
             told_at = Instant::now();
+            told_addresses = told::Told::default();
         }
-        let report = {
+        if std::mem::replace(&mut connects, reporter.tally.feed_connects.get()) != connects {
+            // Whoever is at the other end of a new stream may know nothing of what was told before.
+            told_addresses = told::Told::default();
+        }
+        let mut report = {
             let status = status.borrow_and_update();
             make_report(&reporter, &status, facts.clone(), told.news(&status.traffic))
         };
-        match reporter.send(&report).await {
+        let news = {
+            let announced = announced.borrow_and_update();
+            report.peers = announced.peers.to_vec();
+            told_addresses.news(&announced.addresses)
+        };
+        report.announcements = news.changed.clone();
+        report.announcements_gone = news.gone.clone();
+        report.announcements_complete = news.is_complete;
+        let has_more = news.has_more;
+        let sent = reporter.send(&report).await;
+        reporter.announcing.tell(Message::Control(sent.is_ok()));
+        match sent {
             Ok(()) => {
                 told.delivered(report.traffic);
+                told_addresses.delivered(news);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
                     info!("reporting to control again");
                 }
-                let Ok(changed) = timeout(REPORT_INTERVAL, status.changed()).await else { continue };
+                if has_more {
+                    continue;
+                }
+                let change = async {
+                    tokio::select! { changed = status.changed() => changed, Ok(()) = announced.changed() => Ok(()) }
+                };
+                let Ok(changed) = timeout(REPORT_INTERVAL, change).await else { continue };
                 if changed.is_err() {
                     return;
                 }
@@ -116,6 +143,7 @@ async fn run_forever(
             Err(error) => {
                 // Control may have forgotten everything meanwhile.
                 told = Told::default();
+                told_addresses = told::Told::default();
                 reporter.tally.report_errors.inc();
                 let text = chain(&error);
                 if last_error.as_ref() == Some(&text) {
@@ -210,8 +238,8 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
         events: (*status.events).clone(),
         traffic,
-        announcements: BTreeMap::new(),
-        announcements_gone: BTreeSet::new(),
+        announcements: std::collections::BTreeMap::new(),
+        announcements_gone: std::collections::BTreeSet::new(),
         announcements_complete: false,
         peers: Vec::new(),
     }

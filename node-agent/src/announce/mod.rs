@@ -20,6 +20,7 @@ pub mod told;
 pub mod words;
 
 use std::{
+    collections::BTreeSet,
     io,
     net::IpAddr,
     sync::{
@@ -50,6 +51,21 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(4);
 /// nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Announcing(Option<Sender<Message>>);
+
+/// What the agent holds has changed, and the kernel has not followed yet.
+#[derive(Debug, Clone, Default)]
+pub struct Following {
+    /// The addresses that are new, different or gone.
+    pub addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
+    /// Whether they were read from the disk.
+    pub is_old: bool,
+    /// The Services that the kernel will not hold after the next pass.
+    pub closing: BTreeSet<ServiceKey>,
+    /// The Services that the next pass will change: what is new of their addresses waits for it.
+    pub changing: BTreeSet<ServiceKey>,
+    /// The key of all nodes.
+    pub key: Option<Secret>,
+}
 
 /// The thread and what it shows.
 pub struct Running {
@@ -87,16 +103,10 @@ impl Announcing {
     }
 
     /// Brings changes of the state; returns when what they take away is not answered for any longer.
-    pub fn follow(
-        &self,
-        addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-        is_old: bool,
-        closing: Vec<ServiceKey>,
-        key: Option<Secret>,
-    ) {
+    pub fn follow(&self, following: Following) {
         let (done, is_done) = sync_channel(1);
         let Some(sender) = &self.0 else { return };
-        if sender.send(Message::Follow { addresses, is_old, closing, key, done }).is_ok()
+        if sender.send(Message::Follow(following, done)).is_ok()
             && is_done.recv_timeout(WITHDRAW_TIME_MAX).is_err()
         {
             warn!("addresses could not be withdrawn in time; the kernel is changed all the same");

@@ -46,7 +46,22 @@ pub struct Entry {
     pub state: Arc<AddressState>,
     /// Who owns it.
     pub ownership: Ownership,
+    /// The Services that are programmed, but not with this address yet.
+    awaited: BTreeSet<ServiceKey>,
     due: Option<Instant>,
+}
+
+/// The state of an address, and what has to be known of it.
+#[derive(Debug)]
+pub struct Ordering<'a> {
+    /// The state.
+    pub state: Arc<AddressState>,
+    /// Whether it was read from the disk.
+    pub is_old: bool,
+    /// The Services that the next pass will change.
+    pub changing: &'a BTreeSet<ServiceKey>,
+    /// How long a node that is watched from now on counts as alive.
+    pub unheard_until: Instant,
 }
 
 #[derive(Debug)]
@@ -136,20 +151,19 @@ impl Owners {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the state of an address; `unheard_until`: how long a node that is watched from now on counts as alive.
-    pub fn set(
-        &mut self,
-        state: Arc<AddressState>,
-        is_old: bool,
-        unheard_until: Instant,
-        now: Instant,
-        random: u64,
-    ) {
+    /// Takes the state of an address.
+    pub fn set(&mut self, ordering: Ordering<'_>, now: Instant, random: u64) {
+        let Ordering { state, is_old, changing, unheard_until } = ordering;
         let address = state.address;
         let previous = self.entries.get(&address).map(|entry| Arc::clone(&entry.state));
         if let Some(previous) = &previous {
             self.unlink(previous, &state);
         }
+        let has_before = |service: &&ServiceKey| {
+            previous.as_ref().is_some_and(|previous| previous.services.contains(*service))
+        };
+        let added = state.services.iter().filter(|service| !has_before(service));
+        let awaited: Vec<_> = added.filter(|service| changing.contains(*service)).cloned().collect();
         for service in &state.services {
             self.by_service.entry(service.clone()).or_default().insert(address);
         }
@@ -172,8 +186,11 @@ impl Owners {
         let entry = self.entries.entry(address).or_insert_with(|| Entry {
             state: Arc::clone(&state),
             ownership: Ownership::new(me),
+            awaited: BTreeSet::new(),
             due: None,
         });
+        entry.awaited.retain(|service| state.services.contains(service));
+        entry.awaited.extend(awaited);
         entry.state = state;
         inputs.insert(0, Input::Gate(self.gate(address)));
         self.feed(address, inputs, now, random);
@@ -210,8 +227,12 @@ impl Owners {
                 Some(gate) => self.gates.insert(service.clone(), gate.clone()) != Some(gate),
                 None => self.gates.remove(&service).is_some(),
             };
-            if let Some(of_service) = self.by_service.get(&service).filter(|_| differs) {
-                addresses.extend(of_service.iter().copied());
+            for address in self.by_service.get(&service).into_iter().flatten() {
+                let entry = self.entries.get_mut(address);
+                let was_awaited = entry.is_some_and(|entry| entry.awaited.remove(&service));
+                if differs || was_awaited {
+                    addresses.insert(*address);
+                }
             }
         }
         for address in addresses {
@@ -304,11 +325,11 @@ impl Owners {
         }
         for service in &entry.state.services {
             match self.gates.get(service) {
-                Some(Gate::Open) => {}
+                Some(Gate::Open) if !entry.awaited.contains(service) => {}
                 Some(Gate::Closed(why)) => {
                     return Gate::Closed(format!("Service {service} is not programmed here: {why}"));
                 }
-                None => {
+                Some(Gate::Open) | None => {
                     return Gate::Closed(format!("Service {service} has not been programmed here yet"));
                 }
             }

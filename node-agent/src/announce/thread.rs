@@ -5,21 +5,18 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
     time::{Duration, Instant},
 };
 
-use model::{feed::AddressState, name::Name, report::PEERS_MAX, resource::ServiceKey, secret::Secret};
+use model::{name::Name, report::PEERS_MAX, resource::ServiceKey, secret::Secret};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::{
-    liveness,
+    Following, liveness,
     machine::{Gate, Heard, Input, Liveness, Output, Party, Phase},
-    owners::{Owners, Pair},
+    owners::{Ordering, Owners, Pair},
     ports::{Neighbours, OnExit, Presence, Station, Watch, Wire, WireEvent},
     show::Show,
     shown::Announcements,
@@ -53,19 +50,8 @@ pub struct Parts {
 /// What happens.
 #[derive(Debug)]
 pub enum Message {
-    /// What the agent holds has changed, and the kernel has not followed yet.
-    Follow {
-        /// The addresses that are new, different or gone.
-        addresses: Vec<(IpAddr, Option<Arc<AddressState>>)>,
-        /// Whether they were read from the disk.
-        is_old: bool,
-        /// The Services that the kernel will not hold after the next pass.
-        closing: Vec<ServiceKey>,
-        /// The key of all nodes.
-        key: Option<Secret>,
-        /// Told when what is withdrawn is not answered for any longer.
-        done: SyncSender<()>,
-    },
+    /// The state has changed; told when what is withdrawn is not answered for any longer.
+    Follow(Following, SyncSender<()>),
     /// A pass has ended.
     Gates(Vec<(ServiceKey, Gate)>),
     /// Something was heard.
@@ -154,17 +140,8 @@ impl Announcer {
     fn take(&mut self, message: Message) {
         let (now, random) = (Instant::now(), entropy());
         match message {
-            Message::Follow { addresses, is_old, closing, key, done } => {
-                let gone = closing.into_iter().map(|service| (service, None));
-                self.owners.set_gates(gone, now, random);
-                for (address, state) in addresses {
-                    match state {
-                        Some(state) => self.owners.set(state, is_old, now + self.patience, now, random),
-                        None => self.owners.remove(address),
-                    }
-                }
-                self.follow_peers(key, now, random);
-                self.carry_out();
+            Message::Follow(following, done) => {
+                self.follow(following, now, random);
                 // Whoever waited may have given up.
                 let _gone = done.try_send(());
             }
@@ -174,10 +151,14 @@ impl Announcer {
             }
             Message::Wire(WireEvent::Conflict { address, by }) => {
                 let heard = self.identify(by);
-                if let (Some(leaving), Party::Candidate(_)) = (&mut self.leaving, &heard.party) {
-                    leaving.waiting.remove(&address);
+                match (&mut self.leaving, &heard.party) {
+                    // It has been taken over, by whomever.
+                    (Some(leaving), Party::Candidate(_)) => {
+                        leaving.waiting.remove(&address);
+                        self.owners.remove(address);
+                    }
+                    _ => self.owners.hear(address, Input::Heard(heard), now, random),
                 }
-                self.owners.hear(address, Input::Heard(heard), now, random);
             }
             Message::Wire(WireEvent::Probed { address, by }) => {
                 let heard = by.map(|by| self.identify(by));
@@ -188,6 +169,24 @@ impl Announcer {
             Message::Carriers(carriers) => self.owners.set_carriers(carriers, now, random),
             Message::Leave { on_exit, done } => self.leave(on_exit, done, now),
         }
+    }
+
+    fn follow(&mut self, following: Following, now: Instant, random: u64) {
+        let Following { addresses, is_old, closing, changing, key } = following;
+        let gone = closing.into_iter().map(|service| (service, None));
+        self.owners.set_gates(gone, now, random);
+        let unheard_until = now + self.patience;
+        for (address, state) in addresses {
+            match state {
+                Some(state) => {
+                    let order = Ordering { state, is_old, changing: &changing, unheard_until };
+                    self.owners.set(order, now, random);
+                }
+                None => self.owners.remove(address),
+            }
+        }
+        self.follow_peers(key, now, random);
+        self.carry_out();
     }
 
     fn turn(&mut self) {
