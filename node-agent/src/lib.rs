@@ -21,6 +21,7 @@ pub mod facts;
 pub mod feed;
 pub mod health_port;
 pub mod journal;
+pub mod links;
 pub mod netlink;
 pub mod networks;
 pub mod preflight;

@@ -8,6 +8,7 @@
 //! Nothing here needs control to be reached. What must not happen: an address that is announced while this node does not
 //! serve it; it is withdrawn before the kernel pass that takes it away, and announced after the one that brings it.
 
+pub mod l2;
 pub mod liveness;
 pub mod machine;
 pub mod neighbours;

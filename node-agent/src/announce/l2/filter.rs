@@ -1,0 +1,241 @@
+//! The classic BPF program of a socket: only ARP and neighbour discovery about our addresses wake the announcer.
+//!
+//! An address is looked up by a key of 32 bits: of IPv4 the address itself, of IPv6 the sum of its four words, so that
+//! addresses in a row have keys in a row. The keys are covered by at most [`RANGES_MAX`] ranges and found by bisection. What
+//! passes without being ours (a gap that a range spans, another IPv6 address of the same sum) is told apart afterwards.
+
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv6Addr},
+};
+
+use model::net::IpFamily;
+
+use super::wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6};
+
+/// Instructions of one program; the kernel's own limit (`BPF_MAXINSNS`).
+pub const INSTRUCTIONS_MAX: usize = 4096;
+/// Ranges that one program tells apart: each costs at most 12 instructions.
+pub const RANGES_MAX: usize = 256;
+/// Bytes of a frame that are handed over; longer ones are none of ours.
+pub const FRAME_BYTES_MAX: u32 = 512;
+
+/// One instruction of classic BPF (`struct sock_filter`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Instruction {
+    /// What is done.
+    pub code: u16,
+    /// Instructions to skip when the comparison holds.
+    pub jump_true: u8,
+    /// Instructions to skip when it does not.
+    pub jump_false: u8,
+    /// The operand.
+    pub operand: u32,
+}
+
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const ADD_INDEX: u16 = 0x0c;
+const INDEX_FROM_ACCUMULATOR: u16 = 0x07;
+const JUMP: u16 = 0x05;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_GREATER: u16 = 0x25;
+const JUMP_GREATER_OR_EQUAL: u16 = 0x35;
+const RETURN: u16 = 0x06;
+/// `SKF_AD_OFF` with `SKF_AD_PKTTYPE` and `SKF_AD_VLAN_TAG_PRESENT`: what the kernel knows of a frame beside its bytes.
+const PACKET_TYPE: u32 = 0xffff_f000 + 4;
+const VLAN_TAG_PRESENT: u32 = 0xffff_f000 + 48;
+/// `PACKET_MULTICAST`, the last of the types of frames for this machine.
+const PACKET_TYPE_FOR_US_MAX: u32 = 2;
+/// Offsets in a frame.
+const ETHERTYPE_AT: u32 = 12;
+const ARP_SENDER_AT: u32 = 28;
+const ARP_TARGET_AT: u32 = 38;
+const IPV6_NEXT_HEADER_AT: u32 = 20;
+const IPV6_SOURCE_AT: u32 = 22;
+const ICMPV6_TYPE_AT: u32 = 54;
+const ICMPV6_TARGET_AT: u32 = 62;
+const NEXT_HEADER_ICMPV6: u32 = 58;
+const SOLICITATION: u32 = 135;
+const ADVERTISEMENT: u32 = 136;
+
+/// What a filter lets pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    family: IpFamily,
+    /// First and last key, disjoint, in order.
+    ranges: Vec<(u32, u32)>,
+}
+
+/// The number by which an address is looked up.
+#[must_use]
+pub fn key(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(v4) => v4.to_bits(),
+        IpAddr::V6(v6) => words(v6).into_iter().fold(0, u32::wrapping_add),
+    }
+}
+
+fn words(address: Ipv6Addr) -> [u32; 4] {
+    let bits = address.to_bits();
+    [96, 64, 32, 0].map(|shift| u32::try_from(bits >> shift & 0xffff_ffff).unwrap_or_default())
+}
+
+impl Filter {
+    /// A filter for these addresses; those of the other family are left out.
+    #[must_use]
+    pub fn new(family: IpFamily, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let of_family = addresses.into_iter().filter(|address| IpFamily::of(*address) == family);
+        let keys: BTreeSet<u32> = of_family.map(key).collect();
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for key in keys {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(key) => *last = key,
+                _ => ranges.push((key, key)),
+            }
+        }
+        Self { family, ranges: close_gaps(ranges) }
+    }
+
+    /// Whether frames about an address of the family pass.
+    #[must_use]
+    pub fn covers(&self, address: IpAddr) -> bool {
+        let key = key(address);
+        let after = self.ranges.partition_point(|(first, _)| *first <= key);
+        after.checked_sub(1).and_then(|at| self.ranges.get(at)).is_some_and(|(_, last)| key <= *last)
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> Vec<Instruction> {
+        let mut program = Vec::new();
+        if !self.ranges.is_empty() {
+            demand_for_us(&mut program);
+            match self.family {
+                IpFamily::V4 => {
+                    demand(&mut program, LOAD_HALF, ETHERTYPE_AT, u32::from(ETHERTYPE_ARP));
+                    for at in [ARP_TARGET_AT, ARP_SENDER_AT] {
+                        program.push(load(LOAD_WORD, at));
+                        self.look_up(&mut program);
+                    }
+                }
+                IpFamily::V6 => {
+                    demand(&mut program, LOAD_HALF, ETHERTYPE_AT, u32::from(ETHERTYPE_IPV6));
+                    demand(&mut program, LOAD_BYTE, IPV6_NEXT_HEADER_AT, NEXT_HEADER_ICMPV6);
+                    program.push(load(LOAD_BYTE, ICMPV6_TYPE_AT));
+                    program.push(jump(JUMP_EQUAL, SOLICITATION, 2, 0));
+                    program.push(jump(JUMP_EQUAL, ADVERTISEMENT, 1, 0));
+                    program.push(answer(false));
+                    for at in [ICMPV6_TARGET_AT, IPV6_SOURCE_AT] {
+                        load_sum(&mut program, at);
+                        self.look_up(&mut program);
+                    }
+                }
+            }
+        }
+        program.push(answer(false));
+        program
+    }
+
+    /// Ends the program when the accumulator is a key of ours, else goes on behind.
+    fn look_up(&self, program: &mut Vec<Instruction>) {
+        let mut misses = Vec::new();
+        bisect(&self.ranges, program, &mut misses);
+        let end = program.len();
+        for miss in misses {
+            program[miss].operand = distance(miss, end);
+        }
+    }
+}
+
+/// Joins the ranges with the smallest gaps between them until there are few enough.
+fn close_gaps(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
+    let Some(surplus) = ranges.len().checked_sub(RANGES_MAX).filter(|surplus| *surplus > 0) else {
+        return ranges;
+    };
+    let gaps = ranges.windows(2).enumerate();
+    let mut gaps: Vec<(u32, usize)> =
+        gaps.map(|(at, pair)| (pair[1].0.wrapping_sub(pair[0].1), at)).collect();
+    gaps.sort_unstable();
+    let closed: BTreeSet<usize> = gaps.into_iter().take(surplus).map(|(_, at)| at).collect();
+    let mut joined: Vec<(u32, u32)> = Vec::with_capacity(RANGES_MAX);
+    for (at, range) in ranges.into_iter().enumerate() {
+        match joined.last_mut() {
+            Some(last) if at.checked_sub(1).is_some_and(|before| closed.contains(&before)) => {
+                last.1 = range.1
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// Frames of a VLAN belong to another interface, frames for another machine are only overheard, and our own are no news.
+fn demand_for_us(program: &mut Vec<Instruction>) {
+    program.push(load(LOAD_BYTE, PACKET_TYPE));
+    program.push(jump(JUMP_GREATER, PACKET_TYPE_FOR_US_MAX, 0, 1));
+    program.push(answer(false));
+    demand(program, LOAD_BYTE, VLAN_TAG_PRESENT, 0);
+}
+
+fn demand(program: &mut Vec<Instruction>, load_code: u16, at: u32, value: u32) {
+    program.push(load(load_code, at));
+    program.push(jump(JUMP_EQUAL, value, 1, 0));
+    program.push(answer(false));
+}
+
+fn load_sum(program: &mut Vec<Instruction>, at: u32) {
+    program.push(load(LOAD_WORD, at));
+    for offset in [4, 8, 12] {
+        program.push(load(INDEX_FROM_ACCUMULATOR, 0));
+        program.push(load(LOAD_WORD, at + offset));
+        program.push(load(ADD_INDEX, 0));
+    }
+}
+
+fn bisect(ranges: &[(u32, u32)], program: &mut Vec<Instruction>, misses: &mut Vec<usize>) {
+    match *ranges {
+        [] => {}
+        [(first, last)] => {
+            if first == last {
+                program.push(jump(JUMP_EQUAL, first, 0, 1));
+            } else {
+                program.push(jump(JUMP_GREATER_OR_EQUAL, first, 0, 2));
+                program.push(jump(JUMP_GREATER, last, 1, 0));
+            }
+            program.push(answer(true));
+            misses.push(program.len());
+            program.push(jump(JUMP, 0, 0, 0));
+        }
+        _ => {
+            let (left, right) = ranges.split_at(ranges.len() / 2);
+            program.push(jump(JUMP_GREATER_OR_EQUAL, right[0].0, 0, 1));
+            // Conditional jumps reach 255 instructions, plain ones reach everything.
+            let turn = program.len();
+            program.push(jump(JUMP, 0, 0, 0));
+            bisect(left, program, misses);
+            program[turn].operand = distance(turn, program.len());
+            bisect(right, program, misses);
+        }
+    }
+}
+
+fn distance(from: usize, to: usize) -> u32 {
+    u32::try_from(to - from - 1).expect("a program has at most 4096 instructions")
+}
+
+const fn load(code: u16, operand: u32) -> Instruction {
+    jump(code, operand, 0, 0)
+}
+
+const fn jump(code: u16, operand: u32, jump_true: u8, jump_false: u8) -> Instruction {
+    Instruction { code, jump_true, jump_false, operand }
+}
+
+const fn answer(passes: bool) -> Instruction {
+    jump(RETURN, if passes { FRAME_BYTES_MAX } else { 0 }, 0, 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Asks whether anybody has an address, in the manner of RFC 5227 §2.1.1 but faster: on the networks of one site an answer
+//! takes milliseconds, and every moment of waiting is one without the address.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use model::{advertisement::InterfaceName, net::IpFamily};
+
+use super::{Machine, Output, frames};
+use crate::links::Mac;
+
+/// Time after which nobody has answered.
+pub const PROBE_TIME: Duration = Duration::from_millis(300);
+/// Time between questions; the last one has as long for its answer.
+const PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// Questions asked.
+const PROBE_ROUNDS: u32 = 3;
+/// Probes at once; another one gets no verdict.
+const PROBES_MAX: usize = 4096;
+
+/// The number by which the answer to a probe is known.
+pub type ProbeId = u64;
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    /// Nobody answered on any of the interfaces.
+    Silent,
+    /// Somebody else has the address.
+    Taken {
+        /// Who.
+        mac: Mac,
+        /// On which interface.
+        interface: String,
+    },
+    /// None of the interfaces could be asked on, or too many probes are on their way.
+    Unknown,
+}
+
+/// A probe on its way.
+#[derive(Debug)]
+pub(super) struct Probe {
+    address: IpAddr,
+    indexes: BTreeSet<u32>,
+    rounds_left: u32,
+    next: Instant,
+}
+
+impl Machine {
+    /// Asks whether anybody else has an address; the answer comes as an output.
+    pub fn probe(
+        &mut self,
+        id: ProbeId,
+        address: IpAddr,
+        interfaces: &BTreeSet<InterfaceName>,
+        now: Instant,
+    ) {
+        let names = interfaces.iter();
+        let indexes: BTreeSet<u32> =
+            names.filter_map(|name| self.indexes.get(name.as_str()).copied()).collect();
+        if indexes.is_empty() || self.probes.len() == PROBES_MAX {
+            self.outputs.push(Output::Probed(id, ProbeAnswer::Unknown));
+            return;
+        }
+        self.changed.extend(indexes.iter().map(|index| (*index, address)));
+        self.probed.entry(address).or_default().insert(id);
+        self.probes.insert(id, Probe { address, indexes, rounds_left: PROBE_ROUNDS, next: now });
+        self.probes_due.insert((now, id));
+    }
+
+    pub(super) fn run_probes(&mut self, now: Instant) {
+        while let Some((at, id)) = self.probes_due.first().copied().filter(|(at, _)| *at <= now) {
+            self.probes_due.remove(&(at, id));
+            let Some(probe) = self.probes.get_mut(&id) else { continue };
+            let here: Vec<(u32, Mac)> = probe
+                .indexes
+                .iter()
+                .filter_map(|index| self.ports.get(index).map(|port| (*index, port.mac)))
+                .collect();
+            if here.is_empty() {
+                self.end_probe(id, ProbeAnswer::Unknown);
+                continue;
+            }
+            if probe.rounds_left == 0 {
+                self.end_probe(id, ProbeAnswer::Silent);
+                continue;
+            }
+            probe.rounds_left -= 1;
+            probe.next = now + PROBE_INTERVAL;
+            self.probes_due.insert((probe.next, id));
+            let (address, family) = (probe.address, IpFamily::of(probe.address));
+            for (index, mac) in here {
+                let frame = frames::probe(address, mac).render();
+                self.outputs.push(Output::Send { index, family, frame });
+            }
+        }
+    }
+
+    pub(super) fn is_probed_on(&self, address: IpAddr, index: u32) -> bool {
+        let probes = self.probed.get(&address).into_iter().flatten();
+        probes.filter_map(|id| self.probes.get(id)).any(|probe| probe.indexes.contains(&index))
+    }
+
+    /// Ends the probes that somebody has answered; answers whether there were any.
+    pub(super) fn answer_probes(&mut self, address: IpAddr, mac: Mac, index: u32, interface: &str) -> bool {
+        let waiting = self.probed.get(&address).into_iter().flatten().copied();
+        let asked_here = |id: &u64| self.probes.get(id).is_some_and(|probe| probe.indexes.contains(&index));
+        let answered: Vec<_> = waiting.filter(asked_here).collect();
+        for id in &answered {
+            self.end_probe(*id, ProbeAnswer::Taken { mac, interface: interface.to_owned() });
+        }
+        !answered.is_empty()
+    }
+
+    fn end_probe(&mut self, id: ProbeId, answer: ProbeAnswer) {
+        let Some(probe) = self.probes.remove(&id) else { return };
+        let Probe { address, indexes, rounds_left: _, next } = probe;
+        self.probes_due.remove(&(next, id));
+        if let Some(waiting) = self.probed.get_mut(&address) {
+            waiting.remove(&id);
+            if waiting.is_empty() {
+                self.probed.remove(&address);
+            }
+        }
+        self.changed.extend(indexes.into_iter().map(|index| (index, address)));
+        self.outputs.push(Output::Probed(id, answer));
+    }
+}

@@ -1,0 +1,138 @@
+//! A packet socket: frames of one protocol on one interface, as far as a filter lets them pass.
+//!
+//! Three system calls have no safe form in the libraries at hand; they are here, each in a function of its own, and
+//! nowhere else.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use model::net::IpFamily;
+use nix::{
+    errno::Errno,
+    libc,
+    sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socket, sockopt},
+};
+
+use super::{
+    filter::{FRAME_BYTES_MAX, Instruction},
+    wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6},
+};
+
+/// Room for frames that wait to be read or sent, in bytes: some thousand questions, or announcements, at once.
+const BUFFER_BYTES: usize = 2 << 20;
+/// `PACKET_IGNORE_OUTGOING` (`linux/if_packet.h`).
+const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+const ON: libc::c_int = 1;
+
+/// A socket that is bound to one interface and one protocol.
+#[derive(Debug)]
+pub(super) struct PacketSocket {
+    descriptor: OwnedFd,
+}
+
+/// What reading gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// A frame, of so many bytes.
+    Frame(usize),
+    /// There is none.
+    Nothing,
+    /// The socket is of no use any longer.
+    Broken(Errno),
+}
+
+impl PacketSocket {
+    /// Opens a socket in the network namespace of the calling thread. The filter is in place before the first frame comes.
+    pub(super) fn open(index: u32, family: IpFamily, program: &[Instruction]) -> io::Result<Self> {
+        // Without a protocol the kernel hands over nothing until the socket is bound.
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let descriptor = socket(AddressFamily::Packet, SockType::Raw, flags, None)?;
+        // Smaller buffers, where these are refused, lose frames earlier in a flood and nothing else.
+        let _ = setsockopt(&descriptor, sockopt::RcvBufForce, &BUFFER_BYTES);
+        let _ = setsockopt(&descriptor, sockopt::SndBufForce, &BUFFER_BYTES);
+        // Kernels before 4.20 do not know it; the filter drops our own frames as well.
+        let _ = set_option(descriptor.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &ON);
+        let socket = Self { descriptor };
+        socket.set_filter(program)?;
+        bind(socket.descriptor.as_fd(), index, family)?;
+        Ok(socket)
+    }
+
+    /// Replaces the filter at once.
+    pub(super) fn set_filter(&self, program: &[Instruction]) -> io::Result<()> {
+        let mut instructions: Vec<libc::sock_filter> = program
+            .iter()
+            .map(|instruction| {
+                let Instruction { code, jump_true, jump_false, operand } = *instruction;
+                libc::sock_filter { code, jt: jump_true, jf: jump_false, k: operand }
+            })
+            .collect();
+        let len = u16::try_from(instructions.len()).map_err(|_| io::Error::from(Errno::EINVAL))?;
+        let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
+        set_option(self.descriptor.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Reads one frame, if there is one.
+    pub(super) fn read(&self, buffer: &mut [u8; FRAME_BYTES_MAX as usize]) -> Read {
+        loop {
+            match recv(self.descriptor.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(bytes) => return Read::Frame(bytes),
+                Err(Errno::EAGAIN) => return Read::Nothing,
+                // Said once when the interface goes down; the socket works again when it comes up.
+                Err(Errno::EINTR | Errno::ENETDOWN | Errno::ENOBUFS) => {}
+                Err(error) => return Read::Broken(error),
+            }
+        }
+    }
+
+    /// Sends one frame; what there is no room for is not sent.
+    pub(super) fn send(&self, frame: &[u8]) -> Result<(), Errno> {
+        send(self.descriptor.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT).map(|_| ())
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[allow(unsafe_code, reason = "no library at hand makes a sockaddr_ll")]
+fn bind(descriptor: BorrowedFd<'_>, index: u32, family: IpFamily) -> io::Result<()> {
+    let protocol = match family {
+        IpFamily::V4 => ETHERTYPE_ARP,
+        IpFamily::V6 => ETHERTYPE_IPV6,
+    };
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET.unsigned_abs().try_into().map_err(|_| Errno::EINVAL)?,
+        sll_protocol: protocol.to_be(),
+        sll_ifindex: index.try_into().map_err(|_| Errno::ENODEV)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = libc::socklen_t::try_from(size_of_val(&address)).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the pointer and the length are those of a whole `sockaddr_ll`, which outlives the call; the descriptor is
+    // borrowed for as long.
+    let answer = unsafe { libc::bind(descriptor.as_raw_fd(), (&raw const address).cast(), length) };
+    Ok(Errno::result(answer).map(|_| ())?)
+}
+
+#[allow(unsafe_code, reason = "no library at hand has these options")]
+fn set_option<T>(
+    descriptor: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::EINVAL)?;
+    // SAFETY: the pointer and the length are those of a whole `T`, which outlives the call. A `sock_fprog` points to the
+    // instructions of its caller, who keeps them until the call has returned; the kernel copies them.
+    let answer = unsafe {
+        libc::setsockopt(descriptor.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
+    };
+    Ok(Errno::result(answer).map(|_| ())?)
+}

@@ -1,0 +1,140 @@
+//! Follows the interfaces: subscribe, list, then apply events.
+
+use std::{io, time::Duration};
+
+use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, TokioSocket, protocols::NETLINK_ROUTE};
+use nix::errno::Errno;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::{Links, parse};
+use crate::netlink::{
+    socket::{Netlink, Protocol},
+    uapi::{NLM_F_DUMP, NLM_F_REQUEST},
+    wire::{Attributes, Message, Messages},
+};
+
+/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR` and `RTNLGRP_IPV6_IFADDR`.
+const GROUPS: [u32; 3] = [1, 5, 9];
+/// The longest datagram of the kernel's.
+const DATAGRAM_BYTES: usize = 128 << 10;
+/// Pause before the next attempt at a list that failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Follows the interfaces of one network namespace.
+pub struct Follower {
+    events: TokioSocket,
+    lists: Netlink,
+    links: Links,
+    shown: watch::Sender<Links>,
+}
+
+impl Follower {
+    /// Opens the sockets in the network namespace of the calling thread and lists the interfaces. The receiver holds the
+    /// list, and rings when something changed, as long as [`Self::run`] runs. To be called in a runtime.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket or no list.
+    pub fn open() -> io::Result<(Self, watch::Receiver<Links>)> {
+        let mut events = TokioSocket::new(NETLINK_ROUTE)?;
+        events.socket_mut().bind_auto()?;
+        for group in GROUPS {
+            events.socket_mut().add_membership(group)?;
+        }
+        let mut lists = Netlink::open(Protocol::Route)?;
+        // Listed after the subscription, so that nothing falls between.
+        let links = list(&mut lists)?;
+        let (shown, receiver) = watch::channel(links.clone());
+        Ok((Self { events, lists, links, shown }, receiver))
+    }
+
+    /// Follows until nobody listens any longer.
+    pub async fn run(mut self) {
+        let shown = self.shown.clone();
+        tokio::select! {
+            () = shown.closed() => {}
+            () = self.run_forever() => {}
+        }
+    }
+
+    async fn run_forever(&mut self) {
+        let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
+        loop {
+            datagram.clear();
+            let is_different = match self.events.recv_from(&mut datagram).await {
+                // Port 0 is the kernel; others say nothing here.
+                Ok(sender) if sender.port_number() != 0 => Some(false),
+                Ok(_) => self.apply(&datagram),
+                // The kernel had no room for events, and what they said is lost.
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => None,
+                Err(error) => {
+                    warn!(%error, "events of interfaces cannot be read; listing them again");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    None
+                }
+            };
+            let is_different = match is_different {
+                Some(is_different) => is_different,
+                None => self.list_again().await,
+            };
+            if is_different {
+                self.shown.send_replace(self.links.clone());
+            }
+        }
+    }
+
+    /// Answers whether anything is different; none when the datagram cannot be read.
+    fn apply(&mut self, datagram: &[u8]) -> Option<bool> {
+        let mut is_different = false;
+        for message in Messages::new(datagram) {
+            match message.and_then(|message| parse::parse(&message)) {
+                Ok(Some(change)) => is_different |= self.links.apply(change),
+                Ok(None) => {}
+                Err(error) => {
+                    debug!(%error, "an event of an interface cannot be read");
+                    return None;
+                }
+            }
+        }
+        Some(is_different)
+    }
+
+    /// Answers whether anything is different.
+    async fn list_again(&mut self) -> bool {
+        loop {
+            match list(&mut self.lists) {
+                Ok(links) => {
+                    let is_different = links != *self.shown.borrow();
+                    self.links = links;
+                    return is_different;
+                }
+                Err(error) => {
+                    warn!(%error, "the interfaces cannot be listed; trying again");
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                }
+            }
+        }
+    }
+}
+
+fn list(socket: &mut Netlink) -> io::Result<Links> {
+    let mut links = Links::default();
+    for (kind, header_bytes) in
+        [(parse::RTM_GETLINK, parse::LINK_HEADER_BYTES), (parse::RTM_GETADDR, parse::ADDRESS_HEADER_BYTES)]
+    {
+        let request = Message {
+            kind,
+            flags: NLM_F_REQUEST | NLM_F_DUMP,
+            header: vec![0; header_bytes],
+            attributes: Attributes::default(),
+        };
+        let changes = socket.dump(&request, Vec::new, |changes, message| {
+            changes.extend(parse::parse(message)?);
+            Ok(())
+        });
+        for change in changes? {
+            links.apply(change);
+        }
+    }
+    Ok(links)
+}

@@ -1,0 +1,41 @@
+//! The link-layer address of an interface.
+
+use std::fmt;
+
+/// An Ethernet address (IEEE 802, 48 bits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Every station.
+    pub const BROADCAST: Self = Self([0xff; 6]);
+    /// No station: what stands where an address is not known.
+    pub const ZERO: Self = Self([0; 6]);
+
+    /// Whether it can be the address of one station.
+    #[must_use]
+    pub fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && self != Self::ZERO
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_address_of_one_station_is_unicast() {
+        assert!(Mac([2, 0, 0, 0, 0, 1]).is_unicast());
+        for none in [Mac::ZERO, Mac::BROADCAST, Mac([0x33, 0x33, 0, 0, 0, 1])] {
+            assert!(!none.is_unicast(), "{none}");
+        }
+        assert_eq!(Mac([2, 0, 0xab, 0, 0, 1]).to_string(), "02:00:ab:00:00:01");
+    }
+}

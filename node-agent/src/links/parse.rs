@@ -1,0 +1,207 @@
+//! What a message of rtnetlink says about an interface or an address (`linux/rtnetlink.h`, `linux/if_link.h`,
+//! `linux/if_addr.h`).
+
+use std::net::IpAddr;
+
+use super::Mac;
+use crate::netlink::wire::{Malformed, Received};
+
+/// An interface is there.
+pub const RTM_NEWLINK: u16 = 16;
+/// An interface is gone.
+pub const RTM_DELLINK: u16 = 17;
+/// Asks for interfaces.
+pub const RTM_GETLINK: u16 = 18;
+/// An address is there.
+pub const RTM_NEWADDR: u16 = 20;
+/// An address is gone.
+pub const RTM_DELADDR: u16 = 21;
+/// Asks for addresses.
+pub const RTM_GETADDR: u16 = 22;
+/// `struct ifinfomsg`, in bytes.
+pub const LINK_HEADER_BYTES: usize = 16;
+/// `struct ifaddrmsg`, in bytes.
+pub const ADDRESS_HEADER_BYTES: usize = 8;
+
+const AF_UNSPEC: u8 = 0;
+const ARPHRD_ETHER: u16 = 1;
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFF_UP: u32 = 0x1;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+
+/// One thing that is different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// An interface is there, or is another than it was.
+    Link {
+        /// Its index.
+        index: u32,
+        /// Its name.
+        name: String,
+        /// Its Ethernet address.
+        mac: Option<Mac>,
+        /// Whether it is set up and has a carrier.
+        is_up: bool,
+    },
+    /// An interface is gone, and its addresses with it.
+    LinkGone {
+        /// Its index.
+        index: u32,
+    },
+    /// An interface has an address.
+    Address {
+        /// The interface's index.
+        index: u32,
+        /// The address.
+        address: IpAddr,
+        /// The length of its prefix.
+        prefix: u8,
+    },
+    /// An interface has an address no longer.
+    AddressGone {
+        /// The interface's index.
+        index: u32,
+        /// The address.
+        address: IpAddr,
+    },
+}
+
+/// Reads one message; none for what is about something else.
+///
+/// # Errors
+/// When the message is not what the kernel would send.
+pub fn parse(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+    match message.kind {
+        RTM_NEWLINK | RTM_DELLINK => parse_link(message),
+        RTM_NEWADDR | RTM_DELADDR => parse_address(message),
+        _ => Ok(None),
+    }
+}
+
+fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+    let header: &[u8; LINK_HEADER_BYTES] =
+        message.payload.first_chunk().ok_or(Malformed("interface header cut off"))?;
+    // A bridge tells of its ports in messages of the same type; one that leaves the bridge is not gone.
+    if header[0] != AF_UNSPEC {
+        return Ok(None);
+    }
+    let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+    if message.kind == RTM_DELLINK {
+        return Ok(Some(Change::LinkGone { index }));
+    }
+    let is_ethernet = u16::from_ne_bytes([header[2], header[3]]) == ARPHRD_ETHER;
+    let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    let (mut name, mut mac) = (None, None);
+    for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
+        let attribute = attribute?;
+        match attribute.kind {
+            IFLA_IFNAME => name = Some(attribute.text()?.to_owned()),
+            IFLA_ADDRESS if is_ethernet => mac = attribute.value.try_into().ok().map(Mac),
+            _ => {}
+        }
+    }
+    let name = name.ok_or(Malformed("an interface without a name"))?;
+    let is_up = flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0;
+    Ok(Some(Change::Link { index, name, mac, is_up }))
+}
+
+fn parse_address(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
+    let header: &[u8; ADDRESS_HEADER_BYTES] =
+        message.payload.first_chunk().ok_or(Malformed("address header cut off"))?;
+    let prefix = header[1];
+    let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+    let (mut local, mut other) = (None, None);
+    for attribute in message.attributes_behind(ADDRESS_HEADER_BYTES) {
+        let attribute = attribute?;
+        match attribute.kind {
+            IFA_LOCAL => local = ip(attribute.value),
+            IFA_ADDRESS => other = ip(attribute.value),
+            _ => {}
+        }
+    }
+    // Where both are given, the other one is the far end of a line between two.
+    let Some(address) = local.or(other) else { return Ok(None) };
+    Ok(Some(if message.kind == RTM_NEWADDR {
+        Change::Address { index, address, prefix }
+    } else {
+        Change::AddressGone { index, address }
+    }))
+}
+
+fn ip(value: &[u8]) -> Option<IpAddr> {
+    let four = <[u8; 4]>::try_from(value).ok().map(IpAddr::from);
+    four.or_else(|| <[u8; 16]>::try_from(value).ok().map(IpAddr::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{links::Links, netlink::wire::Attributes};
+
+    fn link(kind: u16, family: u8, index: u32, flags: u32) -> Vec<u8> {
+        let mut payload = vec![family, 0];
+        payload.extend(ARPHRD_ETHER.to_ne_bytes());
+        payload.extend(index.to_ne_bytes());
+        payload.extend(flags.to_ne_bytes());
+        payload.extend([0; 4]);
+        if kind == RTM_NEWLINK {
+            let attributes =
+                Attributes::default().text(IFLA_IFNAME, "eth0").bytes(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 1]);
+            payload.extend(attributes.as_bytes());
+        }
+        payload
+    }
+
+    fn address(index: u32, attributes: &Attributes) -> Vec<u8> {
+        let mut payload = vec![2, 24, 0, 0];
+        payload.extend(index.to_ne_bytes());
+        payload.extend(attributes.as_bytes());
+        payload
+    }
+
+    fn read(kind: u16, payload: &[u8]) -> Option<Change> {
+        parse(&Received { kind, flags: 0, sequence: 0, payload }).unwrap()
+    }
+
+    #[test]
+    fn an_interface_comes_loses_its_carrier_and_goes() {
+        let mut links = Links::default();
+        let up = read(RTM_NEWLINK, &link(RTM_NEWLINK, AF_UNSPEC, 7, IFF_UP | IFF_LOWER_UP)).unwrap();
+        assert!(links.apply(up.clone()));
+        assert!(!links.apply(up), "the same again is no change");
+        let own = Attributes::default().bytes(IFA_ADDRESS, &[192, 0, 2, 9]).bytes(IFA_LOCAL, &[192, 0, 2, 1]);
+        assert!(links.apply(read(RTM_NEWADDR, &address(7, &own)).unwrap()));
+        assert!(!links.apply(read(RTM_NEWADDR, &address(8, &own)).unwrap()), "there is no interface 8");
+        assert!(
+            links.apply(read(RTM_NEWLINK, &link(RTM_NEWLINK, AF_UNSPEC, 7, IFF_UP)).unwrap()),
+            "no carrier"
+        );
+        let held = &links.by_index[&7];
+        assert_eq!((held.name.as_str(), held.is_up), ("eth0", false));
+        assert_eq!(held.mac, Some(Mac([2, 0, 0, 0, 0, 1])));
+        assert_eq!(held.addresses, [([192, 0, 2, 1].into(), 24)].into());
+        assert_eq!(
+            read(RTM_DELLINK, &link(RTM_DELLINK, 7, 7, 0)),
+            None,
+            "left its bridge, which is family 7"
+        );
+        assert!(links.apply(read(RTM_DELADDR, &address(7, &own)).unwrap()));
+        assert!(links.apply(read(RTM_DELLINK, &link(RTM_DELLINK, AF_UNSPEC, 7, 0)).unwrap()));
+        assert_eq!(links, Links::default());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(kind in 16u16..23, payload in prop::collection::vec(any::<u8>(), 0..120)) {
+            let mut links = Links::default();
+            if let Ok(Some(change)) = parse(&Received { kind, flags: 0, sequence: 0, payload: &payload }) {
+                links.apply(change);
+            }
+        }
+    }
+}
