@@ -9,11 +9,12 @@ fi
 
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
-  dockerd:docker.io curl:curl gcc:gcc make:make pkg-config:pkg-config)
+  dockerd:docker.io bird:bird2 tcpdump:tcpdump curl:curl gcc:gcc make:make pkg-config:pkg-config)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
+[ -e /usr/lib/frr/bfdd ] || missing+=(frr)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -gt 0 ] || exit 0

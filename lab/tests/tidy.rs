@@ -19,11 +19,12 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 6] = [
+const MAY_USE: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
-    ("node-agent", &["model"]),
+    ("bfd", &[]),
+    ("node-agent", &["model", "bfd"]),
     ("cli", &["model"]),
     ("lab", &["model"]),
 ];
@@ -31,7 +32,7 @@ const MAY_USE: [(&str, &[&str]); 6] = [
 /// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
-const PURE_CRATES: [&str; 1] = ["model"];
+const PURE_CRATES: [&str; 2] = ["model", "bfd"];
 
 /// Files of these names are pure, wherever they are.
 const PURE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs"];
@@ -203,7 +204,9 @@ fn metadata() -> Value {
 /// Every Rust file of the workspace with its text.
 fn sources() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    let mut open: Vec<_> = MAY_USE.iter().map(|(member, _)| root().join(member)).collect();
+    // Members that are not here live in the directory of another.
+    let members = MAY_USE.iter().map(|(member, _)| root().join(member));
+    let mut open: Vec<_> = members.filter(|directory| directory.is_dir()).collect();
     while let Some(directory) = open.pop() {
         for entry in fs::read_dir(directory).unwrap().flatten() {
             let path = entry.path();

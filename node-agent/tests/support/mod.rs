@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "long measurements say how far they are")]
 
 pub mod agents;
+pub mod bfd;
 pub mod change;
 pub mod control;
 pub mod cost;
@@ -20,6 +21,7 @@ pub mod many;
 pub mod net;
 pub mod programs;
 pub mod relay;
+pub mod speakers;
 pub mod states;
 
 use std::{

@@ -1,0 +1,383 @@
+//! One session (RFC 5880 §6): what is sent, what is expected, and what that says about the path.
+//!
+//! ```text
+//!                              +--+
+//!                              |  | UP, ADMIN DOWN, TIMER
+//!                              |  V
+//!                      DOWN  +------+  INIT
+//!               +------------|      |------------+
+//!               |            | DOWN |            |
+//!               |  +-------->|      |<--------+  |
+//!               |  |         +------+         |  |
+//!               |  | ADMIN DOWN,   ADMIN DOWN,|  |
+//!               |  | TIMER         DOWN, TIMER|  |
+//!               V  |                          |  V
+//!             +------+                      +------+
+//!        +----|      |                      |      |----+
+//!    DOWN|    | INIT |--------------------->|  UP  |    |INIT, UP
+//!        +--->|      | INIT, UP             |      |<---+
+//!             +------+                      +------+
+//! ```
+//! The words at the arrows are the states in received packets; TIMER is the end of the detection time. `AdminDown` is
+//! entered and left only by whoever drives the session.
+
+use std::{
+    num::{NonZeroU8, NonZeroU32},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    auth::Authenticator,
+    dialogue::{Config, Event, Input, Output, Refusal, Remote, Role},
+    interval::{Interval, Noise, jitter_permille, part},
+    poll::{Negotiation, Timers},
+    state::{Diagnostic, State},
+    wire::{self, Packet, Received},
+};
+
+/// How often the news of an administrative stop is sent at once: the process may be gone before the next regular packet.
+const ADMIN_DOWN_PACKETS: usize = 3;
+/// `bfd.RemoteMinRxInterval` while nothing is known of the peer, in microseconds (§6.8.1).
+const REMOTE_MIN_RX_INITIAL: u32 = 1;
+
+/// One session with one peer.
+#[derive(Debug, Clone)]
+pub struct Session {
+    config: Config,
+    discriminator: NonZeroU32,
+    state: State,
+    diagnostic: Diagnostic,
+    remote: Remote,
+    negotiation: Negotiation,
+    authenticator: Option<Authenticator>,
+    noise: Noise,
+    /// When the peer was heard last.
+    heard: Option<Instant>,
+    /// When a packet other than an answer to a Poll was sent last, or the beginning.
+    sent: Instant,
+    /// What was sent last, without its Poll and Final bits.
+    said: Option<Packet>,
+    /// Which part of the interval passes before the next packet.
+    permille: u32,
+    /// The transmit interval and detection time that the owner knows of.
+    told: Option<(Duration, Option<Duration>)>,
+}
+
+impl Session {
+    /// A session that is down. `discriminator` is unique on this system; `seed` is random, for jitter and for the first
+    /// sequence number.
+    #[must_use]
+    pub fn new(config: Config, discriminator: NonZeroU32, seed: u64, now: Instant) -> Self {
+        let mut noise = Noise::new(seed);
+        let authenticator = config.key.clone().map(|key| Authenticator::new(key, sequence(&mut noise)));
+        Self {
+            negotiation: Negotiation::new(wanted(&config, State::Down)),
+            authenticator,
+            discriminator,
+            state: State::Down,
+            diagnostic: Diagnostic::None,
+            remote: Remote {
+                discriminator: None,
+                state: State::Down,
+                diagnostic: Diagnostic::None,
+                multiplier: NonZeroU8::MIN,
+                desired_min_tx_micros: 0,
+                required_min_rx_micros: REMOTE_MIN_RX_INITIAL,
+                demand: false,
+            },
+            noise,
+            heard: None,
+            sent: now,
+            said: None,
+            permille: 0,
+            told: None,
+            config,
+        }
+    }
+
+    /// Its state.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why its state changed last.
+    #[must_use]
+    pub const fn diagnostic(&self) -> Diagnostic {
+        self.diagnostic
+    }
+
+    /// Our name of the session.
+    #[must_use]
+    pub const fn discriminator(&self) -> NonZeroU32 {
+        self.discriminator
+    }
+
+    /// What the peer said last.
+    #[must_use]
+    pub const fn remote(&self) -> &Remote {
+        &self.remote
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// How often we send, before jitter (§6.8.7).
+    #[must_use]
+    pub fn transmit_interval(&self) -> Duration {
+        let theirs = Duration::from_micros(self.remote.required_min_rx_micros.into());
+        self.negotiation.transmit().duration().max(theirs)
+    }
+
+    /// How long the peer may be silent (§6.8.4); `None` before it was heard.
+    #[must_use]
+    pub fn detection_time(&self) -> Option<Duration> {
+        self.heard?;
+        let theirs = Duration::from_micros(self.remote.desired_min_tx_micros.into());
+        let interval = self.negotiation.receive().duration().max(theirs);
+        Some(interval * self.remote.multiplier.get().into())
+    }
+
+    /// When to call with [`Input::Timeout`] at the latest; `None`: nothing is due before something else happens.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let settled = self.negotiation.settled(self.wanted()).filter(|_| self.state == State::Up);
+        [self.transmits_at(), self.silent_at(), self.sequence_forgotten_at(), settled]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Carries the session on. Outputs are in the order in which they are to be carried out.
+    pub fn handle(&mut self, input: Input<'_>, now: Instant) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            Input::Received(received) => self.receive(received, now, &mut outputs),
+            Input::Timeout => self.expire(now, &mut outputs),
+            Input::Configure(config) => self.configure(config),
+            Input::AdminDown(diagnostic) => self.hold_down(diagnostic, now, &mut outputs),
+            Input::Enable if self.state == State::AdminDown => {
+                self.enter(State::Down, Diagnostic::None, &mut outputs);
+            }
+            Input::Enable => {}
+        }
+        self.follow_up(now, &mut outputs);
+        outputs
+    }
+
+    /// The reception of a control packet, in the order of §6.8.6.
+    fn receive(&mut self, received: &Received<'_>, now: Instant, outputs: &mut Vec<Output>) {
+        let verdict = match (&mut self.authenticator, received.section) {
+            (Some(authenticator), _) => authenticator.verify(received),
+            (None, Some(_)) => Err(Refusal::AuthenticationUnexpected),
+            (None, None) => Ok(()),
+        };
+        if let Err(refusal) = verdict {
+            outputs.push(Output::Refused(refusal));
+            return;
+        }
+        let packet = &received.packet;
+        let before = (self.remote.state, self.remote.diagnostic);
+        self.remote = Remote {
+            discriminator: Some(packet.my_discriminator),
+            state: packet.state,
+            diagnostic: packet.diagnostic,
+            multiplier: packet.multiplier,
+            desired_min_tx_micros: packet.desired_min_tx_micros,
+            required_min_rx_micros: packet.required_min_rx_micros,
+            demand: packet.demand,
+        };
+        self.heard = Some(now);
+        let wait = self.transmit_interval();
+        self.negotiation.heard(packet.is_final, now, wait);
+        if packet.state == State::AdminDown && before != (packet.state, packet.diagnostic) {
+            outputs.push(Output::Event(Event::RemoteAdminDown(packet.diagnostic)));
+        }
+        if self.state == State::AdminDown {
+            return;
+        }
+        self.advance(packet.state, outputs);
+        if packet.poll {
+            // Not held back by any interval (§6.8.7).
+            let answer = self.compose(false, true);
+            outputs.push(answer);
+        }
+    }
+
+    /// The state machine proper (§6.8.6): what the state of the peer makes of ours.
+    fn advance(&mut self, theirs: State, outputs: &mut Vec<Output>) {
+        match (self.state, theirs) {
+            (State::Down, State::Down) => self.enter(State::Init, self.diagnostic, outputs),
+            (State::Down, State::Init) | (State::Init, State::Init | State::Up) => {
+                self.enter(State::Up, Diagnostic::None, outputs);
+            }
+            (State::Init | State::Up, State::AdminDown) | (State::Up, State::Down) => {
+                self.enter(State::Down, Diagnostic::NeighborSignaledSessionDown, outputs);
+            }
+            (State::Down, State::AdminDown | State::Up)
+            | (State::Init, State::Down)
+            | (State::Up, State::Init | State::Up)
+            | (State::AdminDown, _) => {}
+        }
+    }
+
+    fn enter(&mut self, state: State, diagnostic: Diagnostic, outputs: &mut Vec<Output>) {
+        let was_up = self.state == State::Up;
+        (self.state, self.diagnostic) = (state, diagnostic);
+        if state == State::Up {
+            outputs.push(Output::Event(Event::Up));
+            return;
+        }
+        self.negotiation.reset(self.wanted());
+        self.told = None;
+        let told_already = self.remote.discriminator.is_some() && self.remote.state == State::AdminDown;
+        if was_up && !(told_already && state == State::Down) {
+            outputs.push(Output::Event(Event::Down(diagnostic)));
+        }
+    }
+
+    fn expire(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        let due = |moment: Option<Instant>| moment.is_some_and(|moment| moment <= now);
+        if due(self.silent_at()) {
+            // A peer that is silent is a stranger again (`bfd.RemoteDiscr`, §6.8.1): what it asked for counts no more.
+            self.remote.discriminator = None;
+            self.remote.required_min_rx_micros = REMOTE_MIN_RX_INITIAL;
+            self.remote.demand = false;
+            if matches!(self.state, State::Init | State::Up) {
+                self.enter(State::Down, Diagnostic::ControlDetectionTimeExpired, outputs);
+            }
+        }
+        if due(self.sequence_forgotten_at())
+            && let Some(authenticator) = &mut self.authenticator
+        {
+            authenticator.forget_sequence();
+        }
+        if due(self.transmits_at()) {
+            self.transmit(now, outputs);
+        }
+    }
+
+    fn configure(&mut self, config: Config) {
+        if self.config.key != config.key {
+            let first = sequence(&mut self.noise);
+            self.authenticator = config.key.clone().map(|key| Authenticator::new(key, first));
+        }
+        self.config = config;
+        if self.state != State::Up {
+            self.negotiation.reset(self.wanted());
+        }
+    }
+
+    fn hold_down(&mut self, diagnostic: Diagnostic, now: Instant, outputs: &mut Vec<Output>) {
+        if (self.state, self.diagnostic) == (State::AdminDown, diagnostic) {
+            return;
+        }
+        self.enter(State::AdminDown, diagnostic, outputs);
+        if self.may_speak() {
+            for _ in 0..ADMIN_DOWN_PACKETS {
+                self.transmit(now, outputs);
+            }
+        }
+    }
+
+    /// What follows from whatever has happened: a Poll Sequence, a packet with the news, a word to the owner.
+    fn follow_up(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        let poll_begins = self.state == State::Up && self.negotiation.want(self.wanted(), now);
+        // News does not wait for the next interval (§6.8.7); the first packet is not news.
+        let is_news = self.said.is_some_and(|said| said != self.packet(false, false));
+        if (poll_begins || is_news) && self.may_speak() && self.remote.required_min_rx_micros != 0 {
+            self.transmit(now, outputs);
+        }
+        let timers = Some((self.transmit_interval(), self.detection_time()));
+        if self.state == State::Up && self.told != timers {
+            let is_change = self.told.is_some();
+            self.told = timers;
+            if is_change {
+                outputs.push(Output::Event(Event::TimersChanged));
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant, outputs: &mut Vec<Output>) {
+        let poll = self.negotiation.is_polling();
+        let packet = self.compose(poll, false);
+        outputs.push(packet);
+        self.sent = now;
+        self.permille = jitter_permille(self.config.multiplier, self.noise.next());
+    }
+
+    fn compose(&mut self, poll: bool, is_final: bool) -> Output {
+        let packet = self.packet(poll, is_final);
+        let said = self.packet(false, false);
+        let repeated = self.said == Some(said) && !poll && !is_final;
+        self.said = Some(said);
+        Output::Transmit(match &mut self.authenticator {
+            None => wire::render(&packet, None),
+            Some(authenticator) => authenticator.seal(&packet, repeated),
+        })
+    }
+
+    fn packet(&self, poll: bool, is_final: bool) -> Packet {
+        let Timers { desired_min_tx, required_min_rx } = self.negotiation.advertised();
+        Packet {
+            diagnostic: self.diagnostic,
+            state: self.state,
+            poll,
+            is_final,
+            control_plane_independent: false,
+            demand: false,
+            multiplier: self.config.multiplier,
+            my_discriminator: self.discriminator,
+            your_discriminator: self.remote.discriminator,
+            desired_min_tx_micros: desired_min_tx.micros(),
+            required_min_rx_micros: required_min_rx.micros(),
+            required_min_echo_rx_micros: 0,
+        }
+    }
+
+    fn wanted(&self) -> Timers {
+        wanted(&self.config, self.state)
+    }
+
+    /// A passive system says nothing to a peer that it does not hear (§6.8.7).
+    fn may_speak(&self) -> bool {
+        self.config.role == Role::Active || self.remote.discriminator.is_some()
+    }
+
+    /// When the next regular packet is due.
+    fn transmits_at(&self) -> Option<Instant> {
+        let remote = &self.remote;
+        let demanded = remote.demand && self.state == State::Up && remote.state == State::Up;
+        let unwanted = remote.required_min_rx_micros == 0 || demanded && !self.negotiation.is_polling();
+        (self.may_speak() && !unwanted).then(|| self.sent + part(self.transmit_interval(), self.permille))
+    }
+
+    /// When the silence of the peer has lasted for the detection time, if that would change anything.
+    fn silent_at(&self) -> Option<Instant> {
+        self.remote.discriminator?;
+        Some(self.heard? + self.detection_time()?)
+    }
+
+    /// When the sequence number of the peer is forgotten: after twice the detection time (`bfd.AuthSeqKnown`, §6.8.1).
+    fn sequence_forgotten_at(&self) -> Option<Instant> {
+        self.authenticator.as_ref().filter(|authenticator| authenticator.knows_sequence())?;
+        Some(self.heard? + self.detection_time()? * 2)
+    }
+}
+
+/// The intervals to tell the peer; a session that is not up sends slowly (§6.8.3).
+fn wanted(config: &Config, state: State) -> Timers {
+    let desired_min_tx = match state {
+        State::Up => config.desired_min_tx,
+        State::AdminDown | State::Down | State::Init => config.desired_min_tx.max(Interval::SLOW),
+    };
+    Timers { desired_min_tx, required_min_rx: config.required_min_rx }
+}
+
+fn sequence(noise: &mut Noise) -> u32 {
+    // The upper half of the bits is as random as the lower.
+    (noise.next() >> 32) as u32
+}

@@ -1,0 +1,154 @@
+//! The standard values of the State and Diagnostic fields (RFC 5880 §4.1).
+
+use std::fmt;
+
+/// How a session is, as told to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Held down on purpose; the peer must not take it for a failure of the path (RFC 5882 §3.2).
+    AdminDown,
+    /// Nothing is heard, or the peer hears nothing.
+    Down,
+    /// The peer is heard; whether it hears us is open.
+    Init,
+    /// Both hear each other.
+    Up,
+}
+
+impl State {
+    /// The state of a two-bit field; higher bits are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::AdminDown,
+            1 => Self::Down,
+            2 => Self::Init,
+            _ => Self::Up,
+        }
+    }
+
+    /// Its two-bit field.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::AdminDown => 0,
+            Self::Down => 1,
+            Self::Init => 2,
+            Self::Up => 3,
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AdminDown => "AdminDown",
+            Self::Down => "Down",
+            Self::Init => "Init",
+            Self::Up => "Up",
+        })
+    }
+}
+
+/// Why the state of a session changed last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Diagnostic {
+    /// 0: no diagnostic.
+    None,
+    /// 1: nothing came for the detection time.
+    ControlDetectionTimeExpired,
+    /// 2: echoes did not come back.
+    EchoFunctionFailed,
+    /// 3: the peer said that its session is down.
+    NeighborSignaledSessionDown,
+    /// 4: the forwarding plane was reset.
+    ForwardingPlaneReset,
+    /// 5: something outside of BFD knows that the path is down.
+    PathDown,
+    /// 6: another path behind this one is down.
+    ConcatenatedPathDown,
+    /// 7: somebody wanted it so.
+    AdministrativelyDown,
+    /// 8: another path behind this one is down in the direction back.
+    ReverseConcatenatedPathDown,
+    /// 9: packets of another session arrive here (RFC 6428).
+    MisConnectivityDefect,
+    /// 10 to 31: not assigned.
+    Unassigned(Unassigned),
+}
+
+/// A diagnostic code that has no meaning yet: 10 to 31.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unassigned(u8);
+
+impl Diagnostic {
+    /// The diagnostic of a five-bit field; higher bits are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        match bits & 31 {
+            0 => Self::None,
+            1 => Self::ControlDetectionTimeExpired,
+            2 => Self::EchoFunctionFailed,
+            3 => Self::NeighborSignaledSessionDown,
+            4 => Self::ForwardingPlaneReset,
+            5 => Self::PathDown,
+            6 => Self::ConcatenatedPathDown,
+            7 => Self::AdministrativelyDown,
+            8 => Self::ReverseConcatenatedPathDown,
+            9 => Self::MisConnectivityDefect,
+            other => Self::Unassigned(Unassigned(other)),
+        }
+    }
+
+    /// Its five-bit field.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::ControlDetectionTimeExpired => 1,
+            Self::EchoFunctionFailed => 2,
+            Self::NeighborSignaledSessionDown => 3,
+            Self::ForwardingPlaneReset => 4,
+            Self::PathDown => 5,
+            Self::ConcatenatedPathDown => 6,
+            Self::AdministrativelyDown => 7,
+            Self::ReverseConcatenatedPathDown => 8,
+            Self::MisConnectivityDefect => 9,
+            Self::Unassigned(Unassigned(bits)) => bits,
+        }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no diagnostic"),
+            Self::ControlDetectionTimeExpired => f.write_str("control detection time expired"),
+            Self::EchoFunctionFailed => f.write_str("echo function failed"),
+            Self::NeighborSignaledSessionDown => f.write_str("neighbor signaled session down"),
+            Self::ForwardingPlaneReset => f.write_str("forwarding plane reset"),
+            Self::PathDown => f.write_str("path down"),
+            Self::ConcatenatedPathDown => f.write_str("concatenated path down"),
+            Self::AdministrativelyDown => f.write_str("administratively down"),
+            Self::ReverseConcatenatedPathDown => f.write_str("reverse concatenated path down"),
+            Self::MisConnectivityDefect => f.write_str("mis-connectivity defect"),
+            Self::Unassigned(Unassigned(bits)) => write!(f, "diagnostic {bits}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_of_the_fields_has_one_meaning() {
+        for bits in 0..4 {
+            assert_eq!(State::from_bits(bits).bits(), bits);
+        }
+        for bits in 0..32 {
+            assert_eq!(Diagnostic::from_bits(bits).bits(), bits);
+        }
+        assert_eq!(Diagnostic::from_bits(0xe7), Diagnostic::AdministrativelyDown);
+    }
+}

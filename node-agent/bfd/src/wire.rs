@@ -1,0 +1,241 @@
+//! The control packet (RFC 5880 §4.1) and its SHA1 authentication section (§4.4).
+//!
+//! Parsing is total: whatever the bytes, it ends, stays within them and answers a packet or why it has to be discarded by
+//! the rules of §6.8.6 that need no session.
+
+use std::num::{NonZeroU8, NonZeroU32};
+
+use crate::state::{Diagnostic, State};
+
+/// The mandatory section, in bytes.
+pub const MANDATORY_BYTES: usize = 24;
+/// A packet with a SHA1 section, the longest that is ever sent here.
+pub const SHA1_PACKET_BYTES: usize = MANDATORY_BYTES + SHA1_SECTION_BYTES as usize;
+/// The shortest packet that says that it is authenticated.
+const AUTHENTICATED_BYTES_MIN: usize = MANDATORY_BYTES + 2;
+const SHA1_SECTION_BYTES: u8 = 28;
+const VERSION: u8 = 1;
+
+/// Where the digest is in a packet with a SHA1 section.
+pub(crate) const SHA1_DIGEST_AT: usize = MANDATORY_BYTES + 8;
+/// A SHA1 digest, in bytes; keys are padded to it.
+pub const SHA1_DIGEST_BYTES: usize = 20;
+
+const KEYED_SHA1: u8 = 4;
+const METICULOUS_KEYED_SHA1: u8 = 5;
+
+const POLL: u8 = 1 << 5;
+const FINAL: u8 = 1 << 4;
+const CONTROL_PLANE_INDEPENDENT: u8 = 1 << 3;
+const AUTHENTICATION_PRESENT: u8 = 1 << 2;
+const DEMAND: u8 = 1 << 1;
+const MULTIPOINT: u8 = 1;
+
+/// The mandatory section of a control packet that is worth being looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "the flags of the packet")]
+pub struct Packet {
+    /// Why the sender's state changed last.
+    pub diagnostic: Diagnostic,
+    /// The sender's state.
+    pub state: State,
+    /// The sender asks for an answer with the Final bit.
+    pub poll: bool,
+    /// The sender answers a Poll.
+    pub is_final: bool,
+    /// The sender's BFD goes on when its control plane stops.
+    pub control_plane_independent: bool,
+    /// The sender wants no periodic packets.
+    pub demand: bool,
+    /// How many intervals of the sender make up the receiver's detection time.
+    pub multiplier: NonZeroU8,
+    /// The sender's name of the session.
+    pub my_discriminator: NonZeroU32,
+    /// The receiver's name of the session; `None` (0) when the sender does not know it.
+    pub your_discriminator: Option<NonZeroU32>,
+    /// How often the sender would like to send, in microseconds.
+    pub desired_min_tx_micros: u32,
+    /// How often the sender can receive, in microseconds; 0: it wants no periodic packets.
+    pub required_min_rx_micros: u32,
+    /// How often the sender can return echoes, in microseconds; 0: never.
+    pub required_min_echo_rx_micros: u32,
+}
+
+/// A SHA1 authentication section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sha1Section {
+    /// The sequence number has to rise with every packet.
+    pub meticulous: bool,
+    /// Which key.
+    pub key_id: u8,
+    /// Against replay.
+    pub sequence: u32,
+    /// Over the packet with the key in this place.
+    pub digest: [u8; SHA1_DIGEST_BYTES],
+}
+
+/// An authentication section as received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Section {
+    /// Keyed SHA1 or Meticulous Keyed SHA1, of the right length.
+    Sha1(Sha1Section),
+    /// Anything else; holds the authentication type.
+    Unsupported(u8),
+}
+
+/// A control packet as received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received<'a> {
+    /// What it says.
+    pub packet: Packet,
+    /// How it is authenticated, if it is.
+    pub section: Option<Section>,
+    /// The bytes that the Length field covers, which are those that a digest is made of.
+    pub(crate) bytes: &'a [u8],
+}
+
+/// Why bytes are no control packet to look at (RFC 5880 §6.8.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Fewer bytes than the mandatory section.
+    #[error("shorter than a control packet")]
+    Short,
+    /// Not version 1.
+    #[error("not BFD version 1")]
+    Version,
+    /// The Length field is too small, or larger than the payload.
+    #[error("wrong length field")]
+    Length,
+    /// Detect Mult is zero.
+    #[error("detect multiplier 0")]
+    Multiplier,
+    /// The Multipoint bit is set.
+    #[error("multipoint bit")]
+    Multipoint,
+    /// My Discriminator is zero.
+    #[error("my discriminator 0")]
+    MyDiscriminator,
+    /// Your Discriminator is zero in a state in which the sender must know it.
+    #[error("your discriminator 0 in a state that has one")]
+    YourDiscriminator,
+    /// The authentication section does not fit, or is not as long as its type says.
+    #[error("wrong length of the authentication section")]
+    AuthenticationLength,
+}
+
+/// Reads a UDP payload. Bytes behind the packet's own length are ignored.
+///
+/// # Errors
+/// The packet has to be discarded whoever it is for.
+pub fn parse(payload: &[u8]) -> Result<Received<'_>, Malformed> {
+    let head: &[u8; MANDATORY_BYTES] = payload.first_chunk().ok_or(Malformed::Short)?;
+    if head[0] >> 5 != VERSION {
+        return Err(Malformed::Version);
+    }
+    let (flags, length) = (head[1], usize::from(head[3]));
+    let authenticated = flags & AUTHENTICATION_PRESENT != 0;
+    let length_min = if authenticated { AUTHENTICATED_BYTES_MIN } else { MANDATORY_BYTES };
+    if length < length_min {
+        return Err(Malformed::Length);
+    }
+    let bytes = payload.get(..length).ok_or(Malformed::Length)?;
+    let packet = mandatory(head)?;
+    let section = if authenticated { Some(section(&bytes[MANDATORY_BYTES..])?) } else { None };
+    Ok(Received { packet, section, bytes })
+}
+
+fn mandatory(head: &[u8; MANDATORY_BYTES]) -> Result<Packet, Malformed> {
+    let flags = head[1];
+    let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let multiplier = NonZeroU8::new(head[2]).ok_or(Malformed::Multiplier)?;
+    if flags & MULTIPOINT != 0 {
+        return Err(Malformed::Multipoint);
+    }
+    let my_discriminator = NonZeroU32::new(word(4)).ok_or(Malformed::MyDiscriminator)?;
+    let your_discriminator = NonZeroU32::new(word(8));
+    let state = State::from_bits(flags >> 6);
+    if your_discriminator.is_none() && matches!(state, State::Init | State::Up) {
+        return Err(Malformed::YourDiscriminator);
+    }
+    Ok(Packet {
+        diagnostic: Diagnostic::from_bits(head[0]),
+        state,
+        poll: flags & POLL != 0,
+        is_final: flags & FINAL != 0,
+        control_plane_independent: flags & CONTROL_PLANE_INDEPENDENT != 0,
+        demand: flags & DEMAND != 0,
+        multiplier,
+        my_discriminator,
+        your_discriminator,
+        desired_min_tx_micros: word(12),
+        required_min_rx_micros: word(16),
+        required_min_echo_rx_micros: word(20),
+    })
+}
+
+fn section(bytes: &[u8]) -> Result<Section, Malformed> {
+    let [kind, length, ..] = *bytes else { return Err(Malformed::AuthenticationLength) };
+    if length < 2 || usize::from(length) > bytes.len() {
+        return Err(Malformed::AuthenticationLength);
+    }
+    if kind != KEYED_SHA1 && kind != METICULOUS_KEYED_SHA1 {
+        return Ok(Section::Unsupported(kind));
+    }
+    if length != SHA1_SECTION_BYTES {
+        return Err(Malformed::AuthenticationLength);
+    }
+    // The reserved byte at 3 is ignored on receipt (§4.4).
+    let sequence = bytes.get(4..8).and_then(|bytes| bytes.first_chunk());
+    let digest = bytes.get(8..).and_then(|bytes| bytes.first_chunk());
+    match (bytes.get(2), sequence, digest) {
+        (Some(key_id), Some(sequence), Some(digest)) => Ok(Section::Sha1(Sha1Section {
+            meticulous: kind == METICULOUS_KEYED_SHA1,
+            key_id: *key_id,
+            sequence: u32::from_be_bytes(*sequence),
+            digest: *digest,
+        })),
+        _ => Err(Malformed::AuthenticationLength),
+    }
+}
+
+/// Writes a packet, with its authentication section if it has one.
+#[must_use]
+pub fn render(packet: &Packet, section: Option<&Sha1Section>) -> Vec<u8> {
+    let Packet {
+        diagnostic,
+        state,
+        poll,
+        is_final,
+        control_plane_independent,
+        demand,
+        multiplier,
+        my_discriminator,
+        your_discriminator,
+        desired_min_tx_micros,
+        required_min_rx_micros,
+        required_min_echo_rx_micros,
+    } = *packet;
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    let flags = state.bits() << 6
+        | flag(poll, POLL)
+        | flag(is_final, FINAL)
+        | flag(control_plane_independent, CONTROL_PLANE_INDEPENDENT)
+        | flag(section.is_some(), AUTHENTICATION_PRESENT)
+        | flag(demand, DEMAND);
+    let length = if section.is_some() { SHA1_PACKET_BYTES } else { MANDATORY_BYTES };
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend([VERSION << 5 | diagnostic.bits(), flags, multiplier.get()]);
+    bytes.push(u8::try_from(length).expect("a packet is shorter than 256 bytes"));
+    let discriminators = [my_discriminator.get(), your_discriminator.map_or(0, NonZeroU32::get)];
+    let intervals = [desired_min_tx_micros, required_min_rx_micros, required_min_echo_rx_micros];
+    for word in discriminators.into_iter().chain(intervals) {
+        bytes.extend(word.to_be_bytes());
+    }
+    if let Some(Sha1Section { meticulous, key_id, sequence, digest }) = section {
+        let kind = if *meticulous { METICULOUS_KEYED_SHA1 } else { KEYED_SHA1 };
+        bytes.extend([kind, SHA1_SECTION_BYTES, *key_id, 0]);
+        bytes.extend(sequence.to_be_bytes());
+        bytes.extend(digest);
+    }
+    bytes
+}

@@ -1,0 +1,86 @@
+//! One session with what it sends by, what it has counted, and what its owner sees of it.
+
+use std::{
+    net::{IpAddr, SocketAddr, UdpSocket},
+    time::Instant,
+};
+
+use ::bfd::{Diagnostic, Event, Session, State};
+
+use super::{
+    peers::{Counters, Fault, PeerKey, PeerState, RemoteState, SessionConfig},
+    socket::Door,
+};
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) config: SessionConfig,
+    pub(super) session: Session,
+    /// What it sends with; opened by the thread, which is in the right network namespace.
+    pub(super) sender: Option<UdpSocket>,
+    pub(super) fault: Option<Fault>,
+    pub(super) deadline: Option<Instant>,
+    pub(super) since: Instant,
+    pub(super) counters: Counters,
+}
+
+impl Peer {
+    pub(super) fn new(key: PeerKey, config: SessionConfig, session: Session, now: Instant) -> Self {
+        let (fault, counters) = (Fault::of(key), Counters::default());
+        Self { config, session, sender: None, fault, deadline: None, since: now, counters }
+    }
+
+    pub(super) fn door(&self, key: PeerKey) -> Door {
+        Door { local: key.local, port: self.config.reach.port() }
+    }
+
+    pub(super) fn send(&mut self, to: IpAddr, bytes: &[u8]) {
+        let Some(sender) = &self.sender else { return };
+        match sender.send_to(bytes, SocketAddr::new(to, self.config.reach.port())) {
+            Ok(_) => self.counters.sent += 1,
+            Err(error) => {
+                self.counters.send_failures += 1;
+                tracing::debug!(peer = %to, %error, "BFD send failed");
+            }
+        }
+    }
+
+    fn remote(&self) -> Option<RemoteState> {
+        self.session.detection_time()?;
+        let remote = self.session.remote();
+        let heard = remote.discriminator.is_some();
+        Some(RemoteState { heard, state: remote.state, diagnostic: remote.diagnostic })
+    }
+
+    /// What rings the bell when it changes.
+    pub(super) fn shown(&self) -> (State, Diagnostic, Option<RemoteState>) {
+        (self.session.state(), self.session.diagnostic(), self.remote())
+    }
+
+    pub(super) fn state(&self) -> PeerState {
+        let (state, diagnostic, remote) = self.shown();
+        PeerState {
+            state,
+            since: self.since,
+            diagnostic,
+            remote,
+            transmit_interval: self.session.transmit_interval(),
+            detection_time: self.session.detection_time(),
+            fault: self.fault,
+            counters: self.counters,
+        }
+    }
+}
+
+/// Says what happened where an administrator reads it.
+pub(super) fn report(key: PeerKey, event: Event) {
+    let PeerKey { local, peer } = key;
+    match event {
+        Event::Up => tracing::info!(%local, %peer, "BFD session is up"),
+        Event::Down(diagnostic) => tracing::info!(%local, %peer, %diagnostic, "BFD session is down"),
+        Event::RemoteAdminDown(diagnostic) => {
+            tracing::info!(%local, %peer, %diagnostic, "BFD peer is administratively down");
+        }
+        Event::TimersChanged => tracing::debug!(%local, %peer, "BFD timers have changed"),
+    }
+}
