@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    announce::{Announcing, shown::Announcements, thread::Message, told},
     agent::traffic::TrafficByService,
+    announce::{Announcing, shown::Announcements, thread::Message, told},
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},

@@ -8,6 +8,7 @@
 //! Nothing here needs control to be reached. What must not happen: an address that is announced while this node does not
 //! serve it; it is withdrawn before the kernel pass that takes it away, and announced after the one that brings it.
 
+pub mod adapters;
 pub mod l2;
 pub mod liveness;
 pub mod machine;
@@ -16,6 +17,7 @@ pub mod owners;
 pub mod ports;
 mod show;
 pub mod shown;
+pub mod start;
 pub mod thread;
 pub mod told;
 pub mod words;

@@ -69,8 +69,8 @@ pub trait Wire: Send {
     fn announce_again(&mut self, address: IpAddr);
     /// Asks who answers for an address; [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
-    /// What was sent for an address.
-    fn sent(&self, address: IpAddr) -> Sent;
+    /// What was sent for every address.
+    fn sent(&self) -> BTreeMap<IpAddr, Sent>;
 }
 
 /// How one session with another node stands.

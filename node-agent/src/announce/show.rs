@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::{
     machine::{Conflict, Liveness},
     owners::{Entry, Pair},
-    ports::{Presence, Wire},
+    ports::{Presence, Sent},
     shown::Announcements,
     words,
 };
@@ -44,13 +44,7 @@ impl Show {
     }
 
     /// Shows one address as it is.
-    pub(super) fn set(
-        &mut self,
-        address: IpAddr,
-        entry: Option<&Entry>,
-        presence: Option<&Presence>,
-        wire: &dyn Wire,
-    ) {
+    pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
         let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
         let Some((entry, (role, reason))) = standing else {
             self.is_stale |= self.addresses.remove(&address).is_some();
@@ -69,7 +63,9 @@ impl Show {
             reason: limit_message(reason),
             interfaces: interfaces.unwrap_or_default(),
             conflict: entry.ownership.conflict().map(conflict),
-            ..counted(address, wire, Instant::now(), before)
+            last_gratuitous: before.and_then(|before| before.last_gratuitous),
+            replies: before.map_or(0, |before| before.replies),
+            gratuitous: before.map_or(0, |before| before.gratuitous),
         };
         if before != Some(&announced) {
             self.addresses.insert(address, announced);
@@ -77,16 +73,19 @@ impl Show {
         }
     }
 
-    /// Reads what was sent for every address that is announced.
-    pub(super) fn count(&mut self, wire: &dyn Wire, now: Instant) {
-        let owned = self.addresses.iter().filter(|(_, announced)| !announced.interfaces.is_empty());
-        let counted: Vec<_> = owned
-            .map(|(address, before)| (*address, before, counted(*address, wire, now, Some(before))))
-            .filter(|(_, before, after)| *before != after)
-            .map(|(address, _, after)| (address, after))
-            .collect();
-        self.is_stale |= !counted.is_empty();
-        self.addresses.extend(counted);
+    /// Takes what was sent; what has not changed costs nothing further.
+    pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, Sent>, now: Instant) {
+        for (address, sent) in sent {
+            let Some(before) = self.addresses.get(address) else { continue };
+            if (before.replies, before.gratuitous) == (sent.replies, sent.gratuitous) {
+                continue;
+            }
+            let last_gratuitous = sent.last_gratuitous.map(|at| wall_clock_of(at, now));
+            let (replies, gratuitous) = (sent.replies, sent.gratuitous);
+            let announced = Announced { last_gratuitous, replies, gratuitous, ..before.clone() };
+            self.addresses.insert(*address, announced);
+            self.is_stale = true;
+        }
     }
 
     /// Shows how a node is seen.
@@ -118,28 +117,6 @@ impl Show {
             self.shown.send_replace(Announcements { addresses: self.addresses.clone(), peers });
         }
     }
-}
-
-/// The counters of an address; the rest is as before, or empty.
-fn counted(address: IpAddr, wire: &dyn Wire, now: Instant, before: Option<&Announced>) -> Announced {
-    let sent = wire.sent(address);
-    let empty = || Announced {
-        role: model::report::Role::Held,
-        epoch: 0,
-        since: wall_clock(),
-        reason: String::new(),
-        interfaces: Vec::new(),
-        last_gratuitous: None,
-        replies: 0,
-        gratuitous: 0,
-        conflict: None,
-    };
-    let mut announced = before.cloned().unwrap_or_else(empty);
-    if sent.gratuitous != announced.gratuitous {
-        announced.last_gratuitous = sent.last_gratuitous.map(|at| wall_clock_of(at, now));
-    }
-    (announced.replies, announced.gratuitous) = (sent.replies, sent.gratuitous);
-    announced
 }
 
 fn conflict(conflict: &Conflict) -> AddressConflict {

@@ -195,7 +195,7 @@ impl Announcer {
         self.carry_out();
         if now >= self.count_at {
             self.count_at = now + COUNT_INTERVAL;
-            self.show.count(&*self.wire, now);
+            self.show.count(&self.wire.sent(), now);
         }
         self.show.publish();
     }
@@ -236,7 +236,7 @@ impl Announcer {
         }
         for address in touched {
             let presence = self.present.get(&address);
-            self.show.set(address, self.owners.get(address), presence, &*self.wire);
+            self.show.set(address, self.owners.get(address), presence);
         }
     }
 

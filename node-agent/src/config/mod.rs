@@ -78,8 +78,18 @@ impl Config {
     /// # Errors
     /// The first setting that cannot be.
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
-        let Options { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy, announcing } =
-            options;
+        let Options {
+            api,
+            node,
+            state_dir,
+            listen,
+            workload_cidr,
+            address,
+            log,
+            log_format,
+            proxy,
+            announcing,
+        } = options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
             node: check_node(node.as_deref(), host_name)?,

@@ -235,7 +235,8 @@ impl Options {
     /// These settings, and where they say nothing, the others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let Self { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy, announcing } = self;
+        let Self { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy, announcing } =
+            self;
         Self {
             api: api.or(other.api),
             node: node.or(other.node),
