@@ -51,8 +51,19 @@ pub async fn run(
     stop: CancellationToken,
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
-    let Config { api, node, state_dir, listen, workload_cidrs, addresses, proxy, log: _, log_format: _ } =
-        config;
+    let Config {
+        api,
+        node,
+        state_dir,
+        listen,
+        workload_cidrs,
+        addresses,
+        labels,
+        zone,
+        proxy,
+        log: _,
+        log_format: _,
+    } = config;
     let listener =
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
@@ -77,7 +88,7 @@ pub async fn run(
     let client =
         Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
     let boot_id = uuid::Uuid::new_v4().to_string();
-    let registration = register::Registration { addresses, workload_cidrs };
+    let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
         api: api.clone(),
         node: node.clone(),
