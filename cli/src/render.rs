@@ -170,7 +170,11 @@ pub fn status(status: &Value, now: Timestamp, style: Style) -> String {
                 "{} {}{}",
                 clean(&scalar(count)),
                 clean(kind),
-                if count.as_u64() == Some(1) { "" } else { "s" }
+                match (count.as_u64(), kind.ends_with('s')) {
+                    (Some(1), _) => "",
+                    (_, true) => "es",
+                    (_, false) => "s",
+                }
             )
         })
         .collect();

@@ -364,6 +364,13 @@ impl Entry {
         }
     }
 
+    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
+        match self {
+            Self::Add => index.insert(value),
+            Self::Remove => index.remove(&value),
+        };
+    }
+
     fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
         match self {
             Self::Add => {
@@ -371,17 +378,6 @@ impl Entry {
             }
             Self::Remove => {
                 index.remove(&key);
-            }
-        }
-    }
-
-    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
-        match self {
-            Self::Add => {
-                index.insert(value);
-            }
-            Self::Remove => {
-                index.remove(&value);
             }
         }
     }

@@ -186,6 +186,8 @@ fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 }
 
 fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    // A pool stays while Services hold its addresses.
+    let refusals: &[Code] = if kind == Kind::AddressPool { &[Code::Invalid] } else { &[] };
     doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
         .named("name", "The name of the object.")
         .mutation(kind)
@@ -197,6 +199,7 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
             &[ETAG, REVISION, DRY_RUN],
         )
         .problems(&[Code::NotFound, Code::PreconditionFailed])
+        .problems(refusals)
 }
 
 fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {

@@ -22,6 +22,12 @@ pub(crate) async fn run(
         Some(path) => Manifest::read(path)?.keys_in_reverse()?,
         None => keys(&arguments)?,
     };
+    if keys.iter().any(|key| key.kind == Kind::Address) {
+        return Err(Failure::usage(
+            "records of addresses are kept by the server",
+            "delete the Service that has the address, or change what it asks for",
+        ));
+    }
     let total = keys.len();
     let mut failures = Vec::new();
     for key in &keys {
