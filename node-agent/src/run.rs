@@ -60,6 +60,8 @@ pub async fn run(
         listen,
         workload_cidrs,
         addresses,
+        labels,
+        zone,
         proxy,
         announcing: announce_config,
         log: _,
@@ -97,7 +99,7 @@ pub async fn run(
     let client =
         Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
     let boot_id = uuid::Uuid::new_v4().to_string();
-    let registration = register::Registration { addresses, workload_cidrs };
+    let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
         api: api.clone(),
         node: node.clone(),

@@ -16,9 +16,11 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    name::Name,
+    metadata::Labels,
+    name::{Label, Name, NameError},
     net::{self, IpFamily},
     node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, Naming, ProxyMode},
+    selector::LabelSelector,
 };
 use reqwest::Url;
 
@@ -52,6 +54,10 @@ pub struct Config {
     pub workload_cidrs: Vec<IpNet>,
     /// The addresses of this node, said at registration; those found on it when empty.
     pub addresses: Vec<IpAddr>,
+    /// The labels of this node, said at registration.
+    pub labels: Labels,
+    /// The failure zone of this node, said at registration.
+    pub zone: Option<Label>,
     /// How the kernel is programmed where the Node does not say.
     pub proxy: ProxyDefaults,
     /// How load balancer addresses are announced.
@@ -85,6 +91,8 @@ impl Config {
             listen,
             workload_cidr,
             address,
+            label,
+            zone,
             log,
             log_format,
             proxy,
@@ -97,6 +105,8 @@ impl Config {
             listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
             workload_cidrs: check_networks(WORKLOAD_CIDR, &workload_cidr.unwrap_or_default())?,
             addresses: check_addresses(&address.unwrap_or_default())?,
+            labels: check_labels(&label.unwrap_or_default())?,
+            zone: check_zone(zone.as_deref())?,
             proxy: check_proxy(proxy)?,
             announcing: AnnounceConfig::check(announcing)?,
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
@@ -243,6 +253,29 @@ fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNe
         networks.push(network);
     }
     Ok(networks)
+}
+
+/// Labels are `key=value`, as in a label selector.
+fn check_labels(texts: &[String]) -> Result<Labels, ConfigError> {
+    let wrong = |problem: String| setting_error!("label", "TIDEGATE_LABEL", "{problem}");
+    let mut labels = Labels::new();
+    for text in texts {
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.ends_with('!'))
+            .filter(|(key, value)| ![key, value].iter().any(|part| part.contains([',', '=', '(', ' '])))
+            .filter(|_| text.parse::<LabelSelector>().is_ok())
+            .ok_or_else(|| wrong(format!("must be labels such as rack=r1, not `{text}`")))?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(wrong(format!("`{key}` is given twice")));
+        }
+    }
+    Ok(labels)
+}
+
+fn check_zone(text: Option<&str>) -> Result<Option<Label>, ConfigError> {
+    let wrong = |problem: NameError| setting_error!("zone", "TIDEGATE_ZONE", "{problem}");
+    text.map(Label::parse).transpose().map_err(wrong)
 }
 
 fn check_addresses(texts: &[String]) -> Result<Vec<IpAddr>, ConfigError> {

@@ -106,6 +106,14 @@ pub struct Options {
     /// those found on it]
     #[arg(long, global = true, env = "TIDEGATE_ADDRESS", value_name = "IP,…", value_delimiter = ',')]
     pub address: Option<Vec<String>>,
+    /// Labels of this node as `key=value`, separated by commas; used when the node registers itself
+    ///
+    /// Advertisements select nodes by them.
+    #[arg(long, global = true, env = "TIDEGATE_LABEL", value_name = "KEY=VALUE,…", value_delimiter = ',')]
+    pub label: Option<Vec<String>>,
+    /// The failure zone of this node; used when the node registers itself
+    #[arg(long, global = true, env = "TIDEGATE_ZONE", value_name = "ZONE")]
+    pub zone: Option<String>,
     /// What to log, as in `info` or `warn,node_agent=debug`; RUST_LOG counts when this is left out [default: info]
     #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -256,14 +264,28 @@ impl Options {
     /// These settings, and where they say nothing, the others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let Self { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy, announcing } =
-            self;
+        let Self {
+            api,
+            node,
+            state_dir,
+            listen,
+            workload_cidr,
+            address,
+            label,
+            zone,
+            log,
+            log_format,
+            proxy,
+            announcing,
+        } = self;
         Self {
             api: api.or(other.api),
             node: node.or(other.node),
             state_dir: state_dir.or(other.state_dir),
             listen: listen.or(other.listen),
             workload_cidr: workload_cidr.or(other.workload_cidr),
+            label: label.or(other.label),
+            zone: zone.or(other.zone),
             address: address.or(other.address),
             log: log.or(other.log),
             log_format: log_format.or(other.log_format),
