@@ -85,5 +85,5 @@ pub(super) fn curl(
     })?;
     let answered: Vec<_> = answered.iter().map(String::as_str).collect();
     ensure!(answered == ["nginx-1", "nginx-2"], "{answered:?} answered");
-    out.seen(&format!("{from}$ curl http://{address}/   {how:<34} {}", answered.join(", ")))
+    out.seen(&format!("{:<34} {how:<46} {}", format!("{from}$ curl {address}"), answered.join("  ")))
 }
