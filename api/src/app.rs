@@ -6,6 +6,7 @@ use std::{
 };
 
 use model::{
+    announcements::AnnouncementBook,
     config::ClusterConfig,
     name::Name,
     resource::{Kind, ObjectKey, ServiceKey},
@@ -16,6 +17,7 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    assigner::{Assigner, Newsroom},
     config::Hosts,
     entropy::Source,
     hub::{Hub, Published},
@@ -23,6 +25,7 @@ use crate::{
     metrics::Metrics,
     nodes::Nodes,
     paging::Pages,
+    peer_key,
     view::View,
     waiting,
     writer::{Context, Writer},
@@ -57,6 +60,8 @@ pub struct App {
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     traffic: Mutex<TrafficBook>,
+    announcements: Mutex<AnnouncementBook>,
+    pub(crate) newsroom: Newsroom,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) metrics: Arc<Metrics>,
@@ -75,6 +80,7 @@ pub struct Running {
     pub app: Arc<App>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
+    assigner: JoinHandle<()>,
     waiting: JoinHandle<()>,
 }
 
@@ -88,9 +94,11 @@ impl App {
         store: Arc<dyn Store>,
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
-        let hub = Arc::new(Hub::new(store.load().await?));
+        let statuses = store.statuses().await?;
+        let peer_key = peer_key::obtain(&*store, &statuses, &*source).await;
+        let hub = Arc::new(Hub::new(store.load().await?, peer_key));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
-        let nodes = Nodes::of(&store.statuses().await?);
+        let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
@@ -109,6 +117,8 @@ impl App {
             writer,
             nodes,
             traffic: Mutex::default(),
+            announcements: Mutex::default(),
+            newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
             metrics,
@@ -120,8 +130,9 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
+        let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
-        Ok(Running { app, writer: writer_task, housekeeping, waiting })
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting })
     }
 
     /// The newest state with what is known of the nodes.
@@ -135,20 +146,28 @@ impl App {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the agents say of their parts in load balancer addresses.
+    pub(crate) fn announcements(&self) -> MutexGuard<'_, AnnouncementBook> {
+        // A report that panicked in the middle leaves parts that the next complete report puts right.
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A state with what is known of the nodes.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
-        View::new(published, &self.nodes, self.source.now())
+        View::new(published, &self.nodes, &self.announcements, self.source.now())
     }
 }
 
 impl App {
-    /// Forgets the traffic of what is deleted.
-    fn forget_traffic(&self, published: &Published) {
+    /// Forgets what was said of what is deleted.
+    fn forget_deleted(&self, published: &Published) {
         let has_node = |name: &Name| {
             let key = ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
             published.snapshot.get(&key).is_some()
         };
         let has_service = |key: &ServiceKey| published.snapshot.service(key).is_some();
+        let has_address = |address| published.snapshot.address(address).is_some();
+        self.announcements().forget(has_node, has_address);
         self.traffic().forget(has_service, has_node, self.source.now());
     }
 }
@@ -161,9 +180,10 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, waiting } = self;
+        let Self { app, writer, housekeeping, assigner, waiting } = self;
         waiting.abort();
         app.stop_streams.cancel();
+        assigner.abort();
         app.stop_writer.cancel();
         if writer.await.is_err() {
             tracing::error!("the writer did not end in order");
@@ -179,6 +199,6 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
-        app.forget_traffic(&published);
+        app.forget_deleted(&published);
     }
 }

@@ -1,4 +1,4 @@
-//! Every compiled Service with its line of the feed, and an index by revision of what changed last.
+//! Everything compiled of one sort with its lines of the feed, and an index by revision of what changed last.
 //!
 //! ```text
 //! entries   key ─▶ { compiled form, serialised line, revision }
@@ -7,14 +7,18 @@
 //! ```
 //! All maps are persistent: a reader keeps its state while the writer makes the next, and one change costs O(log n).
 
-use std::{ops::Bound, sync::Arc};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    ops::Bound,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use model::{
-    compile::compile,
+    compile::{compile, compile_address},
     compiled::CompiledService,
-    feed::Frame,
+    feed::{AddressState, Frame},
     name::{Name, Namespace},
     quantity::Revision,
     resource::{Kind, ServiceKey},
@@ -24,79 +28,204 @@ use model::{
 /// Removals remembered; an agent that missed more starts over, which is cheap compared with missing that many.
 const TOMBSTONES_MAX: usize = 10_000;
 
-/// One compiled Service.
+/// Every compiled Service.
+pub(crate) type CompiledSet = FormSet<CompiledService>;
+/// Every compiled load balancer address.
+pub(crate) type AddressSet = FormSet<AddressState>;
+
+/// A sort of compiled thing that agents are told of.
+pub(crate) trait Form: Sized + PartialEq {
+    /// What names one.
+    type Key: Ord + Clone;
+
+    /// The names of all that may have a form.
+    fn keys(snapshot: &Snapshot) -> Vec<Self::Key>;
+    /// Compiles one; the revision is left open.
+    fn compile(snapshot: &Snapshot, key: &Self::Key) -> Option<Self>;
+    /// The revision that made the form.
+    fn revision(&mut self) -> &mut Revision;
+    /// The frame that tells of the form.
+    fn frame(form: Arc<Self>) -> Frame;
+    /// The frame that tells of its end.
+    fn removal(key: Self::Key, revision: Revision) -> Frame;
+    /// The smallest key there can be.
+    fn first_key() -> Self::Key;
+}
+
+impl Form for CompiledService {
+    type Key = ServiceKey;
+
+    fn keys(snapshot: &Snapshot) -> Vec<ServiceKey> {
+        let key = |namespace: &Namespace, name: &Name| ServiceKey {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let services = snapshot.list(Kind::Service, None, None).map(|object| &object.metadata);
+        services.filter_map(|at| Some(key(at.namespace.as_ref()?, &at.name))).collect()
+    }
+
+    fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<Self> {
+        compile(snapshot, key)
+    }
+
+    fn revision(&mut self) -> &mut Revision {
+        &mut self.revision
+    }
+
+    fn frame(service: Arc<Self>) -> Frame {
+        Frame::Service { service }
+    }
+
+    fn removal(service: ServiceKey, revision: Revision) -> Frame {
+        Frame::Removed { service, revision }
+    }
+
+    /// No name begins with less than a digit or a dash, and none with a dash.
+    fn first_key() -> ServiceKey {
+        let name = Name::parse("0").expect("a digit is a name");
+        ServiceKey { namespace: Namespace::parse("0").expect("a digit is a namespace"), name }
+    }
+}
+
+impl Form for AddressState {
+    type Key = IpAddr;
+
+    fn keys(snapshot: &Snapshot) -> Vec<IpAddr> {
+        let records = snapshot.list(Kind::Address, None, None).filter_map(|object| object.as_address());
+        records.map(|record| record.address).collect()
+    }
+
+    fn compile(snapshot: &Snapshot, address: &IpAddr) -> Option<Self> {
+        compile_address(snapshot, *address)
+    }
+
+    fn revision(&mut self) -> &mut Revision {
+        &mut self.revision
+    }
+
+    fn frame(address: Arc<Self>) -> Frame {
+        Frame::Address { address }
+    }
+
+    fn removal(address: IpAddr, revision: Revision) -> Frame {
+        Frame::AddressRemoved { address, revision }
+    }
+
+    /// IPv4 sorts before IPv6.
+    fn first_key() -> IpAddr {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+    }
+}
+
+/// One compiled form.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    /// The compiled form.
-    pub(crate) service: Arc<CompiledService>,
+pub(crate) struct Entry<F> {
+    /// The form.
+    pub(crate) form: Arc<F>,
+    /// The revision that made it.
+    revision: Revision,
     /// Its line of the feed, shared by all agents.
-    pub(crate) line: Bytes,
+    line: Bytes,
 }
 
 /// What a position lacks.
-#[derive(Debug, Clone)]
-pub(crate) enum Delta {
+#[derive(Debug)]
+pub(crate) enum Delta<F: Form> {
     /// A new or changed form.
-    Changed(Arc<Entry>),
+    Changed(Arc<Entry<F>>),
     /// A removal.
-    Removed(ServiceKey, Revision),
+    Removed(F::Key, Revision),
 }
 
-/// Every compiled Service.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct CompiledSet {
-    entries: OrdMap<ServiceKey, Arc<Entry>>,
-    removed: OrdMap<ServiceKey, Revision>,
-    log: OrdSet<(Revision, ServiceKey)>,
-    tombstones: OrdSet<(Revision, ServiceKey)>,
+impl<F> Entry<F> {
+    /// Its line of the feed.
+    pub(crate) fn line(&self) -> Bytes {
+        self.line.clone()
+    }
+}
+
+impl<F: Form> Delta<F> {
+    /// Its line of the feed.
+    pub(crate) fn line(self) -> Bytes {
+        match self {
+            Self::Changed(entry) => entry.line(),
+            Self::Removed(key, revision) => line(&F::removal(key, revision)),
+        }
+    }
+}
+
+/// Everything compiled of one sort.
+#[derive(Debug)]
+pub(crate) struct FormSet<F: Form> {
+    entries: OrdMap<F::Key, Arc<Entry<F>>>,
+    removed: OrdMap<F::Key, Revision>,
+    log: OrdSet<(Revision, F::Key)>,
+    tombstones: OrdSet<(Revision, F::Key)>,
     floor: Revision,
 }
 
-impl CompiledSet {
+// Derived, it would ask that forms can be cloned; only what holds them is.
+impl<F: Form> Clone for FormSet<F> {
+    fn clone(&self) -> Self {
+        let Self { entries, removed, log, tombstones, floor } = self;
+        Self {
+            entries: entries.clone(),
+            removed: removed.clone(),
+            log: log.clone(),
+            tombstones: tombstones.clone(),
+            floor: *floor,
+        }
+    }
+}
+
+impl<F: Form> FormSet<F> {
     /// Compiles everything. Which revision made which form is not known then, so all carry the snapshot's.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let mut set = Self { floor: snapshot.revision(), ..Self::default() };
-        for object in snapshot.list(Kind::Service, None, None) {
-            if let Some(namespace) = object.metadata.namespace.clone() {
-                let key = ServiceKey { namespace, name: object.metadata.name.clone() };
-                set.recompile(snapshot, &key, snapshot.revision());
-            }
+        let mut set = Self {
+            entries: OrdMap::new(),
+            removed: OrdMap::new(),
+            log: OrdSet::new(),
+            tombstones: OrdSet::new(),
+            floor: snapshot.revision(),
+        };
+        for key in F::keys(snapshot) {
+            set.recompile(snapshot, &key, snapshot.revision());
         }
         set
     }
 
-    /// Compiles one Service again; nothing happens when its form is what it was.
-    pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &ServiceKey, revision: Revision) {
+    /// Compiles one again; nothing happens when its form is what it was.
+    pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, revision: Revision) {
         let before = self.entries.get(key).map(Arc::clone);
-        match (before, compile(snapshot, key)) {
+        match (before, F::compile(snapshot, key)) {
             (None, None) => {}
-            (Some(entry), None) => self.remove(key, entry.service.revision, revision),
-            (before, Some(mut service)) => {
+            (Some(entry), None) => self.remove(key, entry.revision, revision),
+            (before, Some(mut form)) => {
                 if let Some(entry) = &before {
-                    service.revision = entry.service.revision;
-                    if service == *entry.service {
+                    *form.revision() = entry.revision;
+                    if form == *entry.form {
                         return;
                     }
-                    self.log.remove(&(entry.service.revision, key.clone()));
+                    self.log.remove(&(entry.revision, key.clone()));
                 }
-                service.revision = revision;
-                self.insert(key, service);
+                *form.revision() = revision;
+                self.insert(key, form, revision);
             }
         }
     }
 
-    fn insert(&mut self, key: &ServiceKey, service: CompiledService) {
+    fn insert(&mut self, key: &F::Key, form: F, revision: Revision) {
         if let Some(removed_at) = self.removed.remove(key) {
             self.log.remove(&(removed_at, key.clone()));
             self.tombstones.remove(&(removed_at, key.clone()));
         }
-        self.log.insert((service.revision, key.clone()));
-        let service = Arc::new(service);
-        let line = line(&Frame::Service { service: Arc::clone(&service) });
-        self.entries.insert(key.clone(), Arc::new(Entry { service, line }));
+        self.log.insert((revision, key.clone()));
+        let form = Arc::new(form);
+        let line = line(&F::frame(Arc::clone(&form)));
+        self.entries.insert(key.clone(), Arc::new(Entry { form, revision, line }));
     }
 
-    fn remove(&mut self, key: &ServiceKey, changed_at: Revision, revision: Revision) {
+    fn remove(&mut self, key: &F::Key, changed_at: Revision, revision: Revision) {
         self.log.remove(&(changed_at, key.clone()));
         self.entries.remove(key);
         self.removed.insert(key.clone(), revision);
@@ -110,23 +239,23 @@ impl CompiledSet {
         }
     }
 
-    /// One compiled Service.
-    pub(crate) fn get(&self, key: &ServiceKey) -> Option<&Arc<Entry>> {
+    /// One compiled form.
+    pub(crate) fn get(&self, key: &F::Key) -> Option<&Arc<Entry<F>>> {
         self.entries.get(key)
     }
 
-    /// Every compiled Service in the order of the keys, after a key if one is given.
-    pub(crate) fn after(&self, key: Option<&ServiceKey>) -> impl Iterator<Item = (&ServiceKey, &Arc<Entry>)> {
+    /// Every compiled form in the order of the keys, after a key if one is given.
+    pub(crate) fn after(&self, key: Option<&F::Key>) -> impl Iterator<Item = (&F::Key, &Arc<Entry<F>>)> {
         let start = key.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         self.entries.range((start, Bound::Unbounded))
     }
 
     /// What a reader at a position lacks, oldest first; `None` when that is no longer known.
-    pub(crate) fn since(&self, position: Revision) -> Option<impl Iterator<Item = Delta> + '_> {
+    pub(crate) fn since(&self, position: Revision) -> Option<impl Iterator<Item = Delta<F>> + '_> {
         if position < self.floor {
             return None;
         }
-        let first = (position.next(), first_key());
+        let first = (position.next(), F::first_key());
         Some(self.log.range(first..).filter_map(|(revision, key)| match self.entries.get(key) {
             Some(entry) => Some(Delta::Changed(Arc::clone(entry))),
             None => self.removed.get(key).map(|_| Delta::Removed(key.clone(), *revision)),
@@ -142,12 +271,6 @@ impl CompiledSet {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
-}
-
-/// The smallest key there can be: no name begins with less than a digit or a dash, and none with a dash.
-fn first_key() -> ServiceKey {
-    let name = Name::parse("0").expect("a digit is a name");
-    ServiceKey { namespace: Namespace::parse("0").expect("a digit is a namespace"), name }
 }
 
 /// One frame as a line.

@@ -39,7 +39,7 @@ pub struct Flags {
     /// Ports that nodes open for Services [default: 30000-32767]
     #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
     pub node_port_range: Option<PortRange>,
-    /// Ranges that external IPs and load balancer addresses may be in; none when left out
+    /// Ranges that external IPs, and load balancer addresses of no pool, may be in; none when left out
     #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
     pub allow_external_ip: Vec<IpNet>,
     /// Listen off loopback without encryption and without asking who is there; for labs

@@ -15,6 +15,9 @@ pub trait Source: Send + Sync {
     /// A number that clients cannot predict.
     fn seed(&self) -> u64;
 
+    /// Bytes that nobody can predict, for keys.
+    fn secret(&self) -> [u8; 32];
+
     /// Both, for one admission.
     fn draw(&self) -> Entropy {
         Entropy { now: self.now(), seed: self.seed() }
@@ -35,5 +38,18 @@ impl Source for System {
         let uuid = uuid::Uuid::new_v4().as_u128();
         // A version 4 UUID has six fixed bits; hashing with a random key spreads the other 122.
         RandomState::new().hash_one(uuid)
+    }
+
+    fn secret(&self) -> [u8; 32] {
+        // Version 4 UUIDs are 122 random bits of the operating system each, at fixed places; the halves without the
+        // fixed bits of four of them are combined, so that every byte has its eight.
+        let mut bytes = [0; 32];
+        for part in bytes.chunks_exact_mut(8) {
+            let (one, two) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
+            for (to, (a, b)) in part.iter_mut().zip(one.as_bytes().iter().zip(&two.as_bytes()[8..])) {
+                *to = a ^ b;
+            }
+        }
+        bytes
     }
 }

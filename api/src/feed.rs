@@ -115,8 +115,7 @@ impl Feed {
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<Sent, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
-        let deltas: Option<Vec<_>> =
-            known.and_then(|at| published.compiled.since(at.revision)).map(Iterator::collect);
+        let deltas = known.and_then(|at| deltas(published, at.revision));
         let mode = if deltas.is_some() { StartMode::Delta } else { StartMode::Full };
         let sent = Sent {
             revision: position.revision,
@@ -127,12 +126,10 @@ impl Feed {
         sink.line(&line(&Frame::Network((*sent.network).clone()))).await?;
         sink.line(&line(&Frame::Node(sent.node.clone()))).await?;
         if let Some(deltas) = deltas {
-            sink.deltas(deltas).await?;
+            sink.objects(deltas).await?;
         } else {
             self.metrics.feed_full_starts.inc();
-            let entries: Vec<_> =
-                published.compiled.after(None).map(|(_, entry)| Arc::clone(entry)).collect();
-            sink.deltas(entries.into_iter().map(Delta::Changed).collect()).await?;
+            sink.objects(everything(published)).await?;
         }
         sink.synced(position).await?;
         Ok(sent)
@@ -140,7 +137,7 @@ impl Feed {
 
     /// Sends what changed since the last batch; says whether there was anything.
     async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
-        let deltas: Vec<_> = published.compiled.since(sent.revision).ok_or(End::Restart)?.collect();
+        let deltas = deltas(published, sent.revision).ok_or(End::Restart)?;
         let node = node_state(&published.snapshot, &self.node);
         let network_changed = sent.network != published.network;
         let anything = network_changed || node != sent.node || !deltas.is_empty();
@@ -156,10 +153,24 @@ impl Feed {
             sent.node = node;
             sink.line(&line(&Frame::Node(sent.node.clone()))).await?;
         }
-        sink.deltas(deltas).await?;
+        sink.objects(deltas).await?;
         sink.synced(published.position()).await?;
         Ok(true)
     }
+}
+
+/// The lines of what a position lacks; `None` when that is no longer known.
+fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
+    let services = published.compiled.since(position)?.map(Delta::line);
+    let addresses = published.addresses.since(position)?.map(Delta::line);
+    Some(services.chain(addresses).collect())
+}
+
+/// The lines of everything.
+fn everything(published: &Published) -> Vec<Bytes> {
+    let services = published.compiled.after(None).map(|(_, entry)| entry.line());
+    let addresses = published.addresses.after(None).map(|(_, entry)| entry.line());
+    services.chain(addresses).collect()
 }
 
 /// Gathers lines into pieces, compressed if the agent takes it.
@@ -200,15 +211,10 @@ impl Sink {
         if gathered >= PIECE_BYTES { self.send().await } else { Ok(()) }
     }
 
-    async fn deltas(&mut self, deltas: Vec<Delta>) -> Result<(), Gone> {
-        for delta in deltas {
+    async fn objects(&mut self, lines: Vec<Bytes>) -> Result<(), Gone> {
+        for line in lines {
             self.metrics.feed_objects.inc();
-            match delta {
-                Delta::Changed(entry) => self.line(&entry.line).await?,
-                Delta::Removed(service, revision) => {
-                    self.line(&line(&Frame::Removed { service, revision })).await?
-                }
-            }
+            self.line(&line).await?;
         }
         Ok(())
     }

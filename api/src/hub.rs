@@ -2,7 +2,7 @@
 //!
 //! Only the writer publishes. Readers load the state once and work on it however long they need.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use model::{
@@ -11,13 +11,14 @@ use model::{
     feed::NetworkState,
     quantity::{Epoch, Position, Revision},
     resource::{Kind, ServiceKey},
+    secret::Secret,
     snapshot::Snapshot,
 };
 use store::Loaded;
 use tokio::sync::watch;
 
 use crate::{
-    compiled_set::CompiledSet,
+    compiled_set::{AddressSet, CompiledSet},
     ring::{Before, Ring},
 };
 
@@ -30,6 +31,8 @@ pub(crate) struct Published {
     pub(crate) snapshot: Snapshot,
     /// The compiled Services.
     pub(crate) compiled: CompiledSet,
+    /// The compiled load balancer addresses.
+    pub(crate) addresses: AddressSet,
     /// The recent commits.
     pub(crate) recent: Ring,
     /// Facts about the whole cluster.
@@ -53,18 +56,20 @@ pub(crate) struct Step {
 pub(crate) struct Hub {
     current: ArcSwap<Published>,
     bell: watch::Sender<Position>,
+    peer_key: Secret,
 }
 
 impl Published {
     /// Derives everything from what a store holds.
-    pub(crate) fn of(loaded: Loaded) -> Self {
+    pub(crate) fn of(loaded: Loaded, peer_key: Secret) -> Self {
         let Loaded { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
         Self {
             epoch: position.epoch,
             compiled: CompiledSet::of(&snapshot),
+            addresses: AddressSet::of(&snapshot),
             recent: Ring::of(position.revision, &recent),
-            network: Arc::new(network(&snapshot)),
+            network: Arc::new(NetworkState { peer_key: Some(peer_key), ..network(&snapshot) }),
             network_changed_at: position.revision,
             snapshot,
         }
@@ -77,7 +82,8 @@ impl Published {
 
     /// Where a node is that has everything.
     pub(crate) fn nodes_head(&self) -> Position {
-        let revision = self.compiled.changed_at().max(self.network_changed_at);
+        let revision =
+            self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
         Position { epoch: self.epoch, revision }
     }
 
@@ -85,11 +91,15 @@ impl Published {
     fn advance(&self, steps: Vec<Step>) -> Self {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
+        let mut touched_addresses: Vec<(IpAddr, Revision)> = Vec::new();
         let mut node_changed_at = None;
         for Step { before, after, commit } in steps {
             let mut services = BTreeSet::new();
             for change in &commit.changes {
                 services.extend(affected(&before, &after, change));
+                if let Some(record) = change.object.as_address() {
+                    touched_addresses.push((record.address, commit.revision));
+                }
                 if change.object.spec.kind() == Kind::Node {
                     node_changed_at = Some(commit.revision);
                 }
@@ -110,8 +120,15 @@ impl Published {
                 next.compiled.recompile(&next.snapshot, key, *revision);
             }
         }
+        touched_addresses.sort();
+        for pair in touched_addresses.chunk_by(|a, b| a.0 == b.0) {
+            if let Some((address, revision)) = pair.last() {
+                next.addresses.recompile(&next.snapshot, address, *revision);
+            }
+        }
         if let Some(revision) = node_changed_at {
-            let network = network(&next.snapshot);
+            let peer_key = next.network.peer_key.clone();
+            let network = NetworkState { peer_key, ..network(&next.snapshot) };
             if network != *next.network {
                 next.network = Arc::new(network);
                 next.network_changed_at = revision;
@@ -123,10 +140,10 @@ impl Published {
 
 impl Hub {
     /// Publishes the first state.
-    pub(crate) fn new(loaded: Loaded) -> Self {
-        let published = Published::of(loaded);
+    pub(crate) fn new(loaded: Loaded, peer_key: Secret) -> Self {
+        let published = Published::of(loaded, peer_key.clone());
         let (bell, _) = watch::channel(published.position());
-        Self { current: ArcSwap::from_pointee(published), bell }
+        Self { current: ArcSwap::from_pointee(published), bell, peer_key }
     }
 
     /// The newest state.
@@ -146,7 +163,7 @@ impl Hub {
 
     /// Publishes what a store holds, from nothing. Only the writer calls this.
     pub(crate) fn reload(&self, loaded: Loaded) {
-        self.replace(Published::of(loaded));
+        self.replace(Published::of(loaded, self.peer_key.clone()));
     }
 
     fn replace(&self, published: Published) {

@@ -9,6 +9,7 @@
 //! No handler changes state except through the writer.
 
 pub mod app;
+mod assigner;
 mod body;
 mod compiled_set;
 pub mod config;
@@ -27,6 +28,7 @@ mod openapi;
 mod paging;
 mod params;
 mod patch;
+mod peer_key;
 mod ring;
 mod routes;
 mod schema;

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
     admit::{Action, Outcome, Refusal, Request},
     quantity::Position,
-    resource::Object,
+    resource::{Object, ObjectKey},
     violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
@@ -17,6 +17,7 @@ use crate::{
     error::{Answer, Code, Problem},
     etag,
     negotiate::{Form, render},
+    patch::not_found,
     writer::{WriteError, Written, dry_run},
 };
 
@@ -69,6 +70,19 @@ pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, 
         headers.insert(header::LOCATION, location(&outcome.object));
     }
     Ok(stamp(response, manner, written.position))
+}
+
+/// Answers a mutation that has nothing to change.
+pub(crate) fn answer_unchanged(app: &Arc<App>, manner: Manner, key: &ObjectKey) -> Answer {
+    let published = app.hub.load();
+    let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+    let outcome = Outcome { action: Action::Unchanged, object: Arc::clone(object) };
+    answer_object(
+        app,
+        manner,
+        StatusCode::OK,
+        &Written { position: published.position(), outcomes: vec![outcome] },
+    )
 }
 
 fn location(object: &Object) -> HeaderValue {

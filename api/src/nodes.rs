@@ -7,6 +7,7 @@ use std::{
 };
 
 use model::{
+    lease::{ANNOUNCEMENT_LEASE_SECS, Gone, Heard},
     name::Name,
     quantity::Timestamp,
     report::Report,
@@ -20,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::writer::Chain;
 
-/// A node counts as connected while its agent reported within this time, in seconds: three missed heartbeats of 5 s.
-pub(crate) const LEASE_SECS: i64 = 15;
+/// A node counts as connected while its agent reported within this time, in seconds.
+pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
 /// How often "last seen" of a node is stored, in seconds: precise enough after a restart, 17 writes a second for 1,000.
 const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
 /// Prefix of the stored keys.
@@ -64,6 +65,17 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     entries: Mutex<BTreeMap<Name, Entry>>,
+    /// Nodes that are no candidates for addresses because they are silent.
+    gone: Mutex<Gone>,
+}
+
+/// What was known of a node before a report.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// The report before, in this life of the server.
+    pub(crate) report: Option<Arc<Report>>,
+    /// When it came, or when the last before came.
+    pub(crate) last_report: Option<Timestamp>,
 }
 
 /// What is known of one node at one instant.
@@ -72,6 +84,7 @@ pub(crate) struct Row {
     /// Whether its agent reported within the lease.
     pub(crate) is_connected: bool,
     is_contested: bool,
+    is_lost: bool,
     last_report: Option<Timestamp>,
     report: Option<Arc<Report>>,
 }
@@ -99,11 +112,12 @@ impl Table {
 
 impl Row {
     fn view<'a>(&'a self, name: &'a Name) -> NodeView<'a> {
-        let Self { is_connected, is_contested, last_report, report } = self;
+        let Self { is_connected, is_contested, is_lost, last_report, report } = self;
         NodeView {
             name,
             is_connected: *is_connected,
             is_contested: *is_contested,
+            is_lost: *is_lost,
             last_report: *last_report,
             report: report.as_deref(),
         }
@@ -120,7 +134,7 @@ impl Nodes {
                 Entry { last_report: Some(last_report), stored_at: Some(last_report), ..Entry::default() };
             Some((name, entry))
         };
-        Self { entries: Mutex::new(statuses.iter().filter_map(read).collect()) }
+        Self { entries: Mutex::new(statuses.iter().filter_map(read).collect()), gone: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
@@ -128,28 +142,53 @@ impl Nodes {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a report.
-    pub(crate) async fn report(&self, store: &dyn Store, name: &Name, report: Report, now: Timestamp) {
-        let is_due = {
+    /// Takes a report; gives what was known before.
+    pub(crate) async fn report(
+        &self,
+        store: &dyn Store,
+        name: &Name,
+        report: Arc<Report>,
+        now: Timestamp,
+    ) -> Earlier {
+        let (is_due, earlier) = {
             let mut entries = self.lock();
             let entry = entries.entry(name.clone()).or_default();
             entry.note_boot(&report.boot_id, now);
-            entry.report = Some(Arc::new(report));
-            entry.last_report = Some(now);
+            let earlier =
+                Earlier { report: entry.report.replace(report), last_report: entry.last_report.replace(now) };
             let age = entry.stored_at.map(|at| now.unix_seconds() - at.unix_seconds());
             let is_due = age.is_none_or(|age| age >= LAST_SEEN_STORED_EVERY_SECS);
             if is_due {
                 entry.stored_at = Some(now);
             }
-            is_due
+            (is_due, earlier)
         };
         if is_due {
             store_last_seen(store, name, now).await;
         }
+        earlier
+    }
+
+    /// When the agents of these Nodes last reported.
+    pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<Heard> {
+        let entries = self.lock();
+        let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
+        nodes.map(|(node, is_gone)| Heard { last_report: last_report(&node), node, is_gone }).collect()
+    }
+
+    /// Nodes that are no candidates for addresses because they are silent, and those kept although they are.
+    pub(crate) fn gone(&self) -> Gone {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says which Nodes are no candidates for addresses because they are silent.
+    pub(crate) fn set_gone(&self, gone: Gone) {
+        *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
     }
 
     /// What is known of the Nodes that exist.
     pub(crate) fn table(&self, snapshot: &Snapshot, now: Timestamp) -> Table {
+        let gone = self.gone();
         let entries = self.lock();
         let row = |name: &Name| {
             let entry = entries.get(name);
@@ -158,7 +197,8 @@ impl Nodes {
             let is_recent = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= LEASE_SECS;
             let is_connected = report.is_some() && last_report.is_some_and(is_recent);
             let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
-            Row { is_connected, is_contested, last_report, report }
+            let is_lost = !is_connected && gone.nodes.contains(name);
+            Row { is_connected, is_contested, is_lost, last_report, report }
         };
         let names = snapshot.list(Kind::Node, None, None).map(|object| &object.metadata.name);
         Table(names.map(|name| (name.clone(), row(name))).collect())

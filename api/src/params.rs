@@ -123,17 +123,19 @@ pub(crate) struct PageQuery {
     pub(crate) continue_token: Option<String>,
 }
 
-/// How a mutation is carried out, as it is documented for all kinds but AddressPools.
-#[derive(IntoParams)]
+/// How a mutation is carried out.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "only documented; what is read is `PoolMutationQuery`")]
 pub(crate) struct MutationQuery {
     /// Answer as if, and change nothing.
-    #[param(rename = "dryRun", required = false)]
-    dry_run: bool,
+    #[serde(default)]
+    #[param(required = false)]
+    pub(crate) dry_run: bool,
 }
 
-/// How a mutation of an AddressPool is carried out. All mutations are read with it; `evict` is refused elsewhere.
+/// How a mutation of an AddressPool is carried out. Mutations of all kinds are read with it;
+/// `evict` is refused elsewhere.
 #[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -168,6 +170,15 @@ impl PoolMutationQuery {
 pub(crate) struct NoQuery {}
 
 impl ListQuery {
+    /// A listing as a query with further parameters asks for it.
+    pub(crate) const fn new(
+        limit: Option<u32>,
+        continue_token: Option<String>,
+        label_selector: Option<String>,
+    ) -> Self {
+        Self { limit, continue_token, label_selector }
+    }
+
     /// Objects of a page.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         limit(self.limit)

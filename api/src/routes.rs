@@ -1,5 +1,6 @@
 //! The routes, by what they are about.
 
+mod addresses;
 mod apply;
 mod docs;
 mod endpoints;

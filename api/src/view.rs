@@ -3,15 +3,18 @@
 //! What is known of the nodes is gathered when the first object needs it. Endpoints change most and their status does not
 //! depend on nodes, so the answers to their writes never walk over the nodes.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use model::{
+    announcements::AnnouncementBook,
+    assign::Scene,
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
-        NodeViews, address_pool_status, endpoint_set_status, node_status, service_status, workload_status,
+        Announcing, NodeViews, address_pool_status, address_status, advertisement_status,
+        endpoint_set_status, node_status, pool_announced, service_announced, service_status, workload_status,
     },
-    status::{NodeStatus, ServiceStatus},
+    status::{AddressPoolStatus, AddressStatus, AdvertisementStatus, NodeStatus, ServiceStatus},
 };
 use serde_json::Value;
 
@@ -24,6 +27,7 @@ use crate::{
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     nodes: &'a Nodes,
+    announcements: &'a Mutex<AnnouncementBook>,
     now: Timestamp,
     table: OnceLock<Table>,
 }
@@ -36,8 +40,13 @@ pub(crate) struct Shower<'a> {
 
 impl<'a> View<'a> {
     /// Looks at a state.
-    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, now: Timestamp) -> Self {
-        Self { published, nodes, now, table: OnceLock::new() }
+    pub(crate) fn new(
+        published: Arc<Published>,
+        nodes: &'a Nodes,
+        announcements: &'a Mutex<AnnouncementBook>,
+        now: Timestamp,
+    ) -> Self {
+        Self { published, nodes, announcements, now, table: OnceLock::new() }
     }
 
     /// Prepares to show objects; the roll-up is prepared once for all of them.
@@ -62,11 +71,9 @@ impl Shower<'_> {
         let status = match &object.spec {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
-            Spec::AddressPool(spec) => {
-                let snapshot = &self.view.published().snapshot;
-                Some(serde_json::to_value(address_pool_status(snapshot, &object.metadata.name, spec)))
-            }
-            Spec::Advertisement(_) | Spec::Address(_) => None,
+            Spec::AddressPool(_) => self.pool(object).map(serde_json::to_value),
+            Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
+            Spec::Address(_) => self.address(object).map(serde_json::to_value),
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
                 let snapshot = &self.view.published().snapshot;
                 serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))
@@ -89,9 +96,57 @@ impl Shower<'_> {
         let key =
             ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
         let published = self.view.published();
-        let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
-        let nodes = self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()));
-        Some(service_status(&published.snapshot, &key, spec, compiled, published.epoch, nodes))
+        let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
+        let has_records = published.snapshot.addresses_of(&key).next().is_some();
+        let announced = has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
+        Some(service_status(
+            &published.snapshot,
+            &key,
+            spec,
+            compiled,
+            published.epoch,
+            self.nodes(),
+            announced,
+        ))
+    }
+
+    /// The status of an AddressPool.
+    pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
+        let Spec::AddressPool(spec) = &object.spec else { return None };
+        let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
+        let mut status = address_pool_status(&self.view.published().snapshot, &object.metadata.name, spec);
+        status.conditions.push(announced);
+        Some(status)
+    }
+
+    /// The status of an Advertisement.
+    pub(crate) fn advertisement(&self, object: &Object) -> Option<AdvertisementStatus> {
+        let spec = object.as_advertisement()?;
+        Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
+    }
+
+    /// The status of an Address.
+    pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
+        let record = object.as_address()?;
+        Some(self.announcing(|of| address_status(of, record)))
+    }
+
+    fn nodes(&self) -> &NodeViews<'_> {
+        self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
+    }
+
+    /// Looks at announcements.
+    pub(crate) fn announcing<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+        let published = self.view.published();
+        let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
+        let scene = Scene {
+            snapshot: &published.snapshot,
+            epoch: published.epoch,
+            nodes: self.nodes().all(),
+            compiled: &compiled,
+        };
+        let book = self.view.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&Announcing { scene, book: &book })
     }
 
     /// The status of a Node.

@@ -12,7 +12,11 @@ use serde_json::json;
 const NODES: [&str; 2] = ["node1", "node2"];
 
 fn web() -> (Cluster, std::net::SocketAddr) {
-    let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
+    web_in("nftables")
+}
+
+fn web_in(mode: &'static str) -> (Cluster, std::net::SocketAddr) {
+    let mut cluster = Cluster::start(&Options { nodes: 2, modes: vec![mode], ..Options::default() }).unwrap();
     cluster.add_place("inside", "node2", 50).unwrap();
     cluster.add_backend("web-1", "node1", 11, "web").unwrap();
     cluster.add_backend("web-2", "node2", 12, "web").unwrap();
@@ -74,7 +78,17 @@ fn f003_control_dies_and_returns_traffic_goes_on_and_nothing_is_reprogrammed() {
 /// F059: with the agent stopped, by request or outright, rules carry on; its restart without any API writes nothing.
 #[test]
 fn f059_an_agent_restart_without_api_makes_no_kernel_write_and_breaks_no_connection() {
-    let (mut cluster, to) = web();
+    restart_without_api("nftables");
+}
+
+/// F059: the same in userspace mode, where the relay goes on without the agent.
+#[test]
+fn f059_an_agent_restart_in_userspace_mode_makes_no_kernel_write_and_breaks_no_connection() {
+    restart_without_api("userspace");
+}
+
+fn restart_without_api(mode: &'static str) {
+    let (mut cluster, to) = web_in(mode);
     let mut connection = Connection::open(cluster.place("inside").unwrap(), to).unwrap();
     let before = rulesets(&cluster);
     cluster.server.kill();

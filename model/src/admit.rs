@@ -78,8 +78,16 @@ pub enum Operation {
         address: IpAddr,
         /// The epoch of the record that the decision rests on.
         if_epoch: u64,
-        /// Who answers; its epoch is set to the next.
+        /// Who answers; its epoch is raised to the next unless it is higher.
         announcement: Announcement,
+    },
+    /// Set whether a Node counts as gone; only the server itself asks for this. Nothing happens when there is no such
+    /// Node.
+    Lose {
+        /// Which Node.
+        node: Name,
+        /// Since when; `None` when it is back.
+        since: Option<Timestamp>,
     },
 }
 
@@ -227,7 +235,8 @@ fn settle_addresses(
         | Operation::Replace { .. }
         | Operation::Apply(_)
         | Operation::Delete { .. }
-        | Operation::Announce { .. } => None,
+        | Operation::Announce { .. }
+        | Operation::Lose { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);

@@ -33,13 +33,16 @@ pub(crate) fn place(
     if let Some(range) = config.and_then(|config| config.service_cidr_of(address)) {
         return Err(Denial::ServiceRange(range));
     }
-    if let Some(network) = snapshot.workload_cidrs().find(|network| network.contains(&address)) {
-        return Err(Denial::WorkloadNetwork(*network));
-    }
     if let Some(node) = snapshot.node_with_address(address) {
         return Err(Denial::NodeAddress(node.clone()));
     }
     let found = snapshot.pool_of(address).and_then(|name| Some((name, snapshot.pool(name)?)));
+    // No pool overlaps a workload network, so that addresses of pools need no walk over the networks of all Nodes.
+    if found.is_none()
+        && let Some(network) = snapshot.workload_cidrs().find(|network| network.contains(&address))
+    {
+        return Err(Denial::WorkloadNetwork(*network));
+    }
     if let Some(named) = wanted.pool.as_ref().filter(|named| found.is_none_or(|(name, _)| name != *named)) {
         return Err(Denial::NotInNamedPool {
             named: named.clone(),

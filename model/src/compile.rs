@@ -78,6 +78,9 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         let records = states().filter_map(|state| state.as_address());
         return records.flat_map(|record| record.services.iter().cloned()).collect();
     }
+    if let Spec::Node(_) = &object.spec {
+        return affected_by_node(before, after, &object.metadata.name);
+    }
     let Some(namespace) = object.metadata.namespace.as_ref() else { return BTreeSet::new() };
     match object.spec.kind() {
         Kind::Node | Kind::AddressPool | Kind::Advertisement | Kind::Address => BTreeSet::new(),
@@ -89,6 +92,16 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
             states().flat_map(|state| after.services_selecting(namespace, &state.metadata.labels)).collect()
         }
     }
+}
+
+/// The Services with Workloads on a Node that is lost or back.
+fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
+    if before.is_lost(node) == after.is_lost(node) {
+        return BTreeSet::new();
+    }
+    let workloads = after.workloads_on(node);
+    let placed = workloads.filter_map(|one| Some((one.metadata.namespace.as_ref()?, &one.metadata.labels)));
+    placed.flat_map(|(namespace, labels)| after.services_selecting(namespace, labels)).collect()
 }
 
 /// The facts about the whole cluster that every node's rules depend on.
@@ -128,6 +141,10 @@ impl<'a> Sources<'a> {
         let workloads = workloads.filter_map(|object| {
             if let Spec::Workload(workload) = &object.spec { Some(workload) } else { None }
         });
+        // A Workload may say that it is ready long after its machine went away.
+        let is_there =
+            |workload: &&WorkloadSpec| !workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
+        let workloads = workloads.filter(is_there);
         Self { sets: sets.collect(), workloads: workloads.collect() }
     }
 }

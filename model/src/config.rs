@@ -89,7 +89,7 @@ impl ClusterConfig {
         &self.node_port_range
     }
 
-    /// The ranges that external IPs and load balancer addresses may be in.
+    /// The ranges that external IPs, and load balancer addresses of no pool, may be in.
     #[must_use]
     pub fn external_ip_cidrs(&self) -> &[IpNet] {
         &self.external_ip_cidrs

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::name::Label;
+use crate::{name::Label, quantity::Timestamp};
 
 /// Addresses of one Node.
 pub const NODE_ADDRESSES_MAX: usize = 64;
@@ -44,9 +44,14 @@ pub struct NodeSpec {
     /// Options of the proxy.
     #[serde(default, skip_serializing_if = "ProxyOptions::is_default")]
     pub proxy: ProxyOptions,
-    /// Give this Node no announcements.
+    /// Give this Node no announcements; those that it has go to other Nodes.
     #[serde(default)]
     pub unschedulable: bool,
+    /// Since when the Node counts as gone, because its agent is silent: its Workloads are no endpoints. The server sets
+    /// this and takes it back when the agent reports again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime, read_only)]
+    pub lost_since: Option<Timestamp>,
 }
 
 /// How the agent programs the kernel.

@@ -25,6 +25,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use self::endpoints::Chosen;
 use crate::{
@@ -39,7 +40,7 @@ use crate::{
 };
 
 /// What one node does with the packets of one Service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// What happens to new connections, by destination.
     pub frontends: BTreeMap<Frontend, Route>,
@@ -54,7 +55,7 @@ pub struct Program {
 }
 
 /// The health check node port of a Service with external policy Local.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckNodePort {
     /// The TCP port on the node's addresses.
     pub port: Port,
@@ -63,7 +64,7 @@ pub struct HealthCheckNodePort {
 }
 
 /// The destination of a new connection. Frontends of one program never overlap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Frontend {
     /// The address, or any address of the node.
     pub destination: Destination,
@@ -74,7 +75,7 @@ pub struct Frontend {
 }
 
 /// The address part of a frontend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Destination {
     /// Exactly this address.
     Address(IpAddr),
@@ -94,7 +95,7 @@ impl Destination {
 }
 
 /// What happens to new connections to one frontend.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
     /// What the frontend is, and of which port of the Service; names rules, decides nothing.
     pub role: Role,
@@ -122,7 +123,7 @@ pub struct Route {
 }
 
 /// What a frontend is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// A virtual address inside the cluster.
     ClusterIp,
@@ -135,7 +136,7 @@ pub enum Role {
 }
 
 /// What happens to established TCP connections of a target that goes. UDP and SCTP flows move at once in every case.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Removal {
     /// They go on until they end by themselves.
     #[default]
@@ -150,7 +151,7 @@ pub enum Removal {
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
 
 /// What happens to a new connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It goes to one of the targets.
     Forward {
@@ -227,7 +228,7 @@ impl Route {
 
 /// Whose source address is replaced by the node's. A target that connects to itself is masqueraded in every case
 /// (`Program::hairpins`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Masquerade {
     /// Nobody's.
     Never,
@@ -238,7 +239,7 @@ pub enum Masquerade {
 }
 
 /// Where a connection goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Target {
     /// The endpoint's address.
     pub address: IpAddr,

@@ -49,7 +49,8 @@ impl fmt::Display for Port {
 }
 
 /// Ports from the first to the last, both included; one port is a range of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "(Port, Port)", into = "(Port, Port)")]
 pub struct PortRange {
     first: Port,
     last: Port,
@@ -102,6 +103,18 @@ impl PortRange {
 impl From<Port> for PortRange {
     fn from(port: Port) -> Self {
         Self { first: port, last: port }
+    }
+}
+
+impl From<(Port, Port)> for PortRange {
+    fn from((a, b): (Port, Port)) -> Self {
+        Self::new(a, b)
+    }
+}
+
+impl From<PortRange> for (Port, Port) {
+    fn from(range: PortRange) -> Self {
+        (range.first, range.last)
     }
 }
 

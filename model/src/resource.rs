@@ -329,6 +329,20 @@ impl Object {
             | Spec::EndpointSet(_) => None,
         }
     }
+
+    /// The spec of an Advertisement object.
+    #[must_use]
+    pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
+        match &self.spec {
+            Spec::Advertisement(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::Address(_)
+            | Spec::Workload(_)
+            | Spec::Service(_)
+            | Spec::EndpointSet(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
 
+mod announced;
 mod assigned;
 mod node;
 mod sources;
@@ -25,6 +26,9 @@ use crate::{
     unsupported,
 };
 
+pub use self::announced::{
+    Announcing, address_status, advertisement_status, pool_announced, service_announced,
+};
 pub use self::assigned::address_pool_status;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
@@ -41,6 +45,8 @@ pub struct NodeView<'a> {
     pub is_connected: bool,
     /// Whether two agents report under its name.
     pub is_contested: bool,
+    /// Whether it was silent for so long that it is no candidate for addresses.
+    pub is_lost: bool,
     /// When its agent last reported, also before a restart of control.
     pub last_report: Option<Timestamp>,
     /// What it last reported.
@@ -64,6 +70,12 @@ impl<'a> NodeViews<'a> {
         let failing =
             views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
         Self { views, slowest_verified, failing }
+    }
+
+    /// The views, in the order of the names.
+    #[must_use]
+    pub fn all(&self) -> &[NodeView<'a>] {
+        &self.views
     }
 
     fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
@@ -91,7 +103,11 @@ impl<'a> NodeViews<'a> {
     }
 }
 
-fn progress<'a>(view: &NodeView<'a>, key: &ServiceKey, wanted: Position) -> (Phase, Option<&'a Failure>) {
+pub(crate) fn progress<'a>(
+    view: &NodeView<'a>,
+    key: &ServiceKey,
+    wanted: Position,
+) -> (Phase, Option<&'a Failure>) {
     let Some(report) = view.report else { return (Phase::Pending, None) };
     // A failure of an older form says nothing about the wanted one.
     let failure = report.failures.get(key).filter(|failure| failure.revision >= wanted.revision);
@@ -119,8 +135,8 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
-/// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it has one;
-/// `epoch` is that of the store.
+/// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it
+/// has one; `epoch` is that of the store, `announced_on_record` what is known of its addresses on record.
 #[must_use]
 pub fn service_status(
     snapshot: &Snapshot,
@@ -129,6 +145,7 @@ pub fn service_status(
     compiled: Option<&CompiledService>,
     epoch: Epoch,
     nodes: &NodeViews<'_>,
+    announced_on_record: Option<Condition>,
 ) -> ServiceStatus {
     let endpoints = compiled.map(count_endpoints).unwrap_or_default();
     let programmable = compiled.filter(|compiled| compiled.is_programmable());
@@ -140,7 +157,7 @@ pub fn service_status(
         assigned::address_assigned(snapshot, key, spec, &addresses),
         endpoints_available(spec, endpoints, compiled),
         programmed(spec, counts.as_ref()),
-        announced(spec, &addresses),
+        announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
     ];
     conditions.push(ready(&conditions));
     let mut unsupported = unsupported::blocking(spec);

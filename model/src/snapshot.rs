@@ -44,6 +44,8 @@ pub struct Snapshot {
     workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
     node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
     load_balancing: AddressIndex,
+    workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    lost_nodes: OrdSet<Name>,
 }
 
 /// Who answers at a range of ports of an address from outside.
@@ -214,6 +216,17 @@ impl Snapshot {
         )
     }
 
+    /// The Workloads that run on a Node.
+    pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// Whether a Node counts as gone, so that its Workloads are no endpoints.
+    #[must_use]
+    pub fn is_lost(&self, node: &Name) -> bool {
+        self.lost_nodes.contains(node)
+    }
+
     /// The EndpointSets of a Service.
     pub fn endpoint_sets_of<'a>(
         &'a self,
@@ -269,7 +282,10 @@ impl Snapshot {
                 self.index_service(spec, &service, entry);
                 self.index_routed(object, &service, entry);
             }
-            (Spec::Workload(_), Some(namespace)) => {
+            (Spec::Workload(spec), Some(namespace)) => {
+                if let Some(node) = &spec.node {
+                    entry.set(&mut self.workloads_by_node, node.clone(), key.clone());
+                }
                 for (label, value) in &object.metadata.labels {
                     entry.set(
                         &mut self.workloads_by_label,
@@ -283,6 +299,9 @@ impl Snapshot {
                 entry.set(&mut self.sets_by_service, service, key.name.clone());
             }
             (Spec::Node(spec), _) => {
+                if spec.lost_since.is_some() {
+                    entry.member(&mut self.lost_nodes, key.name.clone());
+                }
                 for cidr in &spec.workload_cidrs {
                     entry.set(&mut self.workload_cidrs, *cidr, key.name.clone());
                 }
@@ -345,6 +364,13 @@ impl Entry {
         }
     }
 
+    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
+        match self {
+            Self::Add => index.insert(value),
+            Self::Remove => index.remove(&value),
+        };
+    }
+
     fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
         match self {
             Self::Add => {
@@ -352,17 +378,6 @@ impl Entry {
             }
             Self::Remove => {
                 index.remove(&key);
-            }
-        }
-    }
-
-    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
-        match self {
-            Self::Add => {
-                index.insert(value);
-            }
-            Self::Remove => {
-                index.remove(&value);
             }
         }
     }

@@ -5,7 +5,6 @@
 
 use crate::{
     compiled::UnsupportedField,
-    node::NodeSpec,
     service::{ForwardingMethod, ServiceSpec},
 };
 
@@ -24,16 +23,6 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
 #[must_use]
 pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
     collect([(spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet")])
-}
-
-/// The settings of a Node that its agent does not carry out.
-#[must_use]
-pub fn of_node(spec: &NodeSpec) -> Vec<UnsupportedField> {
-    collect([(
-        spec.unschedulable,
-        "spec.unschedulable",
-        "there are no announcements to keep from the Node yet",
-    )])
 }
 
 fn collect<const N: usize>(settings: [(bool, &str, &str); N]) -> Vec<UnsupportedField> {

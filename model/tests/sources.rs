@@ -115,6 +115,7 @@ fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready
             Some(&compiled),
             Epoch(1),
             &NodeViews::new(Vec::new()),
+            None,
         );
         let mut found = status.conditions.into_iter();
         let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();

@@ -10,7 +10,8 @@ use model::{
     node::NodeSpec,
     quantity::{Epoch, Position, Revision},
     report::Report,
-    rollup::{NodeView, NodeViews, node_status, service_status},
+    resource::Spec,
+    rollup::{NodeView, NodeViews, address_pool_status, node_status, service_status},
     status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
 };
 use serde_json::{Value, json};
@@ -28,11 +29,19 @@ fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
         Some(&compiled),
         Epoch(1),
         &NodeViews::new(views),
+        None,
     )
 }
 
 fn view<'a>(name: &'a Name, report: &'a Report) -> NodeView<'a> {
-    NodeView { name, is_connected: true, is_contested: false, last_report: None, report: Some(report) }
+    NodeView {
+        name,
+        is_connected: true,
+        is_contested: false,
+        is_lost: false,
+        last_report: None,
+        report: Some(report),
+    }
 }
 
 fn report(mode: &str, more: Value) -> Report {
@@ -87,6 +96,86 @@ fn a_load_balancer_without_addresses_is_pending_with_a_reason() {
     assert_eq!(line(assigned), "False NoPools");
     assert!(assigned.hint.as_ref().unwrap().contains("create an AddressPool"), "{assigned:?}");
     assert_eq!(status.unsupported, []);
+}
+
+/// F038: every way to have no address has a word and names what stands in the way.
+#[test]
+fn f038_a_waiting_service_says_what_it_waits_for() {
+    let pool = |name: &str, spec: Value| of_kind("AddressPool", name, json!({}), spec);
+    let mut cluster = Cluster::new();
+    let mut reason = |writes: &[Value], asked: Value| {
+        for value in writes {
+            cluster.apply(value).unwrap();
+        }
+        let mut spec = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+        spec.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        cluster.apply(&service("web", spec)).unwrap();
+        let status = status(&cluster, &[]);
+        let assigned = condition(&status.conditions, ConditionType::AddressAssigned);
+        format!("{}: {}", line(assigned), assigned.message)
+    };
+    let one = |more: Value| {
+        let mut spec = json!({ "addresses": ["198.51.100.1"] });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        pool("blue", spec)
+    };
+    let named = |pool: &str| json!({ "loadBalancer": { "pool": pool } });
+    assert_eq!(reason(&[], json!({})), "False NoPools: there are no address pools");
+    let by_hand = [one(json!({ "autoAssign": false }))];
+    let unnamed = "False NoPoolMatches: no pool gives addresses to this Service unless it is named";
+    assert_eq!(reason(&by_hand, json!({})), unnamed);
+    assert_eq!(reason(&[], named("red")), "False PoolNotFound: there is no AddressPool red");
+    let other = [one(json!({ "namespaces": ["other"] }))];
+    assert_eq!(reason(&other, named("blue")), "False NoPoolMatches: pool blue is not for this Service");
+    let disabled = [one(json!({ "disabled": true }))];
+    assert_eq!(
+        reason(&disabled, json!({})),
+        "False PoolDisabled: pool blue gives nothing more: it is disabled"
+    );
+    let holder = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    let full = [
+        one(json!({ "disabled": true })),
+        service("web", json!({ "ports": [{ "port": 80 }] })),
+        one(json!({})),
+        service("holder", holder),
+    ];
+    assert_eq!(reason(&full, json!({})), "False PoolFull: no IPv4 address is free in pool blue");
+    let freed = [service("holder", json!({ "ports": [{ "port": 80 }] }))];
+    let held_back =
+        "False WaitingForQuarantine: no IPv4 address is free in pool blue; some are held back after use";
+    assert_eq!(reason(&freed, json!({})), held_back);
+    let prefer = json!({ "ipFamilyPolicy": "PreferDualStack" });
+    let second = [pool("red", json!({ "addresses": ["198.51.100.9"] }))];
+    assert_eq!(reason(&second, prefer), "True Allocated: no IPv6 address is in pools blue, red");
+    let require = json!({ "ipFamilyPolicy": "RequireDualStack" });
+    assert_eq!(reason(&[], require), "False NoPoolOfFamily: no IPv6 address is in pools blue, red");
+}
+
+/// A pool says how its addresses are used, and that it is full.
+#[test]
+fn a_pool_counts_its_addresses_by_family_and_says_when_it_is_full() {
+    let mut cluster = Cluster::new();
+    let spec = json!({ "addresses": ["198.51.100.1-198.51.100.3", "2001:db8:1::/64"], "reserved": ["198.51.100.2"] });
+    cluster.apply(&of_kind("AddressPool", "blue", json!({}), spec)).unwrap();
+    let usage = |cluster: &Cluster| {
+        let Spec::AddressPool(spec) = &cluster.get("addresspools//blue").spec else { unreachable!() };
+        let status = address_pool_status(&cluster.snapshot, &Name::parse("blue").unwrap(), spec);
+        let v4 = status.v4;
+        assert_eq!((status.v6.total, status.v6.available), (u64::MAX, u64::MAX - status.v6.assigned));
+        (
+            (v4.total, v4.assigned, v4.quarantined, v4.available),
+            line(condition(&status.conditions, ConditionType::HasRoom)),
+        )
+    };
+    assert_eq!(usage(&cluster), ((2, 0, 0, 2), "True Free".to_owned()));
+    let balancer = json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] });
+    cluster.apply(&service("a", balancer.clone())).unwrap();
+    cluster.apply(&service("b", balancer)).unwrap();
+    cluster.delete("services/default/a").unwrap();
+    assert_eq!(usage(&cluster), ((2, 1, 1, 0), "False Full".to_owned()));
+    cluster.now += 60;
+    cluster.write(&Default::default()).unwrap();
+    assert_eq!(usage(&cluster), ((2, 1, 0, 1), "True Free".to_owned()));
 }
 
 /// A mode that lacks a setting fails that Service on its nodes only, and the remedy is named.

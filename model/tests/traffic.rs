@@ -55,6 +55,7 @@ fn shown(book: &TrafficBook) -> ServiceTraffic {
         name,
         is_connected: true,
         is_contested: false,
+        is_lost: false,
         last_report: Some(at(-7)),
         report: Some(&report),
     };

@@ -9,6 +9,8 @@ use ipnet::IpNet;
 use model::{net, node::ProxyMode, report::Facts};
 use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 
+use crate::links::Links;
+
 /// Addresses in one report (`model::report::Facts`).
 const ADDRESSES_MAX: usize = 1024;
 /// Where Linux tells its release.
@@ -18,22 +20,39 @@ const KERNEL_RELEASE_PATH: &str = "/proc/sys/kernel/osrelease";
 /// cannot be read is left out.
 #[must_use]
 pub fn collect() -> Facts {
+    let found = getifaddrs().into_iter().flatten().filter_map(|interface| {
+        let address = interface.address.as_ref().and_then(ip_of)?;
+        let mask = interface.netmask.as_ref().and_then(ip_of);
+        let subnet = mask.and_then(|mask| IpNet::with_netmask(address, mask).ok());
+        Some((interface.interface_name, address, subnet))
+    });
+    from_addresses(found)
+}
+
+/// As [`collect`], from the interfaces that are followed; networks are those of interfaces with neighbours, on which an
+/// address can be announced.
+#[must_use]
+pub fn of(links: &Links) -> Facts {
+    let found = links.by_index.values().flat_map(|link| {
+        link.addresses.iter().map(|(address, prefix)| {
+            let subnet = IpNet::new(*address, *prefix).ok().filter(|_| link.mac.is_some());
+            (link.name.clone(), *address, subnet)
+        })
+    });
+    from_addresses(found)
+}
+
+fn from_addresses(found: impl Iterator<Item = (String, IpAddr, Option<IpNet>)>) -> Facts {
     let mut addresses = Vec::new();
     let mut seen = BTreeSet::new();
     let mut subnets: BTreeMap<String, Vec<IpNet>> = BTreeMap::new();
-    for interface in getifaddrs().into_iter().flatten() {
-        let Some(address) = interface.address.as_ref().and_then(ip_of) else { continue };
+    for (name, address, subnet) in found {
         if net::forbidden(address).is_some() || !seen.insert(address) || addresses.len() == ADDRESSES_MAX {
             continue;
         }
         addresses.push(address);
-        let subnet = interface
-            .netmask
-            .as_ref()
-            .and_then(ip_of)
-            .and_then(|mask| IpNet::with_netmask(address, mask).ok());
         if let Some(subnet) = subnet {
-            subnets.entry(interface.interface_name).or_default().push(subnet.trunc());
+            subnets.entry(name).or_default().push(subnet.trunc());
         }
     }
     // IPv4 first, else in the order of the interfaces: the first address is the one that people know the machine by.

@@ -1,6 +1,6 @@
 //! The `tidegate-agent` command.
 
-use std::{io::Write as _, path::Path, process::ExitCode};
+use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
@@ -11,11 +11,14 @@ use model::{
 use node_agent::{
     agent::Kernel,
     config::{
-        Config, check_mode,
+        Config, LOG_DEFAULT, check_mode,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
-    dataplane::{self, BackendOptions},
+    dataplane::{
+        self, BackendOptions,
+        userspace::process::{self, Ended, OWN_PROGRAM, Relays},
+    },
     defaults::{Backend, ProxyDefaults},
     journal::{
         self,
@@ -52,7 +55,11 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         None => options,
     };
     match command.unwrap_or(Command::Run) {
-        Command::Run => run_agent(configure(options)?),
+        Command::Run => {
+            let log_arguments = log_arguments(&options);
+            run_agent(configure(options)?, log_arguments)
+        }
+        Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Preflight { no_load, output } => {
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
@@ -65,8 +72,28 @@ fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
     let config = Config::from_options(options, &host_name.to_string_lossy())?;
-    start_log(&config, has_log_setting)?;
+    start_log(&config.log, config.log_format, has_log_setting)?;
     Ok(config)
+}
+
+/// What a relay process has to be told so that its log is like the agent's.
+fn log_arguments(options: &Options) -> Vec<OsString> {
+    let log = options.log.iter().flat_map(|log| ["--log", log]);
+    let format = options.log_format.iter().flat_map(|format| ["--log-format", format.as_str()]);
+    log.chain(format).map(OsString::from).collect()
+}
+
+/// Whoever started it hears on standard output that it is ready, or why it will not be.
+fn run_relay(options: Options, mark: u32, is_successor: bool) -> anyhow::Result<()> {
+    let Options { state_dir, log, log_format, .. } = options;
+    let state_dir = state_dir.context("a relay has to be told --state-dir")?;
+    start_log(log.as_deref().unwrap_or(LOG_DEFAULT), log_format.unwrap_or_default(), log.is_some())?;
+    let orders = process::Orders { state_dir, mark, is_successor };
+    let ended = process::run(&orders, || say(process::READY));
+    if let Err(error) = &ended {
+        say(&format!("{error:#}"));
+    }
+    ended
 }
 
 /// Needs no setting but the mode: it has to work where nothing is set up yet.
@@ -83,12 +110,12 @@ fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Resul
     Ok(())
 }
 
-fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
+fn start_log(log: &str, format: LogFormat, has_setting: bool) -> anyhow::Result<()> {
     let from_environment = || EnvFilter::try_from_default_env().ok().filter(|_| !has_setting);
     let filter = match from_environment() {
         Some(filter) => filter,
-        None => EnvFilter::try_new(&config.log).with_context(|| {
-            format!("--log `{}` must be a filter such as `info` or `warn,node_agent=debug`", config.log)
+        None => EnvFilter::try_new(log).with_context(|| {
+            format!("--log `{log}` must be a filter such as `info` or `warn,node_agent=debug`")
         })?,
     };
     // When the reader of the log is gone, complaining about it on the same pipe would end the task that logs.
@@ -97,14 +124,14 @@ fn start_log(config: &Config, has_setting: bool) -> anyhow::Result<()> {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false);
-    match config.log_format {
+    match format {
         LogFormat::Text => log.with_ansi(false).init(),
         LogFormat::Json => log.json().init(),
     }
     Ok(())
 }
 
-fn run_agent(config: Config) -> anyhow::Result<()> {
+fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(NETWORK_THREADS).enable_all().build()?;
     runtime.block_on(async {
@@ -117,7 +144,9 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
             stopper.cancel();
             info!("stopping; the kernel stays as it is");
         });
-        let kernel = Kernel { open: Box::new(dataplane::open), flows: Box::new(KernelFlows::default()) };
+        let relays =
+            Relays { state_dir: config.state_dir.clone(), program: OWN_PROGRAM.into(), log_arguments };
+        let kernel = Kernel { open: relays.opener(), flows: Box::new(KernelFlows::default()) };
         let node = config.node.clone();
         let (ready, is_ready) = oneshot::channel();
         tokio::spawn(async move {
@@ -133,7 +162,7 @@ fn run_agent(config: Config) -> anyhow::Result<()> {
 fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
     let dir = &config.state_dir;
     let lock = hold_for_cleanup(dir, force)?;
-    for line in clean_all(&config.proxy)? {
+    for line in clean_all(dir, &config.proxy)? {
         say(&line);
     }
     let shown = dir.display();
@@ -146,9 +175,16 @@ fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {
 }
 
 /// Removes what any mode has left; a mode that this machine lacks has left nothing, unless it is the one configured.
-fn clean_all(proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
+fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     let configured = proxy.backend(&NodeState::default());
     let mut lines = Vec::new();
+    let Ended { processes, objects } = process::end_all(dir)?;
+    if processes > 0 {
+        lines.push(format!("ended {processes} relay processes, and their connections"));
+    }
+    if objects > 0 {
+        lines.push(format!("removed {objects} objects from the kernel (userspace)"));
+    }
     for mode in ProxyMode::ALL {
         let configured =
             if mode == configured.mode { &configured.options } else { &BackendOptions::default() };

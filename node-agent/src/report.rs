@@ -12,10 +12,7 @@ use model::{
     report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
 };
 use reqwest::{Client, StatusCode, Url};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
@@ -24,6 +21,7 @@ use crate::{
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},
+    links::Links,
     status::Status,
     tally::Tally,
 };
@@ -35,8 +33,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Wait after the first report that failed, and the longest one.
 const RETRY_FLOOR: Duration = Duration::from_millis(100);
 const RETRY_CAP: Duration = Duration::from_secs(10);
-/// Age at which the facts about the machine are read anew.
-const FACTS_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// Age at which control is told all traffic again, in case that it has started anew.
 const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
@@ -68,37 +64,34 @@ enum ReportError {
 pub async fn run(
     reporter: Reporter,
     status: watch::Receiver<Status>,
+    links: watch::Receiver<Links>,
     is_known: watch::Receiver<bool>,
     stop: CancellationToken,
 ) {
-    let _stopped = stop.run_until_cancelled(run_forever(reporter, status, is_known)).await;
+    let _stopped = stop.run_until_cancelled(run_forever(reporter, status, links, is_known)).await;
 }
 
 async fn run_forever(
     reporter: Reporter,
     mut status: watch::Receiver<Status>,
+    mut links: watch::Receiver<Links>,
     mut is_known: watch::Receiver<bool>,
 ) {
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
-    let mut facts = facts::collect();
-    let mut facts_at = Instant::now();
     let mut last_error = None;
     let (mut told, mut told_at) = (Told::default(), Instant::now());
     loop {
-        if facts_at.elapsed() > FACTS_AGE_MAX {
-            facts = facts::collect();
-            facts_at = Instant::now();
-        }
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
             told = Told::default();
             told_at = Instant::now();
         }
         let report = {
             let status = status.borrow_and_update();
-            make_report(&reporter, &status, facts.clone(), told.news(&status.traffic))
+            let facts = facts::of(&links.borrow_and_update());
+            make_report(&reporter, &status, facts, told.news(&status.traffic))
         };
         match reporter.send(&report).await {
             Ok(()) => {
@@ -108,8 +101,7 @@ async fn run_forever(
                 if last_error.take().is_some() {
                     info!("reporting to control again");
                 }
-                let Ok(changed) = timeout(REPORT_INTERVAL, status.changed()).await else { continue };
-                if changed.is_err() {
+                if wait(&mut status, &mut links, &report.facts).await.is_err() {
                     return;
                 }
             }
@@ -125,6 +117,28 @@ async fn run_forever(
                     last_error = Some(text);
                 }
                 tokio::time::sleep(backoff.next_delay(entropy())).await;
+            }
+        }
+    }
+}
+
+/// Waits until there is something to tell, or it is time to say that the agent lives. Of interfaces that come and go all
+/// day, such as those of containers, only what the facts say of them is told.
+async fn wait(
+    status: &mut watch::Receiver<Status>,
+    links: &mut watch::Receiver<Links>,
+    told: &Facts,
+) -> Result<(), watch::error::RecvError> {
+    let pause = tokio::time::sleep(REPORT_INTERVAL);
+    tokio::pin!(pause);
+    loop {
+        tokio::select! {
+            changed = status.changed() => return changed,
+            () = &mut pause => return Ok(()),
+            Ok(()) = links.changed() => {
+                if facts::of(&links.borrow_and_update()) != *told {
+                    return Ok(());
+                }
             }
         }
     }

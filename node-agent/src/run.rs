@@ -20,6 +20,7 @@ use crate::{
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     journal::{Journal, lock::StateDirLock},
+    links::follow::Follower,
     report::{self, Reporter},
     server::{self, Shown},
     tally::Tally,
@@ -93,7 +94,10 @@ pub async fn run(
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let reporter =
         Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
-    let report = tokio::spawn(report::run(reporter, running.status.clone(), known, stop.clone()));
+    let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
+    // Ends when nobody looks at the interfaces any longer.
+    let _follower = tokio::spawn(follower.run());
+    let report = tokio::spawn(report::run(reporter, running.status.clone(), links, known, stop.clone()));
     let status = running.status.clone();
     let shown = Shown { node, boot_id, status: running.status, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));

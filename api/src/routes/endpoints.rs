@@ -80,7 +80,7 @@ fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: He
     let page = Page {
         more_after: chosen.last().filter(|_| beyond).map(|(key, _)| key.to_string()),
         remaining: beyond.then(|| rest.count() + 1),
-        items: chosen.into_iter().map(|(_, entry)| json!(entry.service)).collect(),
+        items: chosen.into_iter().map(|(_, entry)| json!(entry.form)).collect(),
     };
     let envelope = app.pages.envelope("EndpointsList", &resume.published, page, &identity, now);
     Ok(render(form, &envelope))
@@ -99,5 +99,5 @@ async fn read(
         Problem::new(Code::NotFound, format!("there are no endpoints of a Service {key}"))
             .hint("a Service that does not exist or is only a DNS name (ExternalName) has none")
     })?;
-    Ok(render(form, &*entry.service))
+    Ok(render(form, &*entry.form))
 }

@@ -1,11 +1,15 @@
 //! `PUT /v1/nodes/{node}/report`: what one agent has done.
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Request, State},
     response::IntoResponse,
 };
 use http::StatusCode;
 use model::{
+    advertisement::ADVERTISEMENT_ENTRIES_MAX,
+    announcements::News,
     report::{
         ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
         TRAFFIC_TARGETS_MAX,
@@ -63,7 +67,15 @@ async fn report(
     let now = app.source.now();
     let traffic = std::mem::take(&mut report.traffic);
     app.traffic().take(&node, &report.boot_id, traffic, now);
-    app.nodes.report(&*app.store, &node, report, now).await;
+    let news = News {
+        parts: std::mem::take(&mut report.announcements),
+        gone: std::mem::take(&mut report.announcements_gone),
+        is_complete: report.announcements_complete,
+    };
+    let report = Arc::new(report);
+    let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
+    let addresses = app.announcements().take(&node, news);
+    app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -93,7 +105,17 @@ fn check(report: &Report) -> Result<(), Problem> {
     let targets: usize = traffic.values().map(Vec::len).sum();
     let longest = failures.values().map(|failure| failure.message.len()).max().unwrap_or(0);
     let subnets: usize = facts.subnets.values().map(Vec::len).sum();
+    let longest_reason = announcements.values().map(|part| part.reason.len()).max().unwrap_or(0);
+    let interfaces = announcements.values().map(|part| part.interfaces.len()).max().unwrap_or(0);
+    let words = announcements.values().flat_map(|part| {
+        let heard = part.conflict.iter().flat_map(|conflict| [&conflict.mac, &conflict.interface]);
+        part.interfaces.iter().chain(heard)
+    });
+    let longest_word = words.map(String::len).max().unwrap_or(0);
     let limits = [
+        ("/announcements/*/reason", longest_reason, EVENT_MESSAGE_BYTES_MAX),
+        ("/announcements/*/interfaces", interfaces, ADVERTISEMENT_ENTRIES_MAX),
+        ("/announcements/*/*", longest_word, WORD_LENGTH_MAX),
         ("/bootId", boot_id.len(), WORD_LENGTH_MAX),
         ("/agentVersion", agent_version.len(), WORD_LENGTH_MAX),
         ("/failures", failures.len(), FAILURES_MAX),

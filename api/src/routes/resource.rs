@@ -30,9 +30,9 @@ use crate::{
     schema,
 };
 
-const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
-const REVISION: (&str, &str) = ("X-Revision", "The revision of the state that holds the write.");
-const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` when nothing was changed.");
+pub(super) const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
+pub(super) const REVISION: (&str, &str) = ("X-Revision", "The revision of the state that holds the write.");
+pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` when nothing was changed.");
 const LOCATION: (&str, &str) = ("Location", "The path of the new object.");
 
 /// Adds the routes of a kind.
@@ -44,7 +44,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
         Kind::Node => add_kind::<schema::Node, schema::NodeList>(router, kind),
         Kind::AddressPool => add_kind::<schema::AddressPool, schema::AddressPoolList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
-        Kind::Address => add_records::<schema::Address, schema::AddressList>(router, kind),
+        Kind::Address => super::addresses::add(router),
     }
 }
 
@@ -56,29 +56,6 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     let path = format!("{prefix}/{}", kind.plural());
     let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
-}
-
-/// Adds the routes of a kind that only the server writes: list and read.
-fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
-    router: OpenApiRouter<Shared>,
-    kind: Kind,
-) -> OpenApiRouter<Shared> {
-    let path = format!("/v1/{}", kind.plural());
-    let list = Route::at(&path).on(
-        HttpMethod::Get,
-        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
-        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
-            list(app, kind, path, query, headers)
-        },
-    );
-    let read = Route::at(format!("{path}/{{name}}")).on(
-        HttpMethod::Get,
-        read_doc::<O>(kind),
-        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
-            read(app, kind, path, query, headers)
-        },
-    );
-    router.routes(list.done()).routes(read.done())
 }
 
 fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
@@ -209,6 +186,8 @@ fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 }
 
 fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    // A pool stays while Services hold its addresses.
+    let refusals: &[Code] = if kind == Kind::AddressPool { &[Code::Invalid] } else { &[] };
     doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
         .named("name", "The name of the object.")
         .mutation(kind)
@@ -220,13 +199,26 @@ fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
             &[ETAG, REVISION, DRY_RUN],
         )
         .problems(&[Code::NotFound, Code::PreconditionFailed])
+        .problems(refusals)
 }
 
 fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {
+    list_matching(app, kind, path, query, headers, ("", |_| true))
+}
+
+/// Lists the objects that match, beside what the query asks for; the text names what is matched.
+pub(super) fn list_matching(
+    app: Shared,
+    kind: Kind,
+    path: CollectionPath,
+    query: ListQuery,
+    headers: HeaderMap,
+    (filter, matches): (&str, impl Fn(&Object) -> bool),
+) -> Answer {
     let form = form(&headers)?;
     let (limit, selector) = (query.limit()?, query.selector()?);
     let now = app.source.now();
-    let identity = (kind, &path.namespace, selector.to_string());
+    let identity = (kind, &path.namespace, format!("{selector}{filter}"));
     let resume = app.pages.resume(app.hub.load(), query.continue_token.as_deref(), &identity, now)?;
     let after = resume.after.as_deref().map(|text| {
         ObjectKey::parse_store_key(text).ok_or_else(|| Problem::bad_request("`continue` has no valid key"))
@@ -235,12 +227,12 @@ fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers
     let view = app.view_of(Arc::clone(&resume.published));
     let shower = view.shower();
     let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
-    let mut rest = listed.filter(|object| selector.matches(&object.metadata.labels));
+    let mut rest = listed.filter(|object| selector.matches(&object.metadata.labels) && matches(object));
     let chosen: Vec<_> = rest.by_ref().take(limit).collect();
     let beyond = rest.next().is_some();
     let page = Page {
         more_after: chosen.last().filter(|_| beyond).map(|object| object.key().to_store_key()),
-        remaining: (beyond && selector.is_empty()).then(|| rest.count() + 1),
+        remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count() + 1),
         items: chosen.into_iter().map(|object| shower.object(object)).collect(),
     };
     let envelope = app.pages.envelope(&format!("{kind}List"), &resume.published, page, &identity, now);

@@ -24,6 +24,9 @@ use crate::{
 /// Problems listed; whoever has more needs a list, not a summary.
 const PROBLEMS_MAX: usize = 100;
 
+/// Names in one message.
+const NAMES_MAX: usize = 10;
+
 /// How it is going.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -102,7 +105,9 @@ async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, heade
     let shower = view.shower();
     let mut problems = Vec::new();
     let nodes = count_nodes(&view, &shower, &mut problems);
+    note_gone(&app, &mut problems);
     let services = count_services(&view, &shower, &mut problems);
+    note_announcing(&view, &shower, &mut problems);
     let snapshot = &view.published().snapshot;
     let status = ClusterStatus {
         position: view.published().position(),
@@ -139,6 +144,44 @@ fn count_services(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<Clust
         note(object, &status.conditions, None, problems);
     }
     totals
+}
+
+/// Notes pools and Advertisements that announce nothing.
+fn note_announcing(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) {
+    let snapshot = &view.published().snapshot;
+    for object in snapshot.list(Kind::AddressPool, None, None) {
+        note(
+            object,
+            &shower.pool(object).map(|status| status.conditions).unwrap_or_default(),
+            None,
+            problems,
+        );
+    }
+    for object in snapshot.list(Kind::Advertisement, None, None) {
+        let conditions = shower.advertisement(object).map(|status| status.conditions).unwrap_or_default();
+        note(object, &conditions, None, problems);
+    }
+}
+
+/// Notes that more Nodes are silent than may count as gone at once.
+fn note_gone(app: &Shared, problems: &mut Vec<ClusterProblem>) {
+    let held = app.nodes.gone().held;
+    let names: Vec<_> = held.iter().take(NAMES_MAX).map(ToString::to_string).collect();
+    if let Some(first) = names.first() {
+        problems.push(ClusterProblem {
+            object: format!("Node {first}"),
+            since: None,
+            reason: "TooManySilent".to_owned(),
+            message: format!(
+                "{} silent Nodes are not taken out of service, because so many are silent at once: {}",
+                held.len(),
+                names.join(", ")
+            ),
+            hint: Some(
+                "see whether this server is cut off; delete the Nodes that are really gone".to_owned(),
+            ),
+        });
+    }
 }
 
 fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {

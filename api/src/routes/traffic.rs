@@ -58,7 +58,7 @@ async fn read(
     if published.snapshot.service(&key).is_none() {
         return Err(not_found(&key.object_key()));
     }
-    let compiled = published.compiled.get(&key).map(|entry| &*entry.service);
+    let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
     let views = view.table().views();
     let traffic = app.traffic().service(&key, compiled, &views, app.source.now());
     Ok(render(form, &traffic))

@@ -17,6 +17,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use model::{config::ClusterConfig, quantity::Timestamp};
 use serde_json::Value;
+use store::Store;
 use tower::ServiceExt;
 
 /// When tests begin: 2026-11-21T09:00:00Z.
@@ -30,6 +31,10 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
+    pub(crate) fn at(now: i64) -> Arc<Self> {
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1) })
+    }
+
     pub(crate) fn advance(&self, secs: i64) {
         self.now.fetch_add(secs, Ordering::SeqCst);
     }
@@ -42,6 +47,10 @@ impl Source for Fixed {
 
     fn seed(&self) -> u64 {
         self.seed.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn secret(&self) -> [u8; 32] {
+        [7; 32]
     }
 }
 
@@ -63,8 +72,13 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
 }
 
 pub(crate) async fn start_with(settings: Settings) -> Server {
-    let source = Arc::new(Fixed { now: AtomicI64::new(START), seed: AtomicU64::new(1) });
+    let source = Fixed::at(START);
     let store = store::open("memory:", source.now()).await.unwrap();
+    start_on(settings, store, source).await
+}
+
+/// A server over a store that a test may have filled, or had used by a server before.
+pub(crate) async fn start_on(settings: Settings, store: Arc<dyn Store>, source: Arc<Fixed>) -> Server {
     let running = App::start(settings, store, source.clone()).await.unwrap();
     Server { router: api::service(Arc::clone(&running.app)), running, source }
 }

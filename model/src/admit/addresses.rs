@@ -40,6 +40,7 @@ pub(super) struct Ledger<'a> {
     /// What each Service had that this write touches.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
     touched: BTreeSet<IpAddr>,
+    /// Whether addresses became free or open to others, so that Services that wait may have them.
     has_room: bool,
 }
 
@@ -215,8 +216,15 @@ impl<'a> Ledger<'a> {
     fn retry(&mut self, working: &mut Snapshot, after: Option<&Pending>) {
         let turn: Vec<_> =
             working.pending(after).take(RETRIES_MAX).map(|pending| pending.service.clone()).collect();
-        for key in turn {
-            self.serve(working, &key, false);
+        // Who is served may open an address to those before it that name the same sharing key: once more for them.
+        for _ in 0..2 {
+            self.has_room = false;
+            for key in &turn {
+                self.serve(working, key, false);
+            }
+            if !self.has_room {
+                return;
+            }
         }
     }
 
@@ -240,6 +248,7 @@ impl<'a> Ledger<'a> {
         record.services.insert(wanted.key.clone());
         record.sharing_key.clone_from(&wanted.sharing_key);
         record.quarantine = None;
+        self.has_room |= wanted.sharing_key.is_some();
         self.put(working, record);
     }
 

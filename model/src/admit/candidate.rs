@@ -5,8 +5,10 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use super::{Action, Operation, Refusal, Request, entropy::Random};
 use crate::{
     address::Announcement,
+    name::Name,
+    node::NodeSpec,
     quantity::{Revision, Timestamp},
-    resource::{Object, ObjectKey, ServiceKey, Spec},
+    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
     snapshot::Snapshot,
     violation::{Violation, ViolationCode},
 };
@@ -52,9 +54,32 @@ fn announce(
 ) -> Option<Candidate> {
     let old = snapshot.address(address)?;
     let mut record = old.as_address().filter(|record| record.announcement.epoch == if_epoch)?.clone();
-    record.announcement = Announcement { epoch: if_epoch + 1, ..announcement.clone() };
+    let epoch = announcement.epoch.max(if_epoch.saturating_add(1));
+    record.announcement = Announcement { epoch, ..announcement.clone() };
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
     Some(Candidate { key: old.key(), old: Some(Arc::clone(old)), new: Some(new), at: String::new() })
+}
+
+fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<Candidate> {
+    let old = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() })?;
+    let Spec::Node(spec) = &old.spec else { return None };
+    let spec = NodeSpec { lost_since: since, ..spec.clone() };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Node(spec) };
+    Some(Candidate { key: old.key(), old: Some(Arc::clone(old)), new: Some(new), at: String::new() })
+}
+
+/// What the server says of a Node stays as it is: a body leaves it out, or repeats it.
+fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
+    let Spec::Node(spec) = &mut new.spec else { return };
+    let known = old.and_then(|old| if let Spec::Node(spec) = &old.spec { spec.lost_since } else { None });
+    if spec.lost_since.is_some() && spec.lost_since != known {
+        let message = "must not be set: the server says by it that the Node's agent is silent";
+        violations.push(
+            Violation::new(format!("{at}/spec/lostSince"), ViolationCode::Invalid, message)
+                .hint("leave the field out"),
+        );
+    }
+    spec.lost_since = known;
 }
 
 fn resolve_one(
@@ -74,6 +99,7 @@ fn resolve_one(
         Operation::Announce { address, if_epoch, announcement } => {
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
         }
+        Operation::Lose { node, since } => return Ok(lose(snapshot, node, *since)),
     };
     if key.kind.is_kept_by_server() {
         let message = format!("must not be {}: the server keeps these records", key.kind);
@@ -86,6 +112,7 @@ fn resolve_one(
     }
     let mut new = new.cloned();
     if let Some(object) = &mut new {
+        keep_lease(object, old.as_deref(), &at, violations);
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());
         if let (Some(owner), Some(asked)) = (&owner, &asked)
@@ -113,7 +140,7 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
         }
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
-        | (Operation::Announce { .. } | Operation::Retry { .. }, _) => Ok(()),
+        | (Operation::Announce { .. } | Operation::Lose { .. } | Operation::Retry { .. }, _) => Ok(()),
     }
 }
 

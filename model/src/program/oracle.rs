@@ -7,6 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::{Destination, Frontend, Masquerade, Program, Route, Target, Verdict};
 use crate::{
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// The networks that the rules of a node tell apart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Networks {
     /// Where workloads are: disjoint networks of both families.
     pub workloads: BTreeSet<IpNet>,

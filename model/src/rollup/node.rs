@@ -6,7 +6,6 @@ use crate::{
     quantity::Position,
     report::Report,
     status::{Condition, ConditionStatus, ConditionType, NodeStatus},
-    unsupported,
 };
 
 /// Rolls up the status of a Node. `head` is the position that a node with everything has reached.
@@ -17,12 +16,12 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
     let Some(report) = view.report else {
         let unknown =
             condition(ConditionType::Converged, ConditionStatus::Unknown, "NoReport", String::new());
-        let mut conditions = vec![accepted(spec), connected, unknown];
+        let mut conditions = vec![yes(ConditionType::Accepted, "Valid"), connected, unknown];
         conditions.push(ready(&conditions));
         return NodeStatus { conditions, last_report, ..NodeStatus::default() };
     };
     let converged = converged(spec, report, head);
-    let mut conditions = vec![accepted(spec), connected, converged];
+    let mut conditions = vec![yes(ConditionType::Accepted, "Valid"), connected, converged];
     conditions.push(ready(&conditions));
     NodeStatus {
         conditions,
@@ -56,17 +55,6 @@ fn converged(spec: &NodeSpec, report: &Report, head: Position) -> Condition {
     } else {
         yes(at, "Verified")
     }
-}
-
-fn accepted(spec: &NodeSpec) -> Condition {
-    let unsupported = unsupported::of_node(spec);
-    if unsupported.is_empty() {
-        return yes(ConditionType::Accepted, "Valid");
-    }
-    let fields: Vec<_> =
-        unsupported.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
-    no(ConditionType::Accepted, "Unsupported", fields.join("; "))
-        .hint("remove the setting; the agent runs without it")
 }
 
 fn connected(view: &NodeView<'_>) -> Condition {

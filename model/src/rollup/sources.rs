@@ -121,6 +121,11 @@ fn workload_used(
         let message = format!("selected by {services}, but its phase is {:?}", spec.phase);
         return no(at, "NotRunning", message);
     }
+    if let Some(node) = spec.node.as_ref().filter(|node| snapshot.is_lost(node)) {
+        let message = format!("selected by {services}, but the agent of its Node {node} is silent");
+        return no(at, "NodeLost", message)
+            .hint("it is an endpoint again as soon as tidegate-agent on the Node reports");
+    }
     if spec.addresses.is_empty() {
         return no(at, "NoAddress", format!("selected by {services}, but it has no address"))
             .hint("set spec.addresses");

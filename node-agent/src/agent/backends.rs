@@ -92,13 +92,18 @@ impl Backends {
         now: Instant,
     ) -> Result<Self, OpenError> {
         let mut change = Backoff::new(CHANGE_FLOOR, CHANGE_CAP);
-        let (current, running, problem) = match open(wanted.mode, &wanted.options) {
+        let mut begin = |backend: &Backend| -> Result<Box<dyn Dataplane>, OpenError> {
+            let mut dataplane = open(backend.mode, &backend.options)?;
+            dataplane.begin()?;
+            Ok(dataplane)
+        };
+        let (current, running, problem) = match begin(&wanted) {
             Ok(current) => (current, wanted.clone(), None),
             Err(error) if *fallback == wanted => return Err(error),
             Err(error) => {
                 let problem = chain(&error);
                 warn!(wanted = wanted.mode.as_str(), error = problem, "the Node's mode cannot be used");
-                (open(fallback.mode, &fallback.options)?, fallback.clone(), Some(problem))
+                (begin(fallback)?, fallback.clone(), Some(problem))
             }
         };
         let change_at = problem.is_some().then(|| now + change.next_delay(0));
@@ -176,7 +181,9 @@ impl Backends {
         let attempt = attempt.and_then(|mut new| match program(&mut *new, desired, was_refused) {
             Ok(pass) => Ok((new, pass)),
             Err(problem) => {
-                if !is_in_place && let Err(error) = new.cleanup() {
+                if is_in_place {
+                    new.abandon();
+                } else if let Err(error) = new.cleanup() {
                     warn!(error = chain(&error), "what a failed change of mode left was not removed");
                 }
                 Err(problem)
@@ -278,7 +285,7 @@ impl Leaving {
         }
         if self.is_superseded {
             return match self.backend.mode {
-                // Its relays live in this process, and end with it.
+                // A relay in this process would end with it. One in another process has resigned, and ends by itself.
                 ProxyMode::Userspace => now >= self.since + RELAY_TIME_MIN && is_idle(&mut *self.dataplane),
                 ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
             };

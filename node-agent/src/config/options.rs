@@ -46,6 +46,16 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Carry the connections of userspace mode; agents start it by themselves
+    #[command(hide = true)]
+    Relay {
+        /// The packet mark of the capture rules; exactly one bit
+        #[arg(long, value_name = "MARK")]
+        mark: u32,
+        /// Start although another relay runs, to take over from it
+        #[arg(long)]
+        successor: bool,
+    },
     /// Say whether this machine can carry out the proxy mode, and load kernel modules that it lacks
     ///
     /// Lists what the mode needs as present, built-in, loadable or missing. Each need is tested for real in a network
@@ -150,6 +160,17 @@ impl ProxySettings {
             node_port_addresses: node_port_addresses.or(other.node_port_addresses),
             naming: naming.or(other.naming),
             strict_arp: strict_arp.or(other.strict_arp),
+        }
+    }
+}
+
+impl LogFormat {
+    /// Its word on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
         }
     }
 }

@@ -24,6 +24,7 @@ use model::{
     resource::ServiceKey,
     service::Protocol,
 };
+use serde::{Deserialize, Serialize};
 
 /// What the kernel of this node should hold.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +45,7 @@ pub struct DesiredProgram {
 }
 
 /// How much of the desired state a pass looks at. What lies outside is left as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scope {
     /// All of it, and everything of ours in the kernel: for start, drift and recovery.
     Everything,
@@ -64,7 +65,7 @@ pub struct Pass {
 }
 
 /// What came of one Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The kernel holds it, read back after a change (or observed, when nothing had to change).
     Verified,
@@ -78,7 +79,7 @@ pub enum Outcome {
 }
 
 /// What a backend has done to the kernel since it was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCounters {
     /// Transactions committed.
     pub transactions: u64,
@@ -103,6 +104,15 @@ pub struct KernelError {
 pub trait Dataplane: Send {
     /// Which one.
     fn mode(&self) -> ProxyMode;
+
+    /// Gets what the backend needs beside the kernel, such as a process; the kernel is not touched. Not called by who only
+    /// wants to clean up.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
 
     /// Reads everything of ours in the kernel into the mirror. Writes nothing.
     ///
@@ -138,6 +148,10 @@ pub trait Dataplane: Send {
         self.cleanup().map(|_| true)
     }
 
+    /// Leaves the kernel objects to another backend of the same mode that goes on with them: what this one has beside them
+    /// is not needed. Writes nothing.
+    fn abandon(&mut self) {}
+
     /// Whether the kernel's connection tracking shows the targets, so that flows on targets that are gone can be found
     /// there. Not where a relay stands between.
     fn is_tracked(&self) -> bool {
@@ -163,7 +177,7 @@ pub trait Dataplane: Send {
 }
 
 /// What went to one target of one Service.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// The Service.
     pub service: ServiceKey,
@@ -223,7 +237,8 @@ pub enum OpenError {
     Kernel(#[from] KernelError),
 }
 
-/// Opens the backend of a mode in the network namespace of the calling thread.
+/// Opens the backend of a mode in the network namespace of the calling thread. The relay of userspace mode is in this
+/// process, and ends with it; an agent has it in a process of its own ([`userspace::process::Relays::opener`]).
 ///
 /// # Errors
 /// When there is no such backend, or the kernel gives no access.

@@ -1,6 +1,9 @@
 //! Follows the interfaces: subscribe, list, then apply events.
 
-use std::{io, time::Duration};
+use std::{
+    io::{self, ErrorKind},
+    time::Duration,
+};
 
 use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, TokioSocket, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
@@ -18,6 +21,8 @@ use crate::netlink::{
 const GROUPS: [u32; 3] = [1, 5, 9];
 /// The longest datagram of the kernel's.
 const DATAGRAM_BYTES: usize = 128 << 10;
+/// Datagrams that wait at most: far more than the socket has room for.
+const DATAGRAMS_WAITING_MAX: usize = 65_536;
 /// Pause before the next attempt at a list that failed.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -101,6 +106,8 @@ impl Follower {
 
     /// Answers whether anything is different.
     async fn list_again(&mut self) -> bool {
+        // Events from before the loss are older than the list, and those that would take them back are lost.
+        self.discard();
         loop {
             match list(&mut self.lists) {
                 Ok(links) => {
@@ -112,6 +119,18 @@ impl Follower {
                     warn!(%error, "the interfaces cannot be listed; trying again");
                     tokio::time::sleep(RETRY_INTERVAL).await;
                 }
+            }
+        }
+    }
+
+    /// Throws away the events that wait.
+    fn discard(&self) {
+        let mut datagram = Vec::with_capacity(DATAGRAM_BYTES);
+        for _ in 0..DATAGRAMS_WAITING_MAX {
+            datagram.clear();
+            match self.events.socket_ref().recv(&mut datagram, 0) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                _ => {}
             }
         }
     }

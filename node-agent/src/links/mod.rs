@@ -22,7 +22,8 @@ pub const LINK_ADDRESSES_MAX: usize = 1024;
 pub struct Link {
     /// Its name; changes when it is renamed.
     pub name: String,
-    /// Its Ethernet address; none where there is no Ethernet, and none on loopback.
+    /// Its Ethernet address; none on loopback, where there is no Ethernet, and where there are no neighbours to ask
+    /// (`IFF_NOARP`).
     pub mac: Option<Mac>,
     /// Whether it is set up and has a carrier.
     pub is_up: bool,

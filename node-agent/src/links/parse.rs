@@ -30,6 +30,7 @@ const IFLA_IFNAME: u16 = 3;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 0x1;
+const IFF_NOARP: u32 = 0x80;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
 /// One thing that is different.
@@ -92,8 +93,9 @@ fn parse_link(message: &Received<'_>) -> Result<Option<Change>, Malformed> {
     if message.kind == RTM_DELLINK {
         return Ok(Some(Change::LinkGone { index }));
     }
-    let is_ethernet = u16::from_ne_bytes([header[2], header[3]]) == ARPHRD_ETHER;
     let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    // Nobody is asked for an address on an interface such as a dummy, although it has an Ethernet address.
+    let is_ethernet = u16::from_ne_bytes([header[2], header[3]]) == ARPHRD_ETHER && flags & IFF_NOARP == 0;
     let (mut name, mut mac) = (None, None);
     for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
         let attribute = attribute?;

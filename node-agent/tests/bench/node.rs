@@ -19,7 +19,7 @@ use model::{
     service::Protocol,
 };
 use node_agent::{
-    dataplane::{self, BackendOptions, Dataplane, Desired, DesiredProgram, OpenError, Outcome, Pass, Scope},
+    dataplane::{BackendOptions, Dataplane, Desired, DesiredProgram, OpenError, Outcome, Pass, Scope},
     networks::networks,
 };
 
@@ -31,6 +31,7 @@ use super::{
     lane::family_word,
     say,
 };
+use crate::support::process::Home;
 
 pub const TCP: &[Protocol] = &[Protocol::Tcp];
 pub const UDP: &[Protocol] = &[Protocol::Udp];
@@ -57,8 +58,10 @@ pub struct Unsupported(pub String);
 pub struct Bench {
     pub lane: Lane,
     pub family: IpFamily,
-    pub hosts: Hosts,
     pub backend: Box<dyn Dataplane>,
+    /// Where the relay of userspace mode is found by the next process.
+    pub home: Home,
+    pub hosts: Hosts,
     pub desired: Desired,
     pub place: program::Place,
     /// Where the mode deliberately differs from the program, as met by the scenario.
@@ -68,14 +71,16 @@ pub struct Bench {
 
 impl Bench {
     pub fn open(suite: &str, lane: Lane, family: IpFamily) -> Result<Self, OpenError> {
-        let hosts = Hosts::new(&format!("{suite}-{}{}", short(lane), family_word(family)));
-        let mut backend = hosts.at(Spot::Node).run(|| open(lane))?;
+        let name = format!("{suite}-{}{}", short(lane), family_word(family));
+        let (hosts, home) = (Hosts::new(&name), Home::new(&name));
+        let mut backend = hosts.at(Spot::Node).run(|| open(lane, &home))?;
         hosts.at(Spot::Node).run(|| backend.observe()).expect("a fresh node can be observed");
         let mut bench = Self {
             lane,
             family,
-            hosts,
             backend,
+            home,
+            hosts,
             desired: Desired::default(),
             place: say::place(),
             differences: BTreeSet::new(),
@@ -205,8 +210,8 @@ impl Bench {
 
     /// Another process takes over, as after an upgrade of the agent. Answers how much it had to write.
     pub fn restart(&mut self) -> u64 {
-        let lane = self.lane;
-        let mut backend = self.hosts.at(Spot::Node).run(|| open(lane)).expect("it opens again");
+        let (lane, home) = (self.lane, &self.home);
+        let mut backend = self.hosts.at(Spot::Node).run(|| open(lane, home)).expect("it opens again");
         // The old one's memory goes before the new one looks, as it does with its process.
         std::mem::swap(&mut self.backend, &mut backend);
         drop(backend);
@@ -320,8 +325,9 @@ impl Bench {
     }
 }
 
-pub fn open(lane: Lane) -> Result<Box<dyn Dataplane>, OpenError> {
-    dataplane::open(lane.mode(), &BackendOptions::default())
+/// Opens the backend as an agent does.
+pub fn open(lane: Lane, home: &Home) -> Result<Box<dyn Dataplane>, OpenError> {
+    home.relays().opener()(lane.mode(), &BackendOptions::default())
 }
 
 /// How long to wait: long for what must come.

@@ -47,8 +47,7 @@ pub const SCENARIOS: &[Scenario] = &[
             b.restart();
         })
     })
-    .stands_for("S8")
-    .not_in("userspace", "the relay is the agent's"),
+    .stands_for("S8"),
     scenario("A connection to an endpoint that goes may go on to its end", "F065", |b| {
         transfer(b, |b, web, met| {
             let left = if met == A { B } else { A };
@@ -62,9 +61,7 @@ pub const SCENARIOS: &[Scenario] = &[
     })
     .stands_for("P1 P2"),
     scenario("After the agent restarts everything serves as before", "F059", restart).stands_for("S8"),
-    scenario("Without the agent everything goes on", "F059", without_agent)
-        .stands_for("S9")
-        .not_in("userspace", "the relay is the agent's"),
+    scenario("Without the agent everything goes on", "F059", without_agent).stands_for("S9"),
     scenario("No connection fails in a rolling update with external policy Cluster", "F065", |b| {
         rolling(b, false)
     })
@@ -100,10 +97,7 @@ fn restart(b: &mut Bench) {
     let web = b.service("web", 1).load_balancer_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
     b.begin_anew();
     b.set(&[&web]);
-    let writes = b.restart();
-    if b.lane != crate::bench::Lane::Userspace {
-        assert_eq!(writes, 0, "a process that takes over has nothing to write");
-    }
+    assert_eq!(b.restart(), 0, "a process that takes over has nothing to write");
     b.expect(&[Client, Node, C], BOTH, b.vip(1), 80, Reach(&[A, B]));
     b.expect(&[Client, Node, C], BOTH, b.outer(1), 80, Reach(&[A, B]));
     // And it knows what is there well enough to change it.

@@ -250,9 +250,9 @@ fn cleanup_by_another(b: &mut Bench) {
     b.restart();
     let web = b.service("web", 1).external_ip(b.outer(1)).both(80, &[A, B]).node_port(30080);
     b.set(&[&web]);
-    let lane = b.lane;
+    let (lane, home) = (b.lane, &b.home);
     b.hosts.at(Node).run(|| {
-        let mut other = crate::bench::node::open(lane).unwrap();
+        let mut other = crate::bench::node::open(lane, home).unwrap();
         other.cleanup().unwrap();
     });
     assert_eq!(kernel(b), before, "a cleanup leaves nothing");

@@ -19,8 +19,10 @@ pub mod isolated;
 pub mod load;
 pub mod many;
 pub mod net;
+pub mod process;
 pub mod programs;
 pub mod relay;
+pub mod segment;
 pub mod speakers;
 pub mod states;
 

@@ -1,12 +1,12 @@
-//! The userspace backend: the agent itself accepts connections and carries them to the targets.
+//! The userspace backend: a process of ours accepts connections and carries them to the targets.
 //!
 //! ```text
 //!               ┌─ kernel: capture rules ─┐        ┌─ relay ────────────────────────────────┐
 //! client ──▶ frontend ──redirect──▶ listener ──▶ balance ──▶ connect, next target if it fails ──▶ target
 //! ```
 //! The capture rules are the nftables backend with a table of its own and a lowered program ([`lower`]). It is the only
-//! mode that tries another target when one does not answer, and the only one whose connections end with the process:
-//! on SIGTERM they are closed, and a new process puts its new listeners into the rules before it takes a connection.
+//! mode that tries another target when one does not answer, and the only one whose connections end with the process; so
+//! an agent has it in another process than its own ([`process`]), and what is here knows nothing of that.
 //! Targets see the node as the source of every connection; the PROXY protocol tells them the client.
 //!
 //! A listener answers only what the capture rules brought to it. Nothing here waits without a bound: connections, flows,
@@ -16,6 +16,7 @@ pub mod balance;
 mod listen;
 pub mod lower;
 mod origin;
+pub mod process;
 mod relay;
 mod tcp;
 mod tracking;
@@ -125,6 +126,36 @@ impl UserspaceBackend {
     #[must_use]
     pub fn relay_counters(&self) -> RelayCounters {
         self.shared.tally.read()
+    }
+
+    /// Leaves the rules to another relay that has taken them over: takes no new connection, touches nothing of the kernel's.
+    pub fn resign(&mut self) {
+        for relay in self.services.values().flat_map(BTreeMap::values) {
+            relay.closing.cancel();
+        }
+        self.is_retired = true;
+    }
+
+    /// Removes the rules, once, and takes no new connection; answers how many kernel objects went.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then everything goes on.
+    pub fn withdraw(&mut self) -> Result<u64, KernelError> {
+        if self.is_retired {
+            return Ok(0);
+        }
+        let objects = self.capture.cleanup()?;
+        self.close_listeners();
+        self.is_retired = true;
+        Ok(objects)
+    }
+
+    /// Whether there is no connection and no flow.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let Shared { limits, connections, flows, .. } = &*self.shared;
+        connections.available_permits() == limits.connections_max
+            && flows.available_permits() == limits.flows_max
     }
 
     /// Makes the listeners that a Service needs, tells all of them what to do, and answers the program of its rules.
@@ -325,15 +356,9 @@ impl Dataplane for UserspaceBackend {
     }
 
     fn retire(&mut self) -> Result<bool, KernelError> {
-        if !self.is_retired {
-            self.capture.cleanup()?;
-            self.close_listeners();
-            self.is_retired = true;
-        }
+        self.withdraw()?;
         self.upkeep()?;
-        let Shared { limits, connections, flows, .. } = &*self.shared;
-        Ok(connections.available_permits() == limits.connections_max
-            && flows.available_permits() == limits.flows_max)
+        Ok(self.is_drained())
     }
 
     fn is_tracked(&self) -> bool {

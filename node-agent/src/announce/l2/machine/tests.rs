@@ -118,7 +118,7 @@ fn solicit(source: &str, target: &str, source_mac: Option<Mac>) -> Frame {
 fn sent(outputs: Vec<Output>) -> Vec<Frame> {
     let frame = |output| match output {
         Output::Send { frame, .. } => parse(&frame).unwrap(),
-        other => panic!("{other:?}"),
+        other @ (Output::Conflict(_) | Output::Probed(..)) => panic!("{other:?}"),
     };
     outputs.into_iter().map(frame).collect()
 }

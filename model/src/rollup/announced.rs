@@ -1,0 +1,208 @@
+//! The roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{NodeView, condition, no, yes};
+use crate::{
+    address::AddressSpec,
+    address_pool::{AddressPoolSpec, AddressRange},
+    advertisement::{AdvertisementSpec, AdvertisementType},
+    announcements::AnnouncementBook,
+    assign::{Scene, judge},
+    name::Name,
+    report::{Announced, Role},
+    resource::{Kind, ObjectKey, ServiceKey, Spec},
+    selector::Selector,
+    status::{AddressStatus, AdvertisementStatus, Condition, ConditionStatus, ConditionType},
+};
+
+/// The rung that all of this is about.
+const AT: ConditionType = ConditionType::Announced;
+
+/// What the roll-up of announcements rests on.
+#[derive(Clone, Copy)]
+pub struct Announcing<'a> {
+    /// The state and the nodes.
+    pub scene: Scene<'a>,
+    /// What the agents say of their parts.
+    pub book: &'a AnnouncementBook,
+}
+
+/// Rolls up the status of an address.
+#[must_use]
+pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatus {
+    let judgement = judge(&of.scene, record.address);
+    let owner = of.owner(record);
+    let is_candidate =
+        |node: &Name| record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
+    let mut not_candidates = judgement.map(|judgement| judgement.not_candidates()).unwrap_or_default();
+    not_candidates.retain(|node, _| !is_candidate(node));
+    AddressStatus {
+        conditions: vec![of.address(record)],
+        owner: owner.map(|(node, _)| node.clone()),
+        since: owner.map(|(_, announced)| announced.since),
+        nodes: of.book.said(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
+        not_candidates,
+    }
+}
+
+/// Whether all addresses that a Service has by records are announced; `None` when it has none.
+#[must_use]
+pub fn service_announced(of: &Announcing<'_>, service: &ServiceKey) -> Option<Condition> {
+    let snapshot = of.scene.snapshot;
+    let records = snapshot.addresses_of(service).filter_map(|address| snapshot.address(address));
+    let conditions: Vec<_> =
+        records.filter_map(|object| object.as_address()).map(|record| of.address(record)).collect();
+    let worst = conditions.iter().find(|one| one.status != ConditionStatus::True);
+    if let Some(worst) = worst {
+        return Some(worst.clone());
+    }
+    let messages: Vec<_> = conditions.iter().map(|one| one.message.as_str()).collect();
+    (!conditions.is_empty()).then(|| Condition { message: messages.join("; "), ..yes(AT, "Announced") })
+}
+
+impl Announcing<'_> {
+    fn view(&self, node: &Name) -> Option<&NodeView<'_>> {
+        let at = self.scene.nodes.binary_search_by(|view| view.name.cmp(node)).ok()?;
+        self.scene.nodes.get(at)
+    }
+
+    /// The node that says it owns the address; the first in rank when several do, and rather one that is heard of.
+    fn owner(&self, record: &AddressSpec) -> Option<(&Name, &Announced)> {
+        let rank = |node: &Name| {
+            let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
+            let is_connected = self.view(node).is_some_and(|view| view.is_connected);
+            (!is_connected, place.unwrap_or(usize::MAX))
+        };
+        let said = self.book.said(record.address).filter(|(_, announced)| announced.role == Role::Owner);
+        said.min_by_key(|(node, _)| rank(node))
+    }
+
+    fn address(&self, record: &AddressSpec) -> Condition {
+        let AddressSpec { address, announcement, .. } = record;
+        if record.services.is_empty() {
+            return no(AT, "InQuarantine", format!("no Service has {address}"));
+        }
+        if let Some(conflict) = self.conflict(*address) {
+            return conflict;
+        }
+        let owner = self.owner(record);
+        if let Some((node, announced)) = owner
+            && self.view(node).is_some_and(|view| view.is_connected)
+        {
+            let on = if announced.interfaces.is_empty() { "" } else { " on " };
+            let message = format!("{node} announces {address}{on}{}", announced.interfaces.join(", "));
+            return Condition { message, ..yes(AT, "Announced") };
+        }
+        let Some(first) = announcement.candidates.first() else { return self.nobody(*address) };
+        if let Some((node, _)) = owner {
+            let message = format!("{node} announced {address} when it last reported, and is silent");
+            return condition(AT, ConditionStatus::Unknown, "OwnerSilent", message)
+                .hint("the other candidates take the address over by themselves; see whether they report");
+        }
+        let said = self.book.said(*address).find(|(node, _)| **node == first.node);
+        let reason =
+            said.map_or_else(|| "it has not said so yet".to_owned(), |(_, said)| said.reason.clone());
+        no(AT, "NotYetAnnounced", format!("{} is to announce {address}: {reason}", first.node))
+            .hint("see whether tidegate-agent runs on that node and what its status says of the address")
+    }
+
+    fn conflict(&self, address: IpAddr) -> Option<Condition> {
+        let heard = |(node, said): (&Name, &Announced)| Some((node.clone(), said.conflict.clone()?));
+        let (node, conflict) = self.book.said(address).find_map(heard)?;
+        let message = format!(
+            "{node} hears {} announce {address} too, on {}, last at {}",
+            conflict.mac, conflict.interface, conflict.at
+        );
+        Some(
+            no(AT, "Conflict", message)
+                .hint("find the machine with that link-layer address and take the address from it, or reserve it in the pool"),
+        )
+    }
+
+    fn nobody(&self, address: IpAddr) -> Condition {
+        let Some(judgement) = judge(&self.scene, address) else {
+            return no(AT, "InQuarantine", format!("no Service has {address}"));
+        };
+        let is_possible = judgement.nodes.iter().any(|(_, standing)| standing.why().is_none());
+        if judgement.is_advertised && is_possible {
+            return no(AT, "NotYetAnnounced", format!("the candidates for {address} are being chosen"));
+        }
+        let why = judgement.why(address);
+        no(AT, why.reason, why.message).hint(why.hint)
+    }
+}
+
+/// Whether the addresses of a pool can be announced: an Advertisement covers it, and all of its ranges meet a network of
+/// a node.
+#[must_use]
+pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) -> Condition {
+    let advertisements =
+        scene.snapshot.list(Kind::Advertisement, None, None).filter_map(|object| object.as_advertisement());
+    let covers = |one: &&AdvertisementSpec| one.address_pools.is_empty() || one.address_pools.contains(name);
+    let covering: Vec<_> = advertisements.filter(covers).collect();
+    if covering.is_empty() {
+        return no(AT, "NoAdvertisement", format!("no Advertisement covers pool {name}"))
+            .hint("create an Advertisement of type L2 for it; until then nothing announces its addresses");
+    }
+    if scene.nodes.iter().all(|view| view.report.is_none()) {
+        let message = "no node has said which networks it is in".to_owned();
+        return condition(AT, ConditionStatus::Unknown, "NoNodes", message)
+            .hint("start tidegate-agent on a machine");
+    }
+    let networks = || {
+        let facts = scene.nodes.iter().filter_map(|view| view.report).map(|report| &report.facts);
+        facts.flat_map(|facts| facts.subnets.values().flatten())
+    };
+    let is_outside = |range: &&AddressRange| !networks().any(|network| meets(range, network));
+    let outside: Vec<_> = spec.addresses.iter().filter(is_outside).map(ToString::to_string).collect();
+    if outside.is_empty() {
+        return yes(AT, "Announceable");
+    }
+    no(AT, "NoNodeInSubnet", format!("{} of pool {name} lies in no network of a node", outside.join(", ")))
+        .hint("an address is announced by ARP or NDP only inside a network of the node; choose ranges there")
+}
+
+fn meets(range: &AddressRange, network: &IpNet) -> bool {
+    network.prefix_len() < network.max_prefix_len() && range.overlaps(&AddressRange::Net(network.trunc()))
+}
+
+/// Rolls up the status of an Advertisement.
+#[must_use]
+pub fn advertisement_status(scene: &Scene<'_>, spec: &AdvertisementSpec) -> AdvertisementStatus {
+    AdvertisementStatus { conditions: vec![yes(ConditionType::Accepted, "Valid"), advertised(scene, spec)] }
+}
+
+fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
+    let AdvertisementType::L2 = spec.advertisement_type;
+    let selected: Vec<_> = scene.nodes.iter().filter(|view| selects(scene, spec, view.name)).collect();
+    if selected.is_empty() {
+        let message = "no Node has labels that spec.nodeSelectors ask for".to_owned();
+        return match scene.nodes {
+            [] => condition(AT, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
+                .hint("start tidegate-agent on a machine"),
+            [..] => no(AT, "NoMatchingNode", message)
+                .hint("compare the labels of the Nodes (--label of the agent)"),
+        };
+    }
+    let facts: Vec<_> = selected.iter().filter_map(|view| view.report).map(|report| &report.facts).collect();
+    let has_interface = |name: &str| facts.iter().any(|facts| facts.subnets.contains_key(name));
+    if !facts.is_empty()
+        && !spec.interfaces.is_empty()
+        && !spec.interfaces.iter().any(|name| has_interface(name.as_str()))
+    {
+        let names: Vec<_> = spec.interfaces.iter().map(ToString::to_string).collect();
+        let message = format!("no Node that it selects has an interface {} with a network", names.join(", "));
+        return no(AT, "NoMatchingInterface", message)
+            .hint("compare spec.interfaces with status.facts of the Nodes");
+    }
+    yes(AT, "NodesFound")
+}
+
+fn selects(scene: &Scene<'_>, spec: &AdvertisementSpec, node: &Name) -> bool {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    let object = scene.snapshot.get(&key).filter(|object| matches!(object.spec, Spec::Node(_)));
+    object.is_some_and(|object| Selector::any_matches(&spec.node_selectors, &object.metadata.labels))
+}

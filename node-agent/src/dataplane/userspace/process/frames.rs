@@ -1,0 +1,80 @@
+//! Frames over a socket, and the greeting as the agent says it. Nothing is decided here.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{
+    place::Place,
+    wire::{self, Farewell, GREETING_BYTES_MAX, Greeting, Intent, LENGTH_BYTES, MAGIC, Welcome},
+};
+
+/// Time for a greeting to be answered: nothing else is waited for.
+pub(super) const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for anything else: a first pass over very many Services on a slow machine.
+pub(super) const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// Sends a message.
+pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
+    to.write_all(&wire::encode(message)?)?;
+    to.flush()
+}
+
+/// Receives a message of at most `limit` bytes; `None` when the other side has said all.
+pub(super) fn read<T: DeserializeOwned>(
+    from: &mut impl Read,
+    limit: usize,
+) -> io::Result<Option<(T, usize)>> {
+    let mut head = [0; LENGTH_BYTES];
+    if from.read(&mut head[..1])? == 0 {
+        return Ok(None);
+    }
+    from.read_exact(&mut head[1..])?;
+    let length = wire::length(head, limit)?;
+    // Room is made as bytes come, not as they are promised.
+    let mut payload = Vec::new();
+    let read = from.take(u64::try_from(length).unwrap_or(u64::MAX)).read_to_end(&mut payload)?;
+    if read < length {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some((wire::decode(&payload)?, length)))
+}
+
+/// Greets a relay process; `None` when it is gone.
+pub(super) fn greet(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<(UnixStream, Welcome)>> {
+    let Some(mut stream) = place.connect(pid)? else { return Ok(None) };
+    stream.set_read_timeout(Some(GREETING_TIME_MAX))?;
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let welcome = write(&stream, &Greeting::new(intent))
+        .and_then(|()| read::<Welcome>(&mut stream, GREETING_BYTES_MAX));
+    let welcome = match welcome {
+        Ok(Some((welcome, _))) => welcome,
+        Ok(None) => return Ok(None),
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if welcome.magic != MAGIC {
+        return Err(io::Error::new(ErrorKind::InvalidData, "it is no relay that answers"));
+    }
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    Ok(Some((stream, welcome)))
+}
+
+/// Sends a relay process away; `None` when it is gone already.
+pub(super) fn send_away(place: &Place, pid: u32, intent: Intent) -> io::Result<Option<Farewell>> {
+    let Some((mut stream, _)) = greet(place, pid, intent)? else { return Ok(None) };
+    match read(&mut stream, GREETING_BYTES_MAX) {
+        Ok(farewell) => Ok(farewell.map(|(farewell, _)| farewell)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that the other side has ended.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
+}

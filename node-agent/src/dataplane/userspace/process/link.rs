@@ -1,0 +1,69 @@
+//! A conversation with a relay process: questions and answers, and what it has done to the kernel in the meantime.
+
+use std::{
+    io::{self, BufReader, BufWriter, ErrorKind, Write as _},
+    os::unix::net::UnixStream,
+    sync::Arc,
+};
+
+use model::{report::FailureReason, resource::ServiceKey};
+
+use super::{
+    frames,
+    wire::{self, Answer, FRAME_BYTES_MAX, Refusal, Reply, Request},
+};
+use crate::dataplane::{DesiredProgram, KernelCounters, Outcome};
+
+/// A conversation that has begun.
+pub(super) struct Link {
+    stream: BufReader<UnixStream>,
+    /// What the process had done when last heard.
+    counters: KernelCounters,
+    /// Whether it has got everything from here.
+    pub(super) is_complete: bool,
+}
+
+impl Link {
+    /// Begins after the greeting.
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        let stream = BufReader::new(stream);
+        let mut link = Self { stream, counters: KernelCounters::default(), is_complete: false };
+        let _what_others_asked_for = link.ask(&Request::Count)?;
+        Ok(link)
+    }
+
+    /// Asks. The reply comes with how far the process's counters have risen since it was heard before.
+    pub(super) fn ask(&mut self, request: &Request) -> io::Result<(Result<Reply, Refusal>, KernelCounters)> {
+        frames::write(self.stream.get_ref(), request)?;
+        let answer = frames::read::<Answer>(&mut self.stream, FRAME_BYTES_MAX)?;
+        let (Answer { counters, reply }, _) = answer.ok_or(ErrorKind::UnexpectedEof)?;
+        let before = std::mem::replace(&mut self.counters, counters);
+        let risen = KernelCounters {
+            transactions: counters.transactions.saturating_sub(before.transactions),
+            messages: counters.messages.saturating_sub(before.messages),
+            conntrack_deletions: counters.conntrack_deletions.saturating_sub(before.conntrack_deletions),
+        };
+        Ok((reply, risen))
+    }
+
+    /// Sends programs for the next pass. Answers what came of those that are too long to be sent.
+    pub(super) fn stage<'a>(
+        &self,
+        programs: impl Iterator<Item = (&'a ServiceKey, &'a DesiredProgram)>,
+    ) -> io::Result<Vec<(ServiceKey, Outcome)>> {
+        let (mut writer, mut too_long) = (BufWriter::new(self.stream.get_ref()), Vec::new());
+        for (service, DesiredProgram { revision, program }) in programs {
+            let program = Arc::clone(program);
+            let request = Request::Stage { service: service.clone(), revision: *revision, program };
+            match wire::encode(&request) {
+                Ok(frame) => writer.write_all(&frame)?,
+                Err(error) => {
+                    let (reason, message) = (FailureReason::Unsupported, error.to_string());
+                    too_long.push((service.clone(), Outcome::Failed { reason, message }));
+                }
+            }
+        }
+        writer.flush()?;
+        Ok(too_long)
+    }
+}

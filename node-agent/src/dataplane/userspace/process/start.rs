@@ -1,0 +1,89 @@
+//! Starting a relay process so that it does not end with the agent.
+
+use std::{
+    io::{self, ErrorKind, Read as _},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt as _},
+    },
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use tracing::{debug, warn};
+
+use super::Relays;
+
+/// What a relay process says on standard output when agents can talk to it.
+pub const READY: &str = "relay ready";
+/// Time for that.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+/// The longest text of a failure.
+const FAILURE_BYTES_MAX: u64 = 4 << 10;
+/// Variables that name settings of the agent.
+const VARIABLE_PREFIX: &str = "TIDEGATE_";
+
+/// Starts a relay process in the network namespace of the calling thread and waits until agents can talk to it; answers
+/// its process id. Its log goes where the agent's does.
+pub(super) fn start(relays: &Relays, mark: u32, is_successor: bool) -> io::Result<u32> {
+    let Relays { program, state_dir, log_arguments } = relays;
+    let state_dir = state_dir.canonicalize()?;
+    let (mut heard, said) = UnixStream::pair()?;
+    heard.set_read_timeout(Some(START_TIME_MAX))?;
+    let mut command = Command::new(program);
+    command
+        .arg0("tidegate-agent")
+        .args(["relay", "--mark", &mark.to_string()])
+        .arg("--state-dir")
+        .arg(&state_dir)
+        .args(log_arguments)
+        .stdin(Stdio::null())
+        .stdout(OwnedFd::from(said));
+    if is_successor {
+        command.arg("--successor");
+    }
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_str().is_some_and(|name| name.starts_with(VARIABLE_PREFIX))) {
+        command.env_remove(name);
+    }
+    let mut child = command.spawn().map_err(|error| shown(program, &error))?;
+    // What is said ends with the process only when nobody else holds the other end.
+    drop(command);
+    let pid = child.id();
+    let mut text = String::new();
+    let mut line = [0; 1];
+    let heard_all = loop {
+        match heard.read(&mut line) {
+            Ok(0) => break Ok(()),
+            Ok(_) if line == *b"\n" && text == READY => break Ok(()),
+            Ok(_) if text.len() as u64 >= FAILURE_BYTES_MAX => break Ok(()),
+            Ok(_) => text.push(char::from(line[0])),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
+    if text != READY {
+        let _may_have_ended = child.kill();
+        let status = child.wait()?;
+        let text = text.trim();
+        return Err(match heard_all {
+            Err(error) => io::Error::new(error.kind(), format!("it was not ready within {START_TIME_MAX:?}")),
+            Ok(()) if text.is_empty() => io::Error::other(format!("it ended at once with {status}")),
+            Ok(()) => io::Error::other(text.to_owned()),
+        });
+    }
+    // Whoever waits for it is either this thread or, when the agent has ended, the system's first process.
+    let reap = move || match child.wait() {
+        Ok(status) if status.success() => debug!(pid, "a relay process has ended"),
+        Ok(status) => warn!(pid, %status, "a relay process has ended"),
+        Err(error) => warn!(pid, %error, "a relay process is not waited for"),
+    };
+    thread::Builder::new().name("reaper".to_owned()).spawn(reap)?;
+    Ok(pid)
+}
+
+fn shown(program: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", program.display()))
+}
