@@ -41,7 +41,7 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     out.chapter("The node that has the address vanishes")?;
     let node = cluster.topology.nodes.keys().next_back().context("a lab has nodes")?.clone();
     cli(out, cluster, host, &["move", &address.to_string(), &node])?;
-    cluster.wait_owner(address, |owner| owner == node)?;
+    cluster.wait_moved(address, &node)?;
     out.seen(&format!("{node}, which has no backend, announces {address}"))?;
     let client = cluster.place("client")?.clone();
     let outage = outage::during(&client, at(address, WEB_PORT), || {
