@@ -34,7 +34,7 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     cluster.wait_verified("default/nginx-svc")?;
     cluster.wait_owner(address, |_| true)?;
     cli(out, cluster, host, &["get", "services", "nginx-svc"])?;
-    cli(out, cluster, host, &["get", "addresses", "-o", "wide"])?;
+    cli(out, cluster, host, &["get", "addresses"])?;
     curl(out, cluster, "client-inside", "inside the cluster", address)?;
     curl(out, cluster, "client", "outside, by ARP and nothing else", address)?;
 
