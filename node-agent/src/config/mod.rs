@@ -1,5 +1,12 @@
 //! What an operator can say: flags over environment over file over defaults, checked as a whole before anything starts.
 
+macro_rules! setting_error {
+    ($key:literal, $variable:literal, $($problem:tt)*) => {
+        ConfigError { flag: concat!("--", $key), variable: $variable, key: $key, problem: format!($($problem)*) }
+    };
+}
+
+pub mod announcing;
 pub mod options;
 
 use std::{
@@ -15,7 +22,10 @@ use model::{
 };
 use reqwest::Url;
 
-use self::options::{LogFormat, Options, ProxySettings};
+use self::{
+    announcing::AnnounceConfig,
+    options::{LogFormat, Options, ProxySettings},
+};
 use crate::defaults::ProxyDefaults;
 
 /// Where control listens when nothing else is said.
@@ -44,6 +54,8 @@ pub struct Config {
     pub addresses: Vec<IpAddr>,
     /// How the kernel is programmed where the Node does not say.
     pub proxy: ProxyDefaults,
+    /// How load balancer addresses are announced.
+    pub announcing: AnnounceConfig,
     /// What is logged.
     pub log: String,
     /// How it is written.
@@ -60,20 +72,24 @@ pub struct ConfigError {
     problem: String,
 }
 
-macro_rules! setting_error {
-    ($key:literal, $variable:literal, $($problem:tt)*) => {
-        ConfigError { flag: concat!("--", $key), variable: $variable, key: $key, problem: format!($($problem)*) }
-    };
-}
-
 impl Config {
     /// Fills in defaults and checks everything. `host_name` is the default of `--node`.
     ///
     /// # Errors
     /// The first setting that cannot be.
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
-        let Options { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy } =
-            options;
+        let Options {
+            api,
+            node,
+            state_dir,
+            listen,
+            workload_cidr,
+            address,
+            log,
+            log_format,
+            proxy,
+            announcing,
+        } = options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
             node: check_node(node.as_deref(), host_name)?,
@@ -82,6 +98,7 @@ impl Config {
             workload_cidrs: check_networks(WORKLOAD_CIDR, &workload_cidr.unwrap_or_default())?,
             addresses: check_addresses(&address.unwrap_or_default())?,
             proxy: check_proxy(proxy)?,
+            announcing: AnnounceConfig::check(announcing)?,
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
