@@ -43,10 +43,9 @@ fn addresses_are_asked_for_by_the_names_of_their_records() {
 #[test]
 fn a_pool_lists_its_own_addresses_and_evicts_only_when_told() {
     let stub = Stub::new(|_, request, stream| {
-        let body = if request.starts_with("GET /v1/addresses ") {
+        let body = if request.starts_with("GET /v1/addresses?pool=lan ") {
             r#"{"items":[{"spec":{"address":"192.0.2.10","pool":"lan","services":["default/b"]}},
-                {"spec":{"address":"192.0.2.9","pool":"lan","services":["default/a"]}},
-                {"spec":{"address":"192.0.2.8","pool":"other","services":["default/c"]}}]}"#
+                {"spec":{"address":"192.0.2.9","pool":"lan","services":["default/a"]}}]}"#
         } else {
             r#"{"kind":"AddressPool","metadata":{"name":"lan"},"spec":{"addresses":["192.0.2.0/28"]}}"#
         };
@@ -55,10 +54,7 @@ fn a_pool_lists_its_own_addresses_and_evicts_only_when_told() {
     let (code, out, err) = run(&stub.url, &["describe", "pool", "lan"]);
     assert_eq!(code, 0, "{err}");
     let (nine, ten) = (out.find("192.0.2.9 "), out.find("192.0.2.10 "));
-    assert!(
-        out.contains("Addresses (2)") && nine.is_some() && nine < ten && !out.contains("192.0.2.8"),
-        "{out}"
-    );
+    assert!(out.contains("Addresses (2)") && nine.is_some() && nine < ten, "{out}");
     assert_eq!(run(&stub.url, &["delete", "pool", "lan"]).0, 0);
     assert_eq!(run(&stub.url, &["delete", "pool", "lan", "--evict"]).0, 0);
     let directory = tempfile::tempdir().unwrap();

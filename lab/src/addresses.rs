@@ -57,6 +57,28 @@ impl Cluster {
         })
     }
 
+    /// Waits until a node is the only one that says that it announces an address, and the client outside has learnt that
+    /// node's link-layer address for it. The client has to have asked before.
+    ///
+    /// # Errors
+    /// That never comes about; what was seen is in the error.
+    pub fn wait_moved(&self, address: IpAddr, node: &str) -> Result<()> {
+        wait::until(&format!("only {node} to announce {address}"), || {
+            let record = self.address(address)?;
+            let parts = record.pointer("/status/nodes").and_then(Value::as_object);
+            let owners = parts.into_iter().flatten().filter(|(_, part)| part["role"] == "Owner");
+            let owners: Vec<_> = owners.map(|(name, _)| name.as_str()).collect();
+            ensure!(owners == [node], "record: {record:#}");
+            Ok(())
+        })?;
+        let mac = self.place(node)?.run("cat", &["/sys/class/net/eth0/address"])?;
+        wait::until(&format!("the client to learn that {address} is at {node}"), || {
+            let learnt = self.topology.client.run("ip", &["neigh", "show", &address.to_string()])?;
+            ensure!(learnt.contains(mac.trim()), "{node} has {mac}, the client has {learnt}");
+            Ok(())
+        })
+    }
+
     /// Asks for a page with `curl` from a place and returns its text.
     ///
     /// # Errors

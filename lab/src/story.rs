@@ -190,26 +190,31 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
 /// Runs the CLI on the host, as a person would, and shows what it prints.
 fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
     let program = binaries::find("tidegate")?;
-    let shown: Vec<_> = arguments
-        .iter()
-        .map(|word| if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word })
-        .collect();
+    let shown: Vec<_> = arguments.iter().map(|word| shown_name(word)).collect();
     out.quote(&format!("$ tidegate {}", shown.join(" ")))?;
     let output = std::process::Command::new(program)
         .args(arguments)
         .env("TIDEGATE_API", format!("http://{host}"))
         .output()
         .context("cannot start the CLI")?;
-    out.quote(&String::from_utf8_lossy(&output.stdout))?;
+    let directory_of = |word: &&str| word.strip_suffix(shown_name(word)).unwrap_or_default().to_owned();
+    let directory = arguments.iter().map(directory_of).find(|directory| !directory.is_empty());
+    let said = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        directory.as_ref().map_or_else(|| text.to_string(), |directory| text.replace(directory, ""))
+    };
+    out.quote(&said(&output.stdout))?;
     if output.status.success() {
-        out.quote(&String::from_utf8_lossy(&output.stderr))?;
+        return out.quote(&said(&output.stderr));
     }
-    if !output.status.success() {
-        bail!(
-            "the CLI failed: {}; server log:\n{}",
-            String::from_utf8_lossy(&output.stderr),
-            cluster.server.log_tail()
-        );
-    }
-    Ok(())
+    bail!(
+        "the CLI failed: {}; server log:\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        cluster.server.log_tail()
+    )
+}
+
+/// A word of a command without the directory of a temporary file.
+fn shown_name(word: &str) -> &str {
+    if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
 }

@@ -43,8 +43,5 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
     }
 
     // The client outside has no route to the address but its own network: it asked by ARP, and the owner answered.
-    let neighbour = cluster.topology.client.run("ip", &["neigh", "show", &address.to_string()]).unwrap();
-    let machine = &cluster.topology.nodes[&owner].namespace;
-    let mac = machine.run("cat", &["/sys/class/net/eth0/address"]).unwrap();
-    assert!(neighbour.contains(mac.trim()), "{owner} has {mac}, the client learnt {neighbour}");
+    cluster.wait_moved(address, &owner).unwrap();
 }

@@ -1,10 +1,6 @@
 //! `describe`: everything about one object, with the endpoints that the server computed for it.
 
-use model::{
-    address::{address_of, name_of},
-    name::Name,
-    resource::Kind,
-};
+use model::resource::Kind;
 use serde_json::Value;
 
 use super::{
@@ -47,9 +43,10 @@ pub(crate) async fn run(
     };
     let addresses = match resource {
         Resource::Object(Kind::Service) if text(&object, "/spec/type") == "LoadBalancer" => {
-            Some(of_service(client, &object).await?)
+            let key = format!("{}/{name}", arguments.namespace);
+            Some(addresses(client, "service", &key).await?)
         }
-        Resource::Object(Kind::AddressPool) => Some(of_pool(client, &name).await?),
+        Resource::Object(Kind::AddressPool) => Some(addresses(client, "pool", name.as_str()).await?),
         Resource::Object(_) | Resource::Endpoints => None,
     };
     let subject = Subject {
@@ -63,22 +60,11 @@ pub(crate) async fn run(
     Ok(ExitCode::Success)
 }
 
-/// The records of a Service's load balancer addresses. One that was freed meanwhile is left out.
-async fn of_service(client: &Client, service: &Value) -> Result<Vec<Value>, Failure> {
-    let mut found = Vec::new();
-    for ingress in items(service, "/status/loadBalancer/ingress") {
-        let Some(address) = address_of(&text(ingress, "/ip")) else { continue };
-        let path = format!("/v1/{}/{}", Kind::Address.plural(), name_of(address));
-        found.extend(unless_missing(client, path).await?);
-    }
-    Ok(found)
-}
-
-/// The records of a pool's addresses.
-async fn of_pool(client: &Client, pool: &Name) -> Result<Vec<Value>, Failure> {
-    let listing = client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural()))).await?;
-    let is_of_pool = |address: &&Value| text(address, "/spec/pool") == pool.as_str();
-    Ok(items(&listing.envelope, "/items").iter().filter(is_of_pool).cloned().collect())
+/// The records of the addresses of a pool (`pool`), or of a Service (`service`).
+async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec<Value>, Failure> {
+    let listing =
+        client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural())).query(of, Some(whose)));
+    Ok(items(&listing.await?.envelope, "/items").to_vec())
 }
 
 /// The answer, unless there is nothing at the path.

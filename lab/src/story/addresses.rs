@@ -34,14 +34,14 @@ pub(super) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str, director
     cluster.wait_verified("default/nginx-svc")?;
     cluster.wait_owner(address, |_| true)?;
     cli(out, cluster, host, &["get", "services", "nginx-svc"])?;
-    cli(out, cluster, host, &["get", "addresses", "-o", "wide"])?;
+    cli(out, cluster, host, &["get", "addresses"])?;
     curl(out, cluster, "client-inside", "inside the cluster", address)?;
     curl(out, cluster, "client", "outside, by ARP and nothing else", address)?;
 
     out.chapter("The node that has the address vanishes")?;
     let node = cluster.topology.nodes.keys().next_back().context("a lab has nodes")?.clone();
     cli(out, cluster, host, &["move", &address.to_string(), &node])?;
-    cluster.wait_owner(address, |owner| owner == node)?;
+    cluster.wait_moved(address, &node)?;
     out.seen(&format!("{node}, which has no backend, announces {address}"))?;
     let client = cluster.place("client")?.clone();
     let outage = outage::during(&client, at(address, WEB_PORT), || {
@@ -85,5 +85,5 @@ pub(super) fn curl(
     })?;
     let answered: Vec<_> = answered.iter().map(String::as_str).collect();
     ensure!(answered == ["nginx-1", "nginx-2"], "{answered:?} answered");
-    out.seen(&format!("{from}$ curl http://{address}/   {how:<34} {}", answered.join(", ")))
+    out.seen(&format!("{:<34} {how:<46} {}", format!("{from}$ curl {address}"), answered.join("  ")))
 }
