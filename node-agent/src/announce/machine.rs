@@ -28,6 +28,11 @@ use model::{advertisement::WhenIsolated, name::Name};
 pub const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// Wait before a node asks again whether somebody answers for an address that it has left to somebody.
 pub const ASK_AGAIN_TIME: Duration = Duration::from_secs(10);
+/// Wait before a node that stands by asks whether the one before it does what it should, while control is not there to see
+/// that; every further rank waits [`CHECK_STAGGER`] longer.
+pub const CHECK_TIME: Duration = Duration::from_secs(30);
+/// See [`CHECK_TIME`].
+pub const CHECK_STAGGER: Duration = Duration::from_secs(3);
 /// Time that the answer to a question may take before it counts as none.
 pub const PROBE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Wait after a candidate has returned before an owner says again that it is the owner.
@@ -215,6 +220,9 @@ pub struct Ownership {
     claimed: u64,
     leave_at: Option<Instant>,
     ask_at: Option<Instant>,
+    check_at: Option<Instant>,
+    /// Whether it is asked although a candidate before this node lives.
+    is_checking: bool,
     remind_at: Option<Instant>,
     defence: Option<Defence>,
     conflict: Option<Conflict>,
@@ -236,6 +244,8 @@ impl Ownership {
             claimed: 0,
             leave_at: None,
             ask_at: None,
+            check_at: None,
+            is_checking: false,
             remind_at: None,
             defence: None,
             conflict: None,
@@ -306,6 +316,7 @@ impl Ownership {
                 self.peers.get(name).and_then(patience)
             }
             Phase::Standby(Why::Answered(_)) => self.ask_at,
+            Phase::Standby(Why::Before(_)) => self.check_at,
             Phase::Probing(until) => Some(*until),
             Phase::Owner(_) if self.claimed != self.order.epoch && self.leave_at.is_none() => {
                 self.before().filter_map(|name| self.peers.get(name).and_then(patience)).min()
@@ -453,9 +464,13 @@ impl Ownership {
     }
 
     fn decide_as_candidate(&mut self, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
-        if let Some(why) = self.obstacle().or_else(|| self.live_before(now)) {
+        if let Some(why) = self.obstacle() {
             return self.stand_by(why, outputs);
         }
+        if let Some(why) = self.live_before(now) {
+            return self.wait_behind(why, rank, now, outputs);
+        }
+        self.check_at = None;
         if rank == 0 && self.is_fresh {
             return self.claim(Cause::First, outputs);
         }
@@ -475,6 +490,28 @@ impl Ownership {
             Phase::Probing(_) | Phase::Owner(_) => {}
             Phase::Standby(_) | Phase::Away => self.ask(now, outputs),
         }
+    }
+
+    /// Stands by; while control cannot see that the one before does not serve the address, this node looks after it.
+    fn wait_behind(&mut self, why: Why, rank: usize, now: Instant, outputs: &mut Vec<Output>) {
+        if self.has_control || !matches!(why, Why::Before(_)) {
+            self.check_at = None;
+            return self.stand_by(why, outputs);
+        }
+        if let (Phase::Probing(until), true) = (&self.phase, self.is_checking) {
+            if now >= *until {
+                self.claim(Cause::NobodyAnswered, outputs);
+            }
+            return;
+        }
+        let stagger = CHECK_STAGGER * u32::try_from(rank).unwrap_or_default();
+        let check_at = *self.check_at.get_or_insert(now + CHECK_TIME + stagger);
+        if now < check_at {
+            return self.stand_by(why, outputs);
+        }
+        self.check_at = None;
+        self.ask(now, outputs);
+        self.is_checking = true;
     }
 
     /// What keeps this node from announcing, whoever else lives.
@@ -524,6 +561,7 @@ impl Ownership {
 
     fn ask(&mut self, now: Instant, outputs: &mut Vec<Output>) {
         self.phase = Phase::Probing(now + PROBE_TIME_MAX);
+        self.is_checking = false;
         outputs.push(Output::Probe);
     }
 

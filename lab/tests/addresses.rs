@@ -1,0 +1,11 @@
+//! Load balancer addresses on a real network: one node answers for each, another takes over when it dies, nothing is
+//! stolen, with control and without.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+#[path = "addresses/failover.rs"]
+mod failover;
+#[path = "addresses/placement.rs"]
+mod placement;
+#[path = "addresses/stage.rs"]
+mod stage;

@@ -1,0 +1,107 @@
+//! Where addresses are announced: one node each, both families, the right interfaces, near local endpoints.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use lab::{
+    client::at,
+    netns::{self, Namespace},
+    wait,
+};
+use serde_json::json;
+
+use super::stage::{
+    add_web, addresses, advertisement, answerers, order, pool, roles, stage, wait_first, wait_moved,
+    wait_owner, wait_reached,
+};
+
+/// F123, F124, F125, F127: exactly one node answers ARP, exactly one answers neighbour solicitations, the client outside
+/// reaches an endpoint on another node through it, and every other node says why it is silent.
+#[test]
+fn f123_f124_f125_f127_one_node_answers_and_leads_to_an_endpoint_elsewhere() {
+    let mut cluster = stage(3);
+    let vips = add_web(&mut cluster, &["node3"], &json!({}));
+    wait_reached(&cluster, &vips);
+    for vip in vips {
+        let owner = wait_owner(&cluster, vip);
+        assert_eq!(answerers(&cluster, vip), BTreeSet::from([owner.clone()]));
+        for (node, (role, reason)) in roles(&cluster, vip) {
+            assert_eq!(role == "Owner", node == owner, "{node}: {role}: {reason}");
+            assert!(!reason.is_empty());
+        }
+        // Wherever it is, the way through a node without an endpoint is the same.
+        cluster.patch(&format!("nodes/{owner}"), &json!({"spec": {"unschedulable": true}})).unwrap();
+        let second = wait_moved(&cluster, &[vip], &owner);
+        assert_eq!(cluster.tcp("client", at(vip, 80)).unwrap().backend, "web-node3");
+        assert_eq!(answerers(&cluster, vip), BTreeSet::from([second]));
+        cluster.patch(&format!("nodes/{owner}"), &json!({"spec": {"unschedulable": false}})).unwrap();
+    }
+    // What is gone is not answered for.
+    cluster.delete("namespaces/default/services/web").unwrap();
+    for vip in vips {
+        wait::until_true("nobody to answer", || answerers(&cluster, vip).is_empty()).unwrap();
+        assert!(roles(&cluster, vip).is_empty());
+    }
+}
+
+/// F117: with `externalTrafficPolicy: Local` the address is where an endpoint is, and follows it.
+#[test]
+fn f117_an_address_of_policy_local_follows_its_endpoints() {
+    let mut cluster = stage(3);
+    let vips = add_web(&mut cluster, &["node2"], &json!({"externalTrafficPolicy": "Local"}));
+    wait_reached(&cluster, &vips);
+    let [vip, _] = vips;
+    assert_eq!(wait_owner(&cluster, vip), "node2");
+    assert_eq!(order(&cluster, vip).1, ["node2"]);
+    let reply = cluster.tcp("client", at(vip, 80)).unwrap();
+    assert_eq!(reply.peer.ip(), "172.17.8.200".parse::<IpAddr>().unwrap(), "the client's address is kept");
+
+    cluster.add_backend("web-late", "node3", 21, "web").unwrap();
+    cluster.patch("namespaces/default/workloads/web-node2", &json!({"spec": {"ready": false}})).unwrap();
+    wait_first(&cluster, vip, "node3");
+    assert_eq!(wait_moved(&cluster, &vips, "node2"), "node3");
+    wait_reached(&cluster, &vips);
+    assert_eq!(cluster.tcp("client", at(vip, 80)).unwrap().backend, "web-late");
+    assert_eq!(answerers(&cluster, vip), BTreeSet::from(["node3".to_owned()]));
+}
+
+/// F117, F123: two pools in two networks: each address is announced where its network is, and nowhere else.
+#[test]
+fn f123_two_pools_are_announced_on_two_interfaces() {
+    let mut cluster = stage(2);
+    let other = Namespace::new("other").unwrap();
+    other
+        .ip(&["link add switch type bridge", "link set switch up", "addr add 192.0.2.200/24 dev switch"])
+        .unwrap();
+    for index in 1..=2u8 {
+        let node = cluster.place(&format!("node{index}")).unwrap();
+        let port = format!("port{index}");
+        netns::join((&other, &port), (node, "eth1")).unwrap();
+        other.ip(&[format!("link set {port} master switch")]).unwrap();
+        node.ip(&[format!("addr add 192.0.2.{index}/24 dev eth1")]).unwrap();
+    }
+    cluster.apply_objects(&[pool("other", &["192.0.2.100-192.0.2.110"])]).unwrap();
+    let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
+    let spec = json!({
+        "type": "LoadBalancer", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "loadBalancer": {"pool": "other"},
+        "ports": [{"port": 80, "targetPort": 8080}],
+    });
+    cluster.add_service("side", spec).unwrap();
+    let side = addresses(&cluster, "default/side").unwrap()[0];
+    let owner = wait_owner(&cluster, side);
+    let part = cluster.agent(&owner).unwrap().get_json("/v1/announcements").unwrap();
+    assert_eq!(part[side.to_string()]["interfaces"], json!(["eth1"]));
+    wait::until("a client of the other network to reach it", || lab::client::tcp(&other, at(side, 80)))
+        .unwrap();
+    let asked = other.run("sh", &["-c", &format!("arping -c 2 -w 2 -I switch {} || true", vips[0])]).unwrap();
+    assert!(!asked.to_lowercase().contains("reply from") && !asked.contains("bytes from"), "{asked}");
+
+    // Only on one of them, when the Advertisement says so.
+    let lan = wait_owner(&cluster, vips[0]);
+    cluster.apply_objects(&[advertisement("lan", &json!({"interfaces": ["eth1"]}))]).unwrap();
+    wait::until_true("the address of the first network to be withdrawn", || {
+        answerers(&cluster, vips[0]).is_empty()
+    })
+    .unwrap();
+    assert!(!lan.is_empty());
+    wait::until("the other one to stay", || lab::client::tcp(&other, at(side, 80))).unwrap();
+}
