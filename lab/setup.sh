@@ -9,12 +9,8 @@ fi
 
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
-<<<<<<< HEAD
-  dockerd:docker.io arping:iputils-arping ndisc6:ndisc6 curl:curl gcc:gcc make:make pkg-config:pkg-config)
-=======
-  keepalived:keepalived arping:arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2
+  keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2
   dockerd:docker.io curl:curl gcc:gcc make:make pkg-config:pkg-config)
->>>>>>> main
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

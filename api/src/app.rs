@@ -80,8 +80,8 @@ pub struct Running {
     pub app: Arc<App>,
     writer: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
-    waiting: JoinHandle<()>,
     assigner: JoinHandle<()>,
+    waiting: JoinHandle<()>,
 }
 
 impl App {
@@ -130,9 +130,9 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
-        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
-        Ok(Running { app, writer: writer_task, housekeeping, waiting, assigner })
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting })
     }
 
     /// The newest state with what is known of the nodes.
@@ -180,7 +180,7 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, waiting, assigner } = self;
+        let Self { app, writer, housekeeping, assigner, waiting } = self;
         waiting.abort();
         app.stop_streams.cancel();
         assigner.abort();

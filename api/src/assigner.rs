@@ -158,7 +158,7 @@ impl Assigner {
     }
 
     async fn write(&self, operations: Vec<Operation>) -> Result<(), WriteError> {
-        let request = Request { operations, apply_set: None, evict: false };
+        let request = Request { operations, ..Request::default() };
         let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
         match &outcome {
             Ok(_) | Err(WriteError::Busy | WriteError::Unavailable) => {}

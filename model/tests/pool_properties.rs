@@ -318,6 +318,18 @@ fn check(snapshot: &Snapshot) {
     assert_eq!(snapshot.pending_count(), waiting.count());
 }
 
+/// Without eviction, a Service that nobody changes loses no address.
+fn assert_who_stays_keeps(before: &Snapshot, after: &Snapshot) {
+    for (key, (object, _)) in State::of(before).services {
+        let same = after
+            .service(&key)
+            .is_some_and(|new| new.spec == object.spec && new.metadata.labels == object.metadata.labels);
+        let now: BTreeSet<_> = after.addresses_of(&key).collect();
+        let lost = before.addresses_of(&key).find(|address| same && !now.contains(address));
+        assert_eq!(lost, None, "{key} stays, and loses an address");
+    }
+}
+
 fn reread(snapshot: &Snapshot) -> Snapshot {
     let objects = Kind::ALL.into_iter().rev().flat_map(|kind| snapshot.list(kind, None, None)).cloned();
     Snapshot::from_objects(snapshot.revision(), objects)
@@ -340,7 +352,11 @@ proptest! {
                     let is_repeatable = deleted.len() == 0;
                     let operations = applied.chain(deleted).collect();
                     let request = Request { operations, evict, ..Request::default() };
+                    let was = cluster.snapshot.clone();
                     let written = cluster.write(&request);
+                    if !evict {
+                        assert_who_stays_keeps(&was, &cluster.snapshot);
+                    }
                     if is_answer_lost && written.is_ok() {
                         let before = cluster.snapshot.clone();
                         let again = cluster.write(&request);

@@ -502,6 +502,16 @@ fn a_pool_takes_an_address_from_a_service_only_by_eviction() {
     cluster.apply(&blue(json!({}))).unwrap();
     cluster.delete("services/default/late").unwrap();
 
+    // That the same request writes the Service too takes nothing from it.
+    let both = [blue(json!({ "reserved": ["198.51.100.1"] })), balancer("web", json!({}))];
+    let refused = cluster.apply_many(&both, None).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::Invalid(found) if found[0].pointer == "/items/0/spec/reserved"),
+        "{refused:?}"
+    );
+    let over = of_kind("Node", "n", json!({}), json!({ "workloadCIDRs": ["198.51.100.0/24"] }));
+    assert_eq!(violations(cluster.apply(&over))[0].1, Overlap);
+
     evict(&mut cluster, &blue(json!({ "reserved": ["198.51.100.1"] }))).unwrap();
     assert_eq!(has(&cluster, "web"), ["198.51.100.2"], "moved in the same write");
     evict(&mut cluster, &blue(json!({ "namespaces": ["other"] }))).unwrap();

@@ -1,11 +1,7 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
 //! two in flight. A lost report is repaired by the next.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use model::{
     name::Name,
@@ -18,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     agent::traffic::TrafficByService,
+    announce::{Announcing, shown::Announcements, thread::Message, told},
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},
@@ -50,6 +47,21 @@ pub struct Reporter {
     pub boot_id: String,
     /// What is counted.
     pub tally: Tally,
+    /// Told whether control takes reports.
+    pub announcing: Announcing,
+}
+
+/// What is reported, as it stands.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Where the agent is.
+    pub status: watch::Receiver<Status>,
+    /// The interfaces of the machine.
+    pub links: watch::Receiver<Links>,
+    /// What it announces.
+    pub announced: watch::Receiver<Announcements>,
+    /// Whether control has been heard and knows this node.
+    pub is_known: watch::Receiver<bool>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,53 +73,66 @@ enum ReportError {
 }
 
 /// Reports until told to stop, from the moment on at which control knows the node.
-pub async fn run(
-    reporter: Reporter,
-    status: watch::Receiver<Status>,
-    links: watch::Receiver<Links>,
-    is_known: watch::Receiver<bool>,
-    stop: CancellationToken,
-) {
-    let _stopped = stop.run_until_cancelled(run_forever(reporter, status, links, is_known)).await;
+pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
+    let _stopped = stop.run_until_cancelled(run_forever(reporter, sources)).await;
 }
 
-async fn run_forever(
-    reporter: Reporter,
-    mut status: watch::Receiver<Status>,
-    mut links: watch::Receiver<Links>,
-    mut is_known: watch::Receiver<bool>,
-) {
+async fn run_forever(reporter: Reporter, sources: Sources) {
+    let Sources { mut status, mut links, mut announced, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
     let (mut told, mut told_at) = (Told::default(), Instant::now());
+    let mut told_addresses = told::Told::default();
+    let mut connects = reporter.tally.feed_connects.get();
     loop {
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
             told = Told::default();
             told_at = Instant::now();
+            told_addresses = told::Told::default();
         }
-        let report = {
+        if std::mem::replace(&mut connects, reporter.tally.feed_connects.get()) != connects {
+            // Whoever is at the other end of a new stream may know nothing of what was told before.
+            told_addresses = told::Told::default();
+        }
+        let mut report = {
             let status = status.borrow_and_update();
             let facts = facts::of(&links.borrow_and_update());
             make_report(&reporter, &status, facts, told.news(&status.traffic))
         };
-        match reporter.send(&report).await {
+        let news = {
+            let announced = announced.borrow_and_update();
+            report.peers = announced.peers.to_vec();
+            told_addresses.news(&announced.addresses)
+        };
+        report.announcements = news.changed.clone();
+        report.announcements_gone = news.gone.clone();
+        report.announcements_complete = news.is_complete;
+        let has_more = news.has_more;
+        let sent = reporter.send(&report).await;
+        reporter.announcing.tell(Message::Control(sent.is_ok()));
+        match sent {
             Ok(()) => {
                 told.delivered(report.traffic);
+                told_addresses.delivered(news);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
                     info!("reporting to control again");
                 }
-                if wait(&mut status, &mut links, &report.facts).await.is_err() {
+                if has_more {
+                    continue;
+                }
+                if wait(&mut status, &mut links, &mut announced, &report.facts).await.is_err() {
                     return;
                 }
             }
             Err(error) => {
                 // Control may have forgotten everything meanwhile.
                 told = Told::default();
+                told_addresses = told::Told::default();
                 reporter.tally.report_errors.inc();
                 let text = chain(&error);
                 if last_error.as_ref() == Some(&text) {
@@ -127,6 +152,7 @@ async fn run_forever(
 async fn wait(
     status: &mut watch::Receiver<Status>,
     links: &mut watch::Receiver<Links>,
+    announced: &mut watch::Receiver<Announcements>,
     told: &Facts,
 ) -> Result<(), watch::error::RecvError> {
     let pause = tokio::time::sleep(REPORT_INTERVAL);
@@ -134,6 +160,7 @@ async fn wait(
     loop {
         tokio::select! {
             changed = status.changed() => return changed,
+            Ok(()) = announced.changed() => return Ok(()),
             () = &mut pause => return Ok(()),
             Ok(()) = links.changed() => {
                 if facts::of(&links.borrow_and_update()) != *told {
@@ -224,8 +251,8 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
         events: (*status.events).clone(),
         traffic,
-        announcements: BTreeMap::new(),
-        announcements_gone: BTreeSet::new(),
+        announcements: std::collections::BTreeMap::new(),
+        announcements_gone: std::collections::BTreeSet::new(),
         announcements_complete: false,
         peers: Vec::new(),
     }

@@ -17,11 +17,12 @@ use crate::{
         Agent, Beginning, Kernel,
         thread::{self, BATCHES_WAITING_MAX},
     },
+    announce,
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
-    report::{self, Reporter},
+    report::{self, Reporter, Sources},
     server::{self, Shown},
     tally::Tally,
 };
@@ -52,8 +53,20 @@ pub async fn run(
     stop: CancellationToken,
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
-    let Config { api, node, state_dir, listen, workload_cidrs, addresses, proxy, log: _, log_format: _ } =
-        config;
+    let Config {
+        api,
+        node,
+        state_dir,
+        listen,
+        workload_cidrs,
+        addresses,
+        labels,
+        zone,
+        proxy,
+        announcing: announce_config,
+        log: _,
+        log_format: _,
+    } = config;
     let listener =
         TcpListener::bind(listen).await.with_context(|| format!("--listen {listen} cannot be bound"))?;
     let listen = listener.local_addr()?;
@@ -70,7 +83,15 @@ pub async fn run(
         Beginning { node: node.clone(), kernel, defaults: proxy, journal, state, tally: tally.clone() };
     // Opening a backend may block, and may need a runtime of its own.
     let agent = spawn_blocking(move || Agent::new(beginning, std::time::Instant::now())).await?;
-    let agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
+    let mut agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
+    let (announcing, messages) = announce::channel();
+    let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
+    // Ends when nobody looks at the interfaces any longer.
+    let _follower = tokio::spawn(follower.run());
+    let announcer =
+        announce::start::start(node.clone(), announce_config, links.clone(), &announcing, messages)
+            .context("addresses cannot be announced")?;
+    agent.announce_by(announcing.clone());
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
 
@@ -78,7 +99,7 @@ pub async fn run(
     let client =
         Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
     let boot_id = uuid::Uuid::new_v4().to_string();
-    let registration = register::Registration { addresses, workload_cidrs };
+    let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
         api: api.clone(),
         node: node.clone(),
@@ -92,14 +113,20 @@ pub async fn run(
     let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
     let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
-    let reporter =
-        Reporter { client, api, node: node.clone(), boot_id: boot_id.clone(), tally: tally.clone() };
-    let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
-    // Ends when nobody looks at the interfaces any longer.
-    let _follower = tokio::spawn(follower.run());
-    let report = tokio::spawn(report::run(reporter, running.status.clone(), links, known, stop.clone()));
+    let reporter = Reporter {
+        client,
+        api,
+        node: node.clone(),
+        boot_id: boot_id.clone(),
+        tally: tally.clone(),
+        announcing: announcing.clone(),
+    };
+    let announced = announcer.shown;
+    let sources =
+        Sources { status: running.status.clone(), links, announced: announced.clone(), is_known: known };
+    let report = tokio::spawn(report::run(reporter, sources, stop.clone()));
     let status = running.status.clone();
-    let shown = Shown { node, boot_id, status: running.status, tally };
+    let shown = Shown { node, boot_id, status: running.status, announced, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {
@@ -110,6 +137,13 @@ pub async fn run(
     // The loop ends when the feed is gone, which is when it was told to stop; or by itself, on a fault.
     let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
+    let on_exit = announce_config.on_exit;
+    spawn_blocking(move || {
+        announcing.leave(on_exit);
+        // A panic has been printed by the thread already.
+        let _ended = announcer.thread.join();
+    })
+    .await?;
     let (feed, report, server, check) = tokio::join!(feed, report, server, check);
     feed?;
     report?;

@@ -1,6 +1,6 @@
-//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`. It only reads.
+//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`, `/v1/announcements`. It only reads.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
 use axum::{
     Json, Router,
@@ -13,7 +13,7 @@ use model::{
     name::Name,
     node::ProxyMode,
     quantity::Position,
-    report::{Counters, Event, Failure, TargetTraffic},
+    report::{Announced, Counters, Event, Failure, PeerReport, PeerState, TargetTraffic},
     resource::ServiceKey,
 };
 use prometheus_client::{
@@ -26,7 +26,13 @@ use serde::Serialize;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{agent::traffic::TrafficByService, report, status::Status, tally::Tally};
+use crate::{
+    agent::traffic::TrafficByService,
+    announce::shown::{Announcements, Counts},
+    report,
+    status::Status,
+    tally::Tally,
+};
 
 /// The media type of the Prometheus text form.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -43,6 +49,8 @@ pub struct Shown {
     pub boot_id: String,
     /// Where the agent is.
     pub status: watch::Receiver<Status>,
+    /// What it announces.
+    pub announced: watch::Receiver<Announcements>,
     /// What it counts.
     pub tally: Tally,
 }
@@ -62,13 +70,15 @@ struct StateAnswer {
     verified: Option<Position>,
     services: usize,
     failures_total: u64,
-    failures: std::collections::BTreeMap<ServiceKey, Failure>,
+    failures: BTreeMap<ServiceKey, Failure>,
     problems: Vec<String>,
     warnings: Vec<String>,
     events: Vec<Event>,
     counters: Counters,
     feed_refusals: u64,
     journal_bytes: u64,
+    announcements: Counts,
+    peers: Vec<PeerReport>,
 }
 
 /// The answer of `/healthz`.
@@ -91,11 +101,13 @@ pub fn router(shown: Shown) -> Router {
     let mut registry = Registry::with_prefix("tidegate_agent");
     shown.tally.register(&mut registry);
     registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
+    registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/v1/state", get(state))
         .route("/v1/traffic", get(traffic))
+        .route("/v1/announcements", get(announcements))
         .with_state(shown)
         .route("/metrics", get(move || std::future::ready(metrics(&registry))))
 }
@@ -115,7 +127,8 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, tally } = shown;
+    let Shown { node, boot_id, status, announced, tally } = shown;
+    let announced = announced.borrow().clone();
     let status = status.borrow().clone();
     let counters = report::counters(&tally, &status);
     let healthy = status.is_healthy();
@@ -152,12 +165,52 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         counters,
         feed_refusals: tally.feed_refusals.get(),
         journal_bytes,
+        announcements: announced.counts(),
+        peers: announced.peers.to_vec(),
     })
 }
 
 async fn traffic(State(shown): State<Shown>) -> Json<TrafficByService> {
     let traffic = Arc::clone(&shown.status.borrow().traffic);
     Json((*traffic).clone())
+}
+
+async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, Announced>> {
+    let addresses = shown.announced.borrow().addresses.clone();
+    Json(addresses.into_iter().collect())
+}
+
+/// Turns what is announced at the moment into metrics: sums, because an address each would swamp who collects them.
+#[derive(Debug)]
+struct AnnouncementCollector(watch::Receiver<Announcements>);
+
+impl Collector for AnnouncementCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let announced = self.0.borrow().clone();
+        let Counts { owner, standby, held, conflicts } = announced.counts();
+        let is_up = |peer: &&PeerReport| peer.state == PeerState::Up;
+        let gauges = [
+            ("addresses_owned", "Load balancer addresses that this node announces", owner),
+            ("addresses_standby", "Addresses for which this node stands by", standby),
+            (
+                "addresses_held",
+                "Addresses of which this node is first in rank and that it does not announce",
+                held,
+            ),
+            ("address_conflicts", "Addresses that somebody else was heard to announce", conflicts),
+            ("peers", "Nodes that this one watches", announced.peers.len() as u64),
+            (
+                "peers_up",
+                "Nodes that this one watches and that live",
+                announced.peers.iter().filter(is_up).count() as u64,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(family)?;
+        }
+        Ok(())
+    }
 }
 
 /// Turns the status of the moment into metrics.

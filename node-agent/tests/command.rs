@@ -48,6 +48,9 @@ fn every_bad_setting_is_refused_with_its_flag_and_a_remedy() {
         ("--listen", "nonsense", "127.0.0.1:7441"),
         ("--workload-cidr", "10.0.0.1/8", "10.0.0.0/8"),
         ("--address", "127.0.0.1", "loopback"),
+        ("--label", "rack", "rack=r1"),
+        ("--label", "rack!=r1", "rack=r1"),
+        ("--zone", "Upper", "lower-case"),
         ("--log", "a=b=c", "`info`"),
         ("--config", "/does/not/exist", "cannot be read"),
     ];

@@ -46,6 +46,7 @@ impl Follower {
             registration: Registration {
                 addresses: vec!["192.0.2.7".parse().unwrap()],
                 workload_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+                ..Registration::default()
             },
             heartbeat_interval: Duration::from_millis(200),
             reconnect_floor: Duration::from_millis(1),

@@ -102,7 +102,7 @@ impl<'a> Ledger<'a> {
         }
         for index in &services {
             let candidate = &candidates[*index];
-            let Some(key) = candidate.service_key() else { continue };
+            let Some(key) = candidate.service_key().filter(|key| !displaced.contains(key)) else { continue };
             let mut own = Vec::new();
             self.keep(working, &key, &mut own);
             found.extend(own.into_iter().map(|violation| candidate.place(violation)));

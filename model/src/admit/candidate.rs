@@ -140,7 +140,7 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
         }
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
-        | (Operation::Announce { .. } | Operation::Retry { .. } | Operation::Lose { .. }, _) => Ok(()),
+        | (Operation::Announce { .. } | Operation::Lose { .. } | Operation::Retry { .. }, _) => Ok(()),
     }
 }
 

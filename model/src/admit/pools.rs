@@ -10,7 +10,7 @@ use super::{addresses::Ledger, candidate::Candidate};
 use crate::{
     address_pool::AddressPoolSpec,
     advertisement::AdvertisementSpec,
-    allocate::{Denial, place},
+    allocate::{Denial, is_for, place},
     config::ClusterConfig,
     name::Name,
     resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
@@ -194,26 +194,44 @@ fn review(
     name: &Name,
     new: Option<&AddressPoolSpec>,
 ) -> Vec<Loss> {
-    let mut addresses: BTreeSet<IpAddr> = working.held_of_pool(Some(name)).collect();
+    let mut addresses: BTreeSet<IpAddr> = ledger.before.held_of_pool(Some(name)).collect();
     let ranges = new.into_iter().flat_map(|pool| &pool.addresses);
     addresses.extend(ranges.flat_map(|range| working.held_of_no_pool_in(range)));
     let mut losses = Vec::new();
     for address in addresses {
-        let Some(record) = working.address(address).and_then(|object| object.as_address()) else { continue };
-        let mut place_of_all = None;
-        for holder in &record.services {
-            let Some(object) = working.service(holder) else { continue };
+        let mut kept_in = None;
+        for holder in holders(ledger.before, working, name, address) {
+            let Some(object) = working.service(&holder) else { continue };
             let Some(wanted) = Wanted::of(object) else { continue };
             match place(working, Some(ledger.config), &wanted, address, true) {
-                Ok(pool) => place_of_all = Some(pool),
-                Err(denial) => losses.push(Loss { address, holder: holder.clone(), denial }),
+                Ok(pool) => kept_in = Some(pool),
+                Err(denial) => losses.push(Loss { address, holder, denial }),
             }
         }
-        if let Some(pool) = place_of_all {
+        if let Some(pool) = kept_in {
             ledger.set_pool(working, address, pool);
         }
     }
     losses
+}
+
+/// Who loses an address if the pool does: its holders, and those Services of the request itself that had it, still want
+/// it, and would have it if the pool had stayed as it was.
+fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) -> BTreeSet<ServiceKey> {
+    let record = |snapshot: &Snapshot| {
+        let record = snapshot.address(address).and_then(|object| object.as_address());
+        record.map(|record| record.services.clone()).unwrap_or_default()
+    };
+    let old = before.pool(pool);
+    let mut holders = record(working);
+    holders.extend(record(before).into_iter().filter(|key| {
+        let wanted = working.service(key).and_then(|object| Wanted::of(object));
+        wanted.zip(old).is_some_and(|(wanted, old)| {
+            let names_another = wanted.pool.as_ref().is_some_and(|named| named != pool);
+            wanted.wants(address) && !names_another && old.is_usable(address) && is_for(old, &wanted)
+        })
+    }));
+    holders
 }
 
 /// One violation for each field that takes addresses from Services.
@@ -263,7 +281,7 @@ const fn field_of(denial: &Denial) -> &'static str {
     }
 }
 
-/// Checks that a network of workloads lies in no pool.
+/// Checks that a network of workloads holds no load balancer address.
 pub(super) fn check_workload_network(
     snapshot: &Snapshot,
     at: String,
@@ -274,6 +292,13 @@ pub(super) fn check_workload_network(
     if let Some(pool) = snapshot.pool_overlapping(&range) {
         let message = format!("must not overlap an address pool; {network} overlaps AddressPool {pool}");
         let hint = "shrink the pool first, or choose another network";
-        found.push(Violation::new(at, ViolationCode::Overlap, message).hint(hint));
+        found.push(Violation::new(at.clone(), ViolationCode::Overlap, message).hint(hint));
+    }
+    if let Some(address) = snapshot.held_of_no_pool_in(&range).next()
+        && let Some(holder) = snapshot.load_balancer_ip_holder(address)
+    {
+        let message = format!("must not hold {address}, a load balancer address of Service {holder}");
+        let hint = "change that Service first, or choose another network";
+        found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
     }
 }

@@ -14,6 +14,7 @@
 
 mod backends;
 mod events;
+mod gates;
 mod outcomes;
 mod passes;
 mod shown;
@@ -31,6 +32,7 @@ use tracing::{debug, error};
 pub use self::backends::Opener;
 use self::{backends::Backends, events::Events, outcomes::Outcomes, traffic::Readings};
 use crate::{
+    announce::Announcing,
     backoff::Backoff,
     conntrack::{Cleaner, FlowTable},
     dataplane::OpenError,
@@ -81,6 +83,7 @@ pub struct Agent {
     are_leftovers_removed: bool,
     /// Whether flows may be left of a backend whose place another has taken.
     has_mode_changed: bool,
+    announcing: Announcing,
 }
 
 /// Everything is to be observed and looked at.
@@ -158,6 +161,7 @@ impl Agent {
             last_failure: None,
             are_leftovers_removed: false,
             has_mode_changed: false,
+            announcing: Announcing::default(),
         })
     }
 
@@ -177,7 +181,8 @@ impl Agent {
             self.backends.want(self.defaults.backend(self.state.node()), now);
         }
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
-        let followed = self.derived.update(&self.state, touched);
+        let followed = self.derived.update(&self.state, touched.clone());
+        self.announce_changes(&touched);
         self.are_networks_dirty |= followed.networks;
         self.dirty.extend(followed.services);
     }

@@ -35,6 +35,11 @@ impl Outcomes {
         self.refused.keys()
     }
 
+    /// Why the kernel does not hold a Service as it should, or the agent does not serve it.
+    pub(super) fn failure(&self, service: &ServiceKey) -> Option<&Failure> {
+        self.refused.get(service).or_else(|| self.aside.get(service))
+    }
+
     /// Takes what came of a pass; says whether a Service failed that had not failed before.
     pub(super) fn take(
         &mut self,

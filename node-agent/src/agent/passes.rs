@@ -127,6 +127,7 @@ impl Agent {
             }
             self.retry_at = Some(now + self.retry.next_delay(random));
         }
+        self.announce_outcomes(scope);
         self.verified = self.state.position();
         Some(writes)
     }

@@ -1,5 +1,12 @@
 //! What an operator can say: flags over environment over file over defaults, checked as a whole before anything starts.
 
+macro_rules! setting_error {
+    ($key:literal, $variable:literal, $($problem:tt)*) => {
+        ConfigError { flag: concat!("--", $key), variable: $variable, key: $key, problem: format!($($problem)*) }
+    };
+}
+
+pub mod announcing;
 pub mod options;
 
 use std::{
@@ -9,13 +16,18 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    name::Name,
+    metadata::Labels,
+    name::{Label, Name, NameError},
     net::{self, IpFamily},
     node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, Naming, ProxyMode},
+    selector::LabelSelector,
 };
 use reqwest::Url;
 
-use self::options::{LogFormat, Options, ProxySettings};
+use self::{
+    announcing::AnnounceConfig,
+    options::{LogFormat, Options, ProxySettings},
+};
 use crate::defaults::ProxyDefaults;
 
 /// Where control listens when nothing else is said.
@@ -42,8 +54,14 @@ pub struct Config {
     pub workload_cidrs: Vec<IpNet>,
     /// The addresses of this node, said at registration; those found on it when empty.
     pub addresses: Vec<IpAddr>,
+    /// The labels of this node, said at registration.
+    pub labels: Labels,
+    /// The failure zone of this node, said at registration.
+    pub zone: Option<Label>,
     /// How the kernel is programmed where the Node does not say.
     pub proxy: ProxyDefaults,
+    /// How load balancer addresses are announced.
+    pub announcing: AnnounceConfig,
     /// What is logged.
     pub log: String,
     /// How it is written.
@@ -60,20 +78,26 @@ pub struct ConfigError {
     problem: String,
 }
 
-macro_rules! setting_error {
-    ($key:literal, $variable:literal, $($problem:tt)*) => {
-        ConfigError { flag: concat!("--", $key), variable: $variable, key: $key, problem: format!($($problem)*) }
-    };
-}
-
 impl Config {
     /// Fills in defaults and checks everything. `host_name` is the default of `--node`.
     ///
     /// # Errors
     /// The first setting that cannot be.
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
-        let Options { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy } =
-            options;
+        let Options {
+            api,
+            node,
+            state_dir,
+            listen,
+            workload_cidr,
+            address,
+            label,
+            zone,
+            log,
+            log_format,
+            proxy,
+            announcing,
+        } = options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
             node: check_node(node.as_deref(), host_name)?,
@@ -81,7 +105,10 @@ impl Config {
             listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
             workload_cidrs: check_networks(WORKLOAD_CIDR, &workload_cidr.unwrap_or_default())?,
             addresses: check_addresses(&address.unwrap_or_default())?,
+            labels: check_labels(&label.unwrap_or_default())?,
+            zone: check_zone(zone.as_deref())?,
             proxy: check_proxy(proxy)?,
+            announcing: AnnounceConfig::check(announcing)?,
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
@@ -226,6 +253,29 @@ fn check_networks(setting: NetworksSetting, texts: &[String]) -> Result<Vec<IpNe
         networks.push(network);
     }
     Ok(networks)
+}
+
+/// Labels are `key=value`, as in a label selector.
+fn check_labels(texts: &[String]) -> Result<Labels, ConfigError> {
+    let wrong = |problem: String| setting_error!("label", "TIDEGATE_LABEL", "{problem}");
+    let mut labels = Labels::new();
+    for text in texts {
+        let (key, value) = text
+            .split_once('=')
+            .filter(|(key, _)| !key.ends_with('!'))
+            .filter(|(key, value)| ![key, value].iter().any(|part| part.contains([',', '=', '(', ' '])))
+            .filter(|_| text.parse::<LabelSelector>().is_ok())
+            .ok_or_else(|| wrong(format!("must be labels such as rack=r1, not `{text}`")))?;
+        if labels.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(wrong(format!("`{key}` is given twice")));
+        }
+    }
+    Ok(labels)
+}
+
+fn check_zone(text: Option<&str>) -> Result<Option<Label>, ConfigError> {
+    let wrong = |problem: NameError| setting_error!("zone", "TIDEGATE_ZONE", "{problem}");
+    text.map(Label::parse).transpose().map_err(wrong)
 }
 
 fn check_addresses(texts: &[String]) -> Result<Vec<IpAddr>, ConfigError> {

@@ -94,7 +94,7 @@ pub struct Options {
     /// Where the last good state is kept; one agent per directory [default: /var/lib/tidegate-agent]
     #[arg(long, global = true, env = "TIDEGATE_STATE_DIR", value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Where to serve /metrics, /healthz, /v1/state and /v1/traffic [default: 127.0.0.1:7441]
+    /// Where to serve /metrics, /healthz, /v1/state, /v1/traffic and /v1/announcements [default: 127.0.0.1:7441]
     #[arg(long, global = true, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// The networks of this node's workloads, separated by commas; used when the node registers itself
@@ -106,6 +106,14 @@ pub struct Options {
     /// those found on it]
     #[arg(long, global = true, env = "TIDEGATE_ADDRESS", value_name = "IP,…", value_delimiter = ',')]
     pub address: Option<Vec<String>>,
+    /// Labels of this node as `key=value`, separated by commas; used when the node registers itself
+    ///
+    /// Advertisements select nodes by them.
+    #[arg(long, global = true, env = "TIDEGATE_LABEL", value_name = "KEY=VALUE,…", value_delimiter = ',')]
+    pub label: Option<Vec<String>>,
+    /// The failure zone of this node; used when the node registers itself
+    #[arg(long, global = true, env = "TIDEGATE_ZONE", value_name = "ZONE")]
+    pub zone: Option<String>,
     /// What to log, as in `info` or `warn,node_agent=debug`; RUST_LOG counts when this is left out [default: info]
     #[arg(long, global = true, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -116,6 +124,38 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     pub proxy: ProxySettings,
+    /// The announcing of addresses.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub announcing: AnnounceSettings,
+}
+
+/// The settings of the announcing of load balancer addresses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[command(next_help_heading = "Announcing load balancer addresses")]
+pub struct AnnounceSettings {
+    /// Time between two packets by which nodes see that another one lives, 10 to 10000 [default: 250]
+    #[arg(long, global = true, env = "TIDEGATE_PEER_INTERVAL_MS", value_name = "MILLISECONDS")]
+    pub peer_interval_ms: Option<u32>,
+    /// Packets that may be missing before another node takes this one's addresses over, 2 to 50 [default: 3]
+    #[arg(long, global = true, env = "TIDEGATE_PEER_MULTIPLIER", value_name = "COUNT")]
+    pub peer_multiplier: Option<u8>,
+    /// What becomes of announced addresses when the agent is stopped: handover to other nodes, or keep, which asks them
+    /// to wait 10 seconds for its return [default: handover]
+    #[arg(long, global = true, env = "TIDEGATE_ON_EXIT", value_name = "WAY")]
+    pub on_exit: Option<String>,
+}
+
+impl AnnounceSettings {
+    fn or(self, other: Self) -> Self {
+        let Self { peer_interval_ms, peer_multiplier, on_exit } = self;
+        Self {
+            peer_interval_ms: peer_interval_ms.or(other.peer_interval_ms),
+            peer_multiplier: peer_multiplier.or(other.peer_multiplier),
+            on_exit: on_exit.or(other.on_exit),
+        }
+    }
 }
 
 /// The settings of the proxy; each counts where the Node object says nothing.
@@ -224,17 +264,33 @@ impl Options {
     /// These settings, and where they say nothing, the others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        let Self { api, node, state_dir, listen, workload_cidr, address, log, log_format, proxy } = self;
+        let Self {
+            api,
+            node,
+            state_dir,
+            listen,
+            workload_cidr,
+            address,
+            label,
+            zone,
+            log,
+            log_format,
+            proxy,
+            announcing,
+        } = self;
         Self {
             api: api.or(other.api),
             node: node.or(other.node),
             state_dir: state_dir.or(other.state_dir),
             listen: listen.or(other.listen),
             workload_cidr: workload_cidr.or(other.workload_cidr),
+            label: label.or(other.label),
+            zone: zone.or(other.zone),
             address: address.or(other.address),
             log: log.or(other.log),
             log_format: log_format.or(other.log_format),
             proxy: proxy.or(other.proxy),
+            announcing: announcing.or(other.announcing),
         }
     }
 }

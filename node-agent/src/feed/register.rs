@@ -5,8 +5,8 @@ use std::{net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use model::{
-    metadata::Metadata,
-    name::Name,
+    metadata::{Labels, Metadata},
+    name::{Label, Name},
     node::{NODE_ADDRESSES_MAX, NodeSpec},
     resource::{API_VERSION, Kind},
 };
@@ -27,6 +27,10 @@ pub struct Registration {
     pub addresses: Vec<IpAddr>,
     /// The networks of its Workloads.
     pub workload_cidrs: Vec<IpNet>,
+    /// Its labels.
+    pub labels: Labels,
+    /// Its failure zone.
+    pub zone: Option<Label>,
 }
 
 /// Why a node could not be registered.
@@ -75,14 +79,14 @@ pub async fn register(
     node: &Name,
     registration: &Registration,
 ) -> Result<(), RegisterError> {
-    let Registration { addresses, workload_cidrs } = registration.clone();
+    let Registration { addresses, workload_cidrs, labels, zone } = registration.clone();
     let mut addresses = if addresses.is_empty() { facts::collect().addresses } else { addresses };
     addresses.truncate(NODE_ADDRESSES_MAX);
     let object = NodeObject {
         api_version: API_VERSION,
         kind: Kind::Node,
-        metadata: Metadata::named(node.clone(), None),
-        spec: NodeSpec { addresses, workload_cidrs, ..NodeSpec::default() },
+        metadata: Metadata { labels, ..Metadata::named(node.clone(), None) },
+        spec: NodeSpec { addresses, workload_cidrs, zone, ..NodeSpec::default() },
     };
     let mut url = api.clone();
     url.set_path("/v1/nodes");
@@ -95,7 +99,14 @@ pub async fn register(
 
 #[derive(Deserialize)]
 struct ExistingNode {
+    metadata: ExistingMetadata,
     spec: NodeSpec,
+}
+
+#[derive(Deserialize)]
+struct ExistingMetadata {
+    #[serde(default)]
+    labels: Labels,
 }
 
 /// Warns when control's Node says something else than the flags, which count only at registration.
@@ -103,10 +114,16 @@ pub async fn warn_of_ignored_flags(client: Client, api: Url, node: Name, registr
     let mut url = api;
     url.set_path(&format!("/v1/nodes/{node}"));
     let Ok(response) = client.get(url).timeout(REQUEST_TIMEOUT).send().await else { return };
-    let Ok(ExistingNode { spec }) = response.json().await else { return };
-    let Registration { addresses, workload_cidrs } = registration;
+    let Ok(ExistingNode { metadata, spec }) = response.json().await else { return };
+    let Registration { addresses, workload_cidrs, labels, zone } = registration;
     if !addresses.is_empty() && addresses != spec.addresses {
         warn!(flag = ?addresses, node = ?spec.addresses, "--address counts only when the Node is registered; change the Node instead");
+    }
+    if labels.iter().any(|(key, value)| metadata.labels.get(key) != Some(value)) {
+        warn!(flag = ?labels, node = ?metadata.labels, "--label counts only when the Node is registered; change the Node instead");
+    }
+    if zone.is_some() && zone != spec.zone {
+        warn!(flag = ?zone, node = ?spec.zone, "--zone counts only when the Node is registered; change the Node instead");
     }
     if !workload_cidrs.is_empty() && workload_cidrs != spec.workload_cidrs {
         warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr counts only when the Node is registered; change the Node instead");

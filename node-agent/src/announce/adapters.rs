@@ -1,0 +1,174 @@
+//! The real wire and the real watch, behind the words of [`super::ports`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    time::{Instant, SystemTime},
+};
+
+use ::bfd::{Algorithm, Interval, Key, State};
+use model::{advertisement::InterfaceName, secret::Secret};
+use sha2::{Digest as _, Sha256};
+use tokio::{runtime::Handle, sync::mpsc};
+use tracing::{error, warn};
+
+use super::{
+    Announcing,
+    l2::announcer::{Announcer, Conflict, Duty, ProbeAnswer, Wanted},
+    owners::Pair,
+    ports::{OnExit, Presence, Sent, Session, Station, Watch, Wire, WireEvent},
+    thread::Message,
+};
+use crate::{
+    bfd::{Bfd, HANDOVER, PeerKey, PeerState, RESTART, SessionConfig},
+    config::announcing::AnnounceConfig,
+};
+
+/// The number of the one key in packets.
+const KEY_ID: u8 = 1;
+/// Bytes of a key (RFC 5880 §4.4).
+const KEY_BYTES: usize = 20;
+
+/// Answers by ARP and neighbour discovery.
+pub struct L2 {
+    announcer: Announcer,
+    announcing: Announcing,
+    runtime: Handle,
+}
+
+impl L2 {
+    /// Uses an announcer; its conflicts and the answers of its probes are told to those who decide.
+    #[must_use]
+    pub fn new(announcer: Announcer, conflicts: mpsc::Receiver<Conflict>, announcing: Announcing) -> Self {
+        let runtime = Handle::current();
+        runtime.spawn(tell_conflicts(conflicts, announcing.clone()));
+        Self { announcer, announcing, runtime }
+    }
+}
+
+async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Announcing) {
+    while let Some(Conflict { address, mac, interface }) = conflicts.recv().await {
+        let by = Station { mac: mac.to_string(), interface };
+        announcing.tell(Message::Wire(WireEvent::Conflict { address, by }));
+    }
+}
+
+impl Wire for L2 {
+    fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
+        let wanted = |presence: Presence| {
+            let Presence { interfaces, is_announced, answer_ping: _ } = presence;
+            Wanted { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
+        };
+        let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));
+        match self.announcer.set(changes.collect()).blocking_recv() {
+            Ok(refused) if refused.is_empty() => {}
+            Ok(refused) => warn!(addresses = refused.len(), "too many addresses; these are not announced"),
+            Err(_ended) => error!("the announcer has ended"),
+        }
+    }
+
+    fn announce_again(&mut self, address: IpAddr) {
+        self.announcer.announce_again(address);
+    }
+
+    fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>) {
+        let answer = self.announcer.probe(address, interfaces.clone());
+        let announcing = self.announcing.clone();
+        self.runtime.spawn(async move {
+            let by = match answer.await {
+                Ok(ProbeAnswer::Silent) => None,
+                Ok(ProbeAnswer::Taken { mac, interface }) => {
+                    Some(Station { mac: mac.to_string(), interface })
+                }
+                // Without a verdict the question counts as unanswered when its time is over.
+                Ok(ProbeAnswer::Unknown) | Err(_) => return,
+            };
+            announcing.tell(Message::Wire(WireEvent::Probed { address, by }));
+        });
+    }
+
+    fn sent(&self) -> BTreeMap<IpAddr, Sent> {
+        let status = self.announcer.status().blocking_recv().unwrap_or_default();
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let instant = |at: SystemTime| now.checked_sub(wall.duration_since(at).ok()?);
+        let sent = |(address, status): (IpAddr, super::l2::announcer::AddressStatus)| {
+            let last_gratuitous = status.last_gratuitous.and_then(instant);
+            (address, Sent { replies: status.replies, gratuitous: status.gratuitous, last_gratuitous })
+        };
+        status.addresses.into_iter().map(sent).collect()
+    }
+}
+
+/// Watches by BFD.
+pub struct Peers {
+    bfd: Bfd,
+    config: AnnounceConfig,
+}
+
+impl Peers {
+    /// Uses BFD; whoever decides is told when a session stands otherwise.
+    #[must_use]
+    pub fn new(bfd: Bfd, config: AnnounceConfig, announcing: Announcing) -> Self {
+        let mut news = bfd.news();
+        Handle::current().spawn(async move {
+            while news.changed().await.is_ok() {
+                announcing.tell(Message::Sessions);
+            }
+        });
+        Self { bfd, config }
+    }
+}
+
+impl Watch for Peers {
+    fn set_peers(&mut self, pairs: &BTreeSet<Pair>, key: Option<&Secret>) {
+        let interval = match Interval::new(self.config.peer_interval) {
+            Ok(interval) => interval,
+            Err(error) => return error!(%error, "nodes cannot be watched"),
+        };
+        let config = SessionConfig::new(interval, self.config.peer_multiplier, key.and_then(key_of));
+        let wanted =
+            pairs.iter().map(|pair| (PeerKey { local: pair.local, peer: pair.peer }, config.clone()));
+        if let Err(error) = self.bfd.set_peers(wanted.collect()) {
+            error!(%error, "nodes cannot be watched");
+        }
+    }
+
+    fn sessions(&self) -> BTreeMap<Pair, Session> {
+        let states = self.bfd.states().into_iter();
+        states.map(|(key, state)| (Pair { local: key.local, peer: key.peer }, session(&state))).collect()
+    }
+
+    fn leave(&mut self, on_exit: OnExit) {
+        self.bfd.admin_down(match on_exit {
+            OnExit::Handover => HANDOVER,
+            OnExit::Keep => RESTART,
+        });
+    }
+}
+
+fn session(state: &PeerState) -> Session {
+    match (state.state, state.remote) {
+        (State::Up, _) => Session::Up,
+        (_, Some(remote)) if remote.state == State::AdminDown && remote.diagnostic == HANDOVER => {
+            Session::HandedOver
+        }
+        (_, Some(remote)) if remote.state == State::AdminDown => Session::Restarting { since: state.since },
+        _ => Session::Down,
+    }
+}
+
+/// What all nodes know is longer than a key may be, so that its digest is the key.
+fn key_of(secret: &Secret) -> Option<Key> {
+    let digest = Sha256::digest(secret.reveal().as_bytes());
+    let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;
+    Some(Key { id: KEY_ID, algorithm: Algorithm::MeticulousKeyedSha1, secret })
+}
+
+/// Starts BFD, in the network namespace of the calling thread.
+///
+/// # Errors
+/// When the kernel gives no thread or no sockets.
+pub fn start_peers(config: AnnounceConfig, announcing: Announcing) -> io::Result<Peers> {
+    Ok(Peers::new(Bfd::start()?, config, announcing))
+}

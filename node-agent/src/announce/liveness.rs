@@ -1,0 +1,44 @@
+//! From how a session stands to how a node is seen. Pure.
+
+use std::time::Duration;
+
+use super::{machine::Liveness, ports::Session};
+
+/// Time for which a node that said that it restarts counts as alive.
+pub const RESTART_TIME: Duration = Duration::from_secs(10);
+
+/// How a node is seen whose session stands so, given how it was seen before.
+#[must_use]
+pub fn follow(before: Liveness, session: Session) -> Liveness {
+    match (session, before) {
+        (Session::Up, _) => Liveness::Up,
+        (Session::HandedOver, _) => Liveness::HandedOver,
+        (Session::Restarting { since }, _) => Liveness::Restarting { until: since + RESTART_TIME },
+        // Only who was heard can fall silent; who left may take its time to come back.
+        (Session::Down, Liveness::Up | Liveness::Down) => Liveness::Down,
+        (Session::Down, Liveness::Unknown { .. } | Liveness::HandedOver | Liveness::Restarting { .. }) => {
+            before
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn silence_of_who_was_never_heard_says_nothing_and_a_farewell_is_remembered() {
+        let since = Instant::now();
+        let unknown = Liveness::Unknown { until: since };
+        assert_eq!(follow(unknown, Session::Down), unknown);
+        assert_eq!(follow(Liveness::Up, Session::Down), Liveness::Down);
+        assert_eq!(follow(Liveness::Down, Session::Down), Liveness::Down);
+        let restarting = follow(Liveness::Up, Session::Restarting { since });
+        assert_eq!(restarting, Liveness::Restarting { until: since + RESTART_TIME });
+        assert_eq!(follow(restarting, Session::Down), restarting);
+        assert_eq!(follow(Liveness::HandedOver, Session::Down), Liveness::HandedOver);
+        assert_eq!(follow(Liveness::HandedOver, Session::Up), Liveness::Up);
+    }
+}

@@ -1,0 +1,139 @@
+//! Keeps what is shown in step with what is done: per address that was touched, never over all of them but for counters.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use imbl::OrdMap;
+use model::{
+    name::Name,
+    quantity::Timestamp,
+    report::{AddressConflict, Announced, PeerReport, PeerState},
+};
+use tokio::sync::watch;
+
+use super::{
+    machine::{Conflict, Liveness},
+    owners::{Entry, Pair},
+    ports::{Presence, Sent},
+    shown::Announcements,
+    words,
+};
+use crate::desired::limit_message;
+
+/// What is shown, and to whom.
+pub(super) struct Show {
+    node: Name,
+    addresses: OrdMap<IpAddr, Announced>,
+    peers: BTreeMap<Pair, PeerReport>,
+    shown: watch::Sender<Announcements>,
+    is_stale: bool,
+}
+
+impl Show {
+    pub(super) fn new(node: Name, shown: watch::Sender<Announcements>) -> Self {
+        Self { node, addresses: OrdMap::new(), peers: BTreeMap::new(), shown, is_stale: false }
+    }
+
+    /// This node.
+    pub(super) const fn node(&self) -> &Name {
+        &self.node
+    }
+
+    /// Shows one address as it is.
+    pub(super) fn set(&mut self, address: IpAddr, entry: Option<&Entry>, presence: Option<&Presence>) {
+        let standing = entry.and_then(|entry| Some((entry, words::standing(&entry.ownership)?)));
+        let Some((entry, (role, reason))) = standing else {
+            self.is_stale |= self.addresses.remove(&address).is_some();
+            return;
+        };
+        let before = self.addresses.get(&address);
+        let since =
+            before.filter(|before| before.role == role).map_or_else(wall_clock, |before| before.since);
+        let announcing = presence.filter(|presence| presence.is_announced);
+        let interfaces =
+            announcing.map(|presence| presence.interfaces.iter().map(ToString::to_string).collect());
+        let announced = Announced {
+            role,
+            epoch: entry.ownership.order().epoch,
+            since,
+            reason: limit_message(reason),
+            interfaces: interfaces.unwrap_or_default(),
+            conflict: entry.ownership.conflict().map(conflict),
+            last_gratuitous: before.and_then(|before| before.last_gratuitous),
+            replies: before.map_or(0, |before| before.replies),
+            gratuitous: before.map_or(0, |before| before.gratuitous),
+        };
+        if before != Some(&announced) {
+            self.addresses.insert(address, announced);
+            self.is_stale = true;
+        }
+    }
+
+    /// Takes what was sent; what has not changed costs nothing further.
+    pub(super) fn count(&mut self, sent: &BTreeMap<IpAddr, Sent>, now: Instant) {
+        for (address, sent) in sent {
+            let Some(before) = self.addresses.get(address) else { continue };
+            if (before.replies, before.gratuitous) == (sent.replies, sent.gratuitous) {
+                continue;
+            }
+            let last_gratuitous = sent.last_gratuitous.map(|at| wall_clock_of(at, now));
+            let (replies, gratuitous) = (sent.replies, sent.gratuitous);
+            let announced = Announced { last_gratuitous, replies, gratuitous, ..before.clone() };
+            self.addresses.insert(*address, announced);
+            self.is_stale = true;
+        }
+    }
+
+    /// Shows how a node is seen.
+    pub(super) fn set_peer(&mut self, pair: Pair, node: &Name, liveness: Liveness) {
+        let state = match liveness {
+            Liveness::Up => PeerState::Up,
+            Liveness::Unknown { .. } | Liveness::Down => PeerState::Down,
+            Liveness::HandedOver | Liveness::Restarting { .. } => PeerState::AdminDown,
+        };
+        if self.peers.get(&pair).is_some_and(|before| before.state == state && before.node == *node) {
+            return;
+        }
+        let report = PeerReport { node: node.clone(), address: pair.peer, state, since: wall_clock() };
+        self.peers.insert(pair, report);
+        self.is_stale = true;
+    }
+
+    /// Forgets the nodes that are not watched any longer.
+    pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
+        let before = self.peers.len();
+        self.peers.retain(|pair, _| watched.contains_key(pair));
+        self.is_stale |= self.peers.len() != before;
+    }
+
+    /// Lets everybody see what has changed.
+    pub(super) fn publish(&mut self) {
+        if std::mem::take(&mut self.is_stale) {
+            let peers = Arc::new(self.peers.values().cloned().collect());
+            self.shown.send_replace(Announcements { addresses: self.addresses.clone(), peers });
+        }
+    }
+}
+
+fn conflict(conflict: &Conflict) -> AddressConflict {
+    let Conflict { heard, at } = conflict;
+    AddressConflict {
+        mac: heard.mac.clone(),
+        interface: heard.interface.clone(),
+        at: wall_clock_of(*at, Instant::now()),
+    }
+}
+
+fn wall_clock() -> Timestamp {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    Timestamp::from_unix_seconds(i64::try_from(seconds).unwrap_or(i64::MAX))
+}
+
+fn wall_clock_of(at: Instant, now: Instant) -> Timestamp {
+    let ago = i64::try_from(now.saturating_duration_since(at).as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_unix_seconds(wall_clock().unix_seconds().saturating_sub(ago))
+}

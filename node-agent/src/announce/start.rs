@@ -1,0 +1,58 @@
+//! Puts together what announces: sockets, threads, and the tasks between them.
+
+use std::{collections::BTreeSet, io, sync::mpsc};
+
+use model::name::Name;
+use tokio::sync::watch;
+
+use super::{
+    Announcing, Running,
+    adapters::{L2, start_peers},
+    l2::announcer::{Announcer, Timing},
+    l2::machine::REFRESH_INTERVAL,
+    neighbours::KernelNeighbours,
+    thread::{Message, Parts},
+};
+use crate::{config::announcing::AnnounceConfig, entropy, links::Links};
+
+/// Starts announcing on the interfaces that `links` shows, in the network namespace of the calling thread, which has to be inside a runtime.
+///
+/// # Errors
+/// When the kernel gives no sockets or threads.
+pub fn start(
+    node: Name,
+    config: AnnounceConfig,
+    links: watch::Receiver<Links>,
+    announcing: &Announcing,
+    messages: mpsc::Receiver<Message>,
+) -> io::Result<Running> {
+    let timing = Timing { refresh_interval: REFRESH_INTERVAL, random: entropy() };
+    let (announcer, conflicts) = Announcer::start(timing)?;
+    tokio::spawn(announcer.follow(links.clone()));
+    tokio::spawn(tell_carriers(links, announcing.clone()));
+    let parts = Parts {
+        node,
+        wire: Box::new(L2::new(announcer, conflicts, announcing.clone())),
+        watch: Box::new(start_peers(config, announcing.clone())?),
+        neighbours: Box::new(KernelNeighbours::open()?),
+        detection_time: config.detection_time(),
+    };
+    super::spawn(parts, messages)
+}
+
+async fn tell_carriers(mut links: watch::Receiver<Links>, announcing: Announcing) {
+    let mut told = None;
+    loop {
+        let carriers: BTreeSet<String> = {
+            let links = links.borrow_and_update();
+            links.by_index.values().filter(|link| link.is_up).map(|link| link.name.clone()).collect()
+        };
+        if told.as_ref() != Some(&carriers) {
+            announcing.tell(Message::Carriers(carriers.clone()));
+            told = Some(carriers);
+        }
+        if links.changed().await.is_err() {
+            return;
+        }
+    }
+}

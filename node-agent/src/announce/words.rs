@@ -1,0 +1,54 @@
+//! What is said of an address's ownership: the role and the reason of it. Never empty, for people at night.
+
+use model::report::Role;
+
+use super::machine::{Cause, Heard, Ownership, Party, Phase, Why};
+
+/// What a node does about an address and why; nothing when it has no part in it.
+#[must_use]
+pub fn standing(ownership: &Ownership) -> Option<(Role, String)> {
+    match ownership.phase() {
+        Phase::Away => None,
+        Phase::Owner(cause) => Some((Role::Owner, owner(ownership, cause))),
+        Phase::Probing(_) => {
+            Some((Role::Held, "it asks whether somebody answers for the address, before it does".to_owned()))
+        }
+        Phase::Standby(why) => Some(standby(ownership, why)),
+    }
+}
+
+fn owner(ownership: &Ownership, cause: &Cause) -> String {
+    if ownership.is_leaving() {
+        return "another node is to announce it; this one goes on until that one is heard".to_owned();
+    }
+    match cause {
+        Cause::First => "this node is the first of the candidates".to_owned(),
+        Cause::Silent(name) => format!("{name}, which announced it, fell silent"),
+        Cause::HandedOver(name) => format!("{name}, which announced it, handed over"),
+        Cause::NobodyAnswered => "no candidate before this node lives, and nobody answered for it".to_owned(),
+    }
+}
+
+fn standby(ownership: &Ownership, why: &Why) -> (Role, String) {
+    let first = if ownership.is_first_live() { Role::Held } else { Role::Standby };
+    match why {
+        Why::Unordered => (Role::Standby, "another node is to announce it".to_owned()),
+        Why::Closed(why) => (first, why.clone()),
+        Why::Isolated => (
+            first,
+            "neither control nor another candidate is reached, and the advertisement says to be silent then"
+                .to_owned(),
+        ),
+        Why::Before(name) => (Role::Standby, format!("{name} is before this node and lives")),
+        Why::Unheard(name) => {
+            (Role::Standby, format!("{name} is before this node and has not been heard yet"))
+        }
+        Why::Restarting(name) => (Role::Standby, format!("{name} is before this node and restarts")),
+        Why::Answered(Heard { party: Party::Candidate(name), mac, interface }) => {
+            (Role::Standby, format!("{name} ({mac} on {interface}) answers for it and keeps it"))
+        }
+        Why::Answered(Heard { party: Party::Stranger, mac, interface }) => {
+            (Role::Held, format!("{mac} on {interface}, which is none of the candidates, answers for it"))
+        }
+    }
+}
