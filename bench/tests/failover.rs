@@ -7,7 +7,7 @@ use serde_json::Value;
 #[test]
 fn every_failure_moves_the_traffic_and_the_page_says_so() {
     let before = kernel::host().unwrap();
-    let contestants = ["keepalived-fast"];
+    let contestants = ["keepalived-fast", "tidegate-tuned"];
     let options = Options { rounds: 2, only: contestants.map(str::to_owned).to_vec() };
     let mut told = Vec::new();
     let measured = failover::run(&options, &mut |line| {

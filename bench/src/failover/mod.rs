@@ -13,6 +13,7 @@ pub mod keepalived;
 mod measured;
 pub mod probe;
 mod render;
+pub mod tidegate;
 
 use std::{
     net::IpAddr,
@@ -27,6 +28,7 @@ use self::{
     contestant::{Contestant, Failure, TARGET},
     keepalived::Keepalived,
     probe::Probe,
+    tidegate::Tidegate,
 };
 use crate::host::{Host, LoadMeter};
 
@@ -116,8 +118,10 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
 
 type Start = fn() -> Result<Box<dyn Contestant>>;
 
-const STARTS: [(&str, Start); 2] = [
+const STARTS: [(&str, Start); 4] = [
+    ("tidegate-default", || Ok(Box::new(Tidegate::start(tidegate::Pace::Default)?))),
     ("keepalived-default", || Ok(Box::new(Keepalived::start(keepalived::Pace::Default)?))),
+    ("tidegate-tuned", || Ok(Box::new(Tidegate::start(tidegate::Pace::Tuned)?))),
     ("keepalived-fast", || Ok(Box::new(Keepalived::start(keepalived::Pace::Fast)?))),
 ];
 

@@ -1,0 +1,122 @@
+//! Tidegate: a control server, three agents that watch each other, one load balancer Service with one address.
+
+use anyhow::{Context, Result, ensure};
+use lab::{
+    cluster::{Cluster, Options},
+    control::number,
+    echo::EchoServer,
+    topology::{CONTROL, Topology},
+    wait,
+};
+use serde_json::{Value, json};
+
+use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
+
+/// How often the candidates tell each other that they live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// What agents do unless told otherwise.
+    Default,
+    /// Every 50 ms; three that do not come are a failure.
+    Tuned,
+}
+
+/// Tidegate on three nodes.
+#[derive(Debug)]
+pub struct Tidegate {
+    pace: Pace,
+    cluster: Cluster,
+    _backend: EchoServer,
+}
+
+impl Tidegate {
+    /// Starts it with a Service whose address is [`ADDRESS`].
+    ///
+    /// # Errors
+    /// A binary is not built or does not become ready, or an object is refused.
+    pub fn start(pace: Pace) -> Result<Self> {
+        let agent_arguments = match pace {
+            Pace::Default => Vec::new(),
+            Pace::Tuned => vec!["--peer-interval-ms=50".to_owned(), "--peer-multiplier=3".to_owned()],
+        };
+        let cluster = Cluster::start(&Options { nodes: NODES, agent_arguments, ..Options::default() })?;
+        let backend = EchoServer::start(&cluster.topology.control, "backend", BACKEND_PORT)?;
+        cluster.apply_objects(&objects())?;
+        cluster.wait_verified("default/web")?;
+        Ok(Self { pace, cluster, _backend: backend })
+    }
+}
+
+impl Contestant for Tidegate {
+    fn name(&self) -> &'static str {
+        match self.pace {
+            Pace::Default => "tidegate-default",
+            Pace::Tuned => "tidegate-tuned",
+        }
+    }
+
+    fn settings(&self) -> String {
+        let pace = match self.pace {
+            Pace::Default => "every 250 ms, three lost ones are a failure (the default)",
+            Pace::Tuned => "every 50 ms, three lost ones are a failure",
+        };
+        format!("Tidegate, nftables mode, L2; the candidates watch each other by BFD {pace}")
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.cluster.topology
+    }
+
+    fn wait_settled(&mut self) -> Result<()> {
+        self.cluster.wait_converged()?;
+        wait::until("one agent to own the address and all others to stand by", || {
+            let address = self.cluster.object(&format!("addresses/{ADDRESS}"))?;
+            roles_are_settled(&address)?;
+            self.cluster.agents.keys().try_for_each(|node| peers_are_up(&self.cluster.agent_state(node)?))
+        })
+    }
+
+    fn kill_agent(&mut self, node: &str) -> Result<()> {
+        self.cluster.agents.get_mut(node).with_context(|| format!("there is no {node}"))?.kill();
+        Ok(())
+    }
+
+    fn start_agent(&mut self, node: &str) -> Result<()> {
+        self.cluster.agents.get_mut(node).with_context(|| format!("there is no {node}"))?.start_again()
+    }
+}
+
+fn objects() -> [Value; 4] {
+    [
+        json!({ "kind": "AddressPool", "metadata": { "name": "outside" }, "spec": { "addresses": [ADDRESS] } }),
+        json!({ "kind": "Advertisement", "metadata": { "name": "outside" }, "spec": { "type": "L2" } }),
+        json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": {
+            "type": "LoadBalancer",
+            "ports": [{ "protocol": "UDP", "port": PORT, "targetPort": BACKEND_PORT }],
+        } }),
+        json!({ "kind": "EndpointSet", "metadata": { "name": "web" }, "spec": {
+            "service": "web",
+            "endpoints": [{ "address": CONTROL.ip() }],
+        } }),
+    ]
+}
+
+/// Whether the newest order has all nodes as candidates and all of them follow it.
+fn roles_are_settled(address: &Value) -> Result<()> {
+    let epoch = number(address, "/spec/announcement/epoch")?;
+    let candidates = address["spec"]["announcement"]["candidates"].as_array().map_or(0, Vec::len);
+    let nodes = address["status"]["nodes"].as_object().context("no node says anything")?;
+    let following = nodes.values().filter(|node| node["epoch"] == epoch);
+    let mut roles: Vec<_> = following.filter_map(|node| node["role"].as_str()).collect();
+    roles.sort_unstable();
+    ensure!(candidates == usize::from(NODES) && roles == ["Owner", "Standby", "Standby"], "{address:#}");
+    Ok(())
+}
+
+/// Whether an agent sees all others.
+fn peers_are_up(state: &Value) -> Result<()> {
+    let peers = state["peers"].as_array().context("the agent watches nobody")?;
+    let up = peers.iter().filter(|peer| peer["state"] == "Up").count();
+    ensure!(up + 1 == usize::from(NODES), "{peers:?}");
+    Ok(())
+}
