@@ -5,6 +5,8 @@
 
 #[path = "addresses/failover.rs"]
 mod failover;
+#[path = "addresses/ipvs.rs"]
+mod ipvs;
 #[path = "addresses/placement.rs"]
 mod placement;
 #[path = "addresses/stage.rs"]

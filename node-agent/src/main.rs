@@ -11,7 +11,9 @@ use model::{
 use node_agent::{
     agent::Kernel,
     config::{
-        Config, LOG_DEFAULT, check_mode,
+        Config, LOG_DEFAULT,
+        announcing::AnnounceConfig,
+        check_mode,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
@@ -62,6 +64,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Preflight { no_load, output } => {
+            AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
         }
     }

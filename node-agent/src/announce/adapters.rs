@@ -57,7 +57,7 @@ async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Ann
 impl Wire for L2 {
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
         let wanted = |presence: Presence| {
-            let Presence { interfaces, is_announced, answer_ping: _ } = presence;
+            let Presence { interfaces, is_announced } = presence;
             Wanted { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
         };
         let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));

@@ -17,8 +17,6 @@ pub struct Presence {
     pub interfaces: BTreeSet<InterfaceName>,
     /// Whether it is announced and answered for; otherwise others who announce it are told of, and nothing else.
     pub is_announced: bool,
-    /// Whether it answers to ICMP echo requests while it is announced.
-    pub answer_ping: bool,
 }
 
 /// Something heard on the wire.

@@ -249,7 +249,7 @@ impl Announcer {
             // An owner that leaves may be a candidate no longer; it goes on where it was.
             let leaving = || before.filter(|_| is_announced).map(|before| before.interfaces.clone());
             let interfaces = own.or_else(leaving)?;
-            Some(Presence { interfaces, is_announced, answer_ping: entry.state.announcement.answer_ping })
+            Some(Presence { interfaces, is_announced })
         });
         (before != wanted.as_ref()).then_some(wanted)
     }
