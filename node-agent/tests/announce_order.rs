@@ -1,6 +1,10 @@
 //! What is announced is programmed: seen from a wire that looks at the kernel whenever it is told something.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! `tidegate-agent preflight` on the kernels that are at hand: this machine's, and the second one, which has IPVS as
 //! modules and no nf_tables of the kind that we need.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, clippy::print_stdout, reason = "a test may fail")]
 
 use std::{
     fs,
