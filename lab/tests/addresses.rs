@@ -5,6 +5,10 @@
 
 #[path = "addresses/failover.rs"]
 mod failover;
+#[path = "addresses/ping.rs"]
+mod ping;
+#[path = "../../node-agent/tests/support/ping.rs"]
+mod pinger;
 #[path = "addresses/placement.rs"]
 mod placement;
 #[path = "addresses/stage.rs"]

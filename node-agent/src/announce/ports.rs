@@ -69,6 +69,8 @@ pub trait Wire: Send {
     fn announce_again(&mut self, address: IpAddr);
     /// Asks who answers for an address; [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
+    /// What is left behind when the agent ends and comes back; called before everything is withdrawn.
+    fn leave(&mut self, _on_exit: OnExit) {}
     /// What was sent for every address.
     fn sent(&self) -> BTreeMap<IpAddr, Sent>;
 }
