@@ -7,6 +7,10 @@
 mod failover;
 #[path = "addresses/ipvs.rs"]
 mod ipvs;
+#[path = "addresses/ping.rs"]
+mod ping;
+#[path = "../../node-agent/tests/support/ping.rs"]
+mod pinger;
 #[path = "addresses/placement.rs"]
 mod placement;
 #[path = "addresses/stage.rs"]

@@ -10,6 +10,7 @@ use model::{
 };
 use node_agent::{
     agent::Kernel,
+    announce,
     config::{
         Config, LOG_DEFAULT,
         announcing::AnnounceConfig,
@@ -209,6 +210,11 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
                 Err(error) => debug!(mode = name, error = format!("{error:#}"), "nothing can be cleaned up"),
             }
         }
+    }
+    match announce::ping::cleanup() {
+        Ok(false) => {}
+        Ok(true) => lines.push("removed the table that answers to pings of announced addresses".to_owned()),
+        Err(error) => debug!(%error, "nothing of announced addresses can be cleaned up"),
     }
     if lines.is_empty() {
         lines.push("nothing of Tidegate was in the kernel".to_owned());

@@ -105,6 +105,8 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         let news = {
             let announced = announced.borrow_and_update();
             report.peers = announced.peers.to_vec();
+            report.warnings.truncate(EVENTS_MAX - 1);
+            report.warnings.extend(announced.warning.clone());
             told_addresses.news(&announced.addresses)
         };
         report.announcements = news.changed.clone();

@@ -160,7 +160,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures_total,
         failures: (*failures).clone(),
         problems,
-        warnings,
+        warnings: warnings.into_iter().chain(announced.warning.clone()).collect(),
         events: (*events).clone(),
         counters,
         feed_refusals: tally.feed_refusals.get(),

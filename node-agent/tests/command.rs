@@ -139,6 +139,7 @@ fn f079_cleanup_waits_for_the_agent_and_leaves_the_tables_of_others() {
     assert_ne!(namespace.ruleset(), before, "nothing was removed");
     drop(running);
 
+    namespace.load("add table inet tidegate-announce");
     let done = namespace.command(AGENT, &cleanup).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert_eq!(namespace.ruleset(), before);

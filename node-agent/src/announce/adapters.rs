@@ -17,6 +17,7 @@ use super::{
     Announcing,
     l2::announcer::{Announcer, Conflict, Duty, ProbeAnswer, Wanted},
     owners::Pair,
+    ping::{Ping, Reply},
     ports::{OnExit, Presence, Sent, Session, Station, Watch, Wire, WireEvent},
     thread::Message,
 };
@@ -30,9 +31,10 @@ const KEY_ID: u8 = 1;
 /// Bytes of a key (RFC 5880 §4.4).
 const KEY_BYTES: usize = 20;
 
-/// Answers by ARP and neighbour discovery.
+/// Answers by ARP and neighbour discovery, and to ICMP echo requests.
 pub struct L2 {
     announcer: Announcer,
+    ping: Ping,
     announcing: Announcing,
     runtime: Handle,
 }
@@ -40,10 +42,15 @@ pub struct L2 {
 impl L2 {
     /// Uses an announcer; its conflicts and the answers of its probes are told to those who decide.
     #[must_use]
-    pub fn new(announcer: Announcer, conflicts: mpsc::Receiver<Conflict>, announcing: Announcing) -> Self {
+    pub fn new(
+        announcer: Announcer,
+        conflicts: mpsc::Receiver<Conflict>,
+        ping: Ping,
+        announcing: Announcing,
+    ) -> Self {
         let runtime = Handle::current();
         runtime.spawn(tell_conflicts(conflicts, announcing.clone()));
-        Self { announcer, announcing, runtime }
+        Self { announcer, ping, announcing, runtime }
     }
 }
 
@@ -56,8 +63,11 @@ async fn tell_conflicts(mut conflicts: mpsc::Receiver<Conflict>, announcing: Ann
 
 impl Wire for L2 {
     fn set(&mut self, changes: BTreeMap<IpAddr, Option<Presence>>) {
+        // First, and not waited for: an address is not announced any later because of it.
+        let replies = changes.iter().map(|(address, presence)| (*address, presence.as_ref().and_then(reply)));
+        self.ping.set(replies.collect());
         let wanted = |presence: Presence| {
-            let Presence { interfaces, is_announced } = presence;
+            let Presence { interfaces, is_announced, answer_ping: _ } = presence;
             Wanted { interfaces, duty: if is_announced { Duty::Announce } else { Duty::Watch } }
         };
         let changes = changes.into_iter().map(|(address, presence)| (address, presence.map(wanted)));
@@ -88,6 +98,13 @@ impl Wire for L2 {
         });
     }
 
+    fn leave(&mut self, on_exit: OnExit) {
+        match on_exit {
+            OnExit::Handover => {}
+            OnExit::Keep => self.ping.keep(),
+        }
+    }
+
     fn sent(&self) -> BTreeMap<IpAddr, Sent> {
         let status = self.announcer.status().blocking_recv().unwrap_or_default();
         let (now, wall) = (Instant::now(), SystemTime::now());
@@ -98,6 +115,12 @@ impl Wire for L2 {
         };
         status.addresses.into_iter().map(sent).collect()
     }
+}
+
+/// What is done about echo requests: whoever does not announce an address gets none for it.
+fn reply(presence: &Presence) -> Option<Reply> {
+    let reply = if presence.answer_ping { Reply::Answer } else { Reply::Silence };
+    presence.is_announced.then_some(reply)
 }
 
 /// Watches by BFD.

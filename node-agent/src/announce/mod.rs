@@ -14,6 +14,7 @@ pub mod liveness;
 pub mod machine;
 pub mod neighbours;
 pub mod owners;
+pub mod ping;
 pub mod ports;
 mod show;
 pub mod shown;

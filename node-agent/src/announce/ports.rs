@@ -17,6 +17,8 @@ pub struct Presence {
     pub interfaces: BTreeSet<InterfaceName>,
     /// Whether it is announced and answered for; otherwise others who announce it are told of, and nothing else.
     pub is_announced: bool,
+    /// Whether it answers to ICMP echo requests while it is announced.
+    pub answer_ping: bool,
 }
 
 /// Something heard on the wire.
@@ -67,6 +69,8 @@ pub trait Wire: Send {
     fn announce_again(&mut self, address: IpAddr);
     /// Asks who answers for an address; [`WireEvent::Probed`] follows within half a second.
     fn probe(&mut self, address: IpAddr, interfaces: &BTreeSet<InterfaceName>);
+    /// What is left behind when the agent ends and comes back; called before everything is withdrawn.
+    fn leave(&mut self, _on_exit: OnExit) {}
     /// What was sent for every address.
     fn sent(&self) -> BTreeMap<IpAddr, Sent>;
 }

@@ -29,13 +29,14 @@ pub(super) struct Show {
     node: Name,
     addresses: OrdMap<IpAddr, Announced>,
     peers: BTreeMap<Pair, PeerReport>,
+    warning: Option<String>,
     shown: watch::Sender<Announcements>,
     is_stale: bool,
 }
 
 impl Show {
     pub(super) fn new(node: Name, shown: watch::Sender<Announcements>) -> Self {
-        Self { node, addresses: OrdMap::new(), peers: BTreeMap::new(), shown, is_stale: false }
+        Self { node, addresses: OrdMap::new(), peers: BTreeMap::new(), warning: None, shown, is_stale: false }
     }
 
     /// This node.
@@ -103,6 +104,12 @@ impl Show {
         self.is_stale = true;
     }
 
+    /// Shows what goes wrong.
+    pub(super) fn set_warning(&mut self, warning: Option<String>) {
+        self.is_stale |= self.warning != warning;
+        self.warning = warning;
+    }
+
     /// Forgets the nodes that are not watched any longer.
     pub(super) fn forget_peers(&mut self, watched: &BTreeMap<Pair, Name>) {
         let before = self.peers.len();
@@ -114,7 +121,8 @@ impl Show {
     pub(super) fn publish(&mut self) {
         if std::mem::take(&mut self.is_stale) {
             let peers = Arc::new(self.peers.values().cloned().collect());
-            self.shown.send_replace(Announcements { addresses: self.addresses.clone(), peers });
+            let (addresses, warning) = (self.addresses.clone(), self.warning.clone());
+            self.shown.send_replace(Announcements { addresses, peers, warning });
         }
     }
 }

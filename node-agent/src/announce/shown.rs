@@ -12,6 +12,8 @@ pub struct Announcements {
     pub addresses: OrdMap<IpAddr, Announced>,
     /// The nodes that it watches.
     pub peers: Arc<Vec<PeerReport>>,
+    /// What goes wrong without keeping addresses from being announced.
+    pub warning: Option<String>,
 }
 
 /// How many addresses a node owns, would own, and should own and does not.

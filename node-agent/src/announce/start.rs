@@ -11,6 +11,7 @@ use super::{
     l2::announcer::{Announcer, Timing},
     l2::machine::REFRESH_INTERVAL,
     neighbours::KernelNeighbours,
+    ping::{Ping, SETTLE_TIME},
     thread::{Message, Parts},
 };
 use crate::{config::announcing::AnnounceConfig, entropy, links::Links};
@@ -30,9 +31,11 @@ pub fn start(
     let (announcer, conflicts) = Announcer::start(timing)?;
     tokio::spawn(announcer.follow(links.clone()));
     tokio::spawn(tell_carriers(links, announcing.clone()));
+    let warned = announcing.clone();
+    let ping = Ping::start(SETTLE_TIME, move |warning| warned.tell(Message::Warning(warning)))?;
     let parts = Parts {
         node,
-        wire: Box::new(L2::new(announcer, conflicts, announcing.clone())),
+        wire: Box::new(L2::new(announcer, conflicts, ping, announcing.clone())),
         watch: Box::new(start_peers(config, announcing.clone())?),
         neighbours: Box::new(KernelNeighbours::open()?),
         detection_time: config.detection_time(),

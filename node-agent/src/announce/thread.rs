@@ -62,6 +62,8 @@ pub enum Message {
     Control(bool),
     /// The interfaces that carry frames.
     Carriers(BTreeSet<String>),
+    /// What goes wrong without keeping addresses from being announced.
+    Warning(Option<String>),
     /// The agent ends.
     Leave {
         /// What becomes of the addresses.
@@ -167,6 +169,7 @@ impl Announcer {
             Message::Sessions => self.follow_sessions(now, random),
             Message::Control(is_reached) => self.owners.set_control(is_reached, now, random),
             Message::Carriers(carriers) => self.owners.set_carriers(carriers, now, random),
+            Message::Warning(warning) => self.show.set_warning(warning),
             Message::Leave { on_exit, done } => self.leave(on_exit, done, now),
         }
     }
@@ -249,7 +252,7 @@ impl Announcer {
             // An owner that leaves may be a candidate no longer; it goes on where it was.
             let leaving = || before.filter(|_| is_announced).map(|before| before.interfaces.clone());
             let interfaces = own.or_else(leaving)?;
-            Some(Presence { interfaces, is_announced })
+            Some(Presence { interfaces, is_announced, answer_ping: entry.state.announcement.answer_ping })
         });
         (before != wanted.as_ref()).then_some(wanted)
     }
@@ -296,6 +299,7 @@ impl Announcer {
 
     fn leave(&mut self, on_exit: OnExit, done: SyncSender<()>, now: Instant) {
         self.watch.leave(on_exit);
+        self.wire.leave(on_exit);
         let has_heir = |address: &IpAddr| {
             let candidates = self.owners.get(*address).map(|entry| &entry.state.announcement.candidates);
             candidates.into_iter().flatten().any(|candidate| {

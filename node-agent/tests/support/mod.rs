@@ -19,6 +19,7 @@ pub mod isolated;
 pub mod load;
 pub mod many;
 pub mod net;
+pub mod ping;
 pub mod process;
 pub mod programs;
 pub mod relay;

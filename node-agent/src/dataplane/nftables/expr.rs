@@ -52,6 +52,8 @@ pub enum Expr {
     LoadDestinationPort(Register),
     /// Loads the source port of TCP, UDP or SCTP.
     LoadSourcePort(Register),
+    /// Loads the type of an ICMP or ICMPv6 message.
+    LoadIcmpType(Register),
     /// Loads the routing type of the source address.
     LoadSourceIsLocal(Register),
     /// Loads the routing type of the destination address.
@@ -96,6 +98,13 @@ pub enum Expr {
         /// Start of the key.
         from: Register,
     },
+    /// As [`Self::InSet`], for a set of another table than that of Services.
+    InNamedSet {
+        /// The name of the set.
+        set: &'static str,
+        /// Start of the key.
+        from: Register,
+    },
     /// Does what the map says.
     VerdictMap {
         /// The map.
@@ -137,6 +146,8 @@ pub enum Expr {
         /// The port.
         port: Register,
     },
+    /// Makes this node the destination, at an address of the interface that the packet came in by.
+    RedirectHere,
     /// Replaces the source address by that of the interface, and the source port by a random free one, so that two
     /// connections rarely race for the same port.
     Masquerade,
@@ -240,6 +251,7 @@ impl Expr {
             Self::LoadDestinationFirstByte(to) => payload(Header::Network, 16, 1, *to),
             Self::LoadDestinationPort(to) => payload(Header::Transport, 2, 2, *to),
             Self::LoadSourcePort(to) => payload(Header::Transport, 0, 2, *to),
+            Self::LoadIcmpType(to) => payload(Header::Transport, 0, 1, *to),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_SADDR.
             Self::LoadSourceIsLocal(to) => Shape::new("fib", 3, empty().be32(1, to.0).be32(2, 3).be32(3, 1)),
             // NFT_FIB_RESULT_ADDRTYPE by NFTA_FIB_F_DADDR.
@@ -265,9 +277,10 @@ impl Expr {
                 let attributes = empty().be32(1, register.0).be32(2, register.0).be32(3, 4).be32(6, 0);
                 Shape::new("bitwise", 7, attributes.nested(4, &data(*mask)).nested(5, &data(*xor)))
             }
-            Self::InSet { set, from } => lookup(*set, *from, None),
-            Self::VerdictMap { map, from } => lookup(*map, *from, Some(Register(0))),
-            Self::Map { map, from, to } => lookup(*map, *from, Some(*to)),
+            Self::InSet { set, from } => lookup(&set.to_string(), *from, None),
+            Self::InNamedSet { set, from } => lookup(set, *from, None),
+            Self::VerdictMap { map, from } => lookup(&map.to_string(), *from, Some(Register(0))),
+            Self::Map { map, from, to } => lookup(&map.to_string(), *from, Some(*to)),
             Self::Dynamic { operation, map, key, data } => dynamic(*operation, *map, *key, *data),
             Self::DestinationNat { family, address, port } => {
                 // NFT_NAT_DNAT.
@@ -287,6 +300,7 @@ impl Expr {
                 // Flag PROTO_SPECIFIED.
                 Shape::new("redir", 3, empty().be32(1, port.0).be32(2, port.0).be32(3, 2))
             }
+            Self::RedirectHere => Shape::new("redir", 3, empty()),
             // NF_NAT_RANGE_PROTO_RANDOM_FULLY.
             Self::Masquerade => Shape::new("masq", 3, empty().be32(1, 0x10)),
             Self::RejectTcpReset => Shape::new("reject", 2, empty().be32(1, 1)),
@@ -372,8 +386,8 @@ fn dynamic(operation: DynamicSet, map: SetId, key: Register, data: Register) -> 
     Shape::new("dynset", 9, attributes.be64(6, u64::from(seconds) * 1000).be32(9, 0))
 }
 
-fn lookup(set: SetId, from: Register, to: Option<Register>) -> Shape {
-    let mut attributes = Attributes::default().text(1, &set.to_string()).be32(2, from.0);
+fn lookup(set: &str, from: Register, to: Option<Register>) -> Shape {
+    let mut attributes = Attributes::default().text(1, set).be32(2, from.0);
     if let Some(to) = to {
         attributes = attributes.be32(3, to.0);
     }
@@ -417,6 +431,7 @@ impl fmt::Display for Expr {
             Self::LoadDestinationFirstByte(to) => write!(f, "r{} = daddr[0]", to.0),
             Self::LoadDestinationPort(to) => write!(f, "r{} = dport", to.0),
             Self::LoadSourcePort(to) => write!(f, "r{} = sport", to.0),
+            Self::LoadIcmpType(to) => write!(f, "r{} = icmp type", to.0),
             Self::LoadSourceIsLocal(to) => write!(f, "r{} = fib saddr type", to.0),
             Self::LoadDestinationIsLocal(to) => write!(f, "r{} = fib daddr type", to.0),
             Self::LoadConntrackStatus(to) => write!(f, "r{} = ct status", to.0),
@@ -430,6 +445,7 @@ impl fmt::Display for Expr {
                 write!(f, "r{0} = r{0} & {mask:#x} ^ {xor:#x}", register.0)
             }
             Self::InSet { set, from } => write!(f, "r{} in @{set}", from.0),
+            Self::InNamedSet { set, from } => write!(f, "r{} in @{set}", from.0),
             Self::VerdictMap { map, from } => write!(f, "verdict r{} @{map}", from.0),
             Self::Map { map, from, to } => write!(f, "r{} = @{map}[r{}]", to.0, from.0),
             Self::Dynamic { operation: DynamicSet::Update { seconds }, map, key, data } => {
@@ -443,6 +459,7 @@ impl fmt::Display for Expr {
             }
             Self::DestinationNat { address, port: None, .. } => write!(f, "dnat r{}", address.0),
             Self::Redirect { port } => write!(f, "redirect port r{}", port.0),
+            Self::RedirectHere => f.write_str("redirect"),
             Self::Masquerade => f.write_str("masquerade fully-random"),
             Self::RejectTcpReset => f.write_str("reject tcp-reset"),
             Self::RejectPortUnreachable => f.write_str("reject port-unreachable"),
@@ -480,8 +497,11 @@ mod tests {
             },
             Expr::Dynamic { operation: DynamicSet::Delete, map: set, key: Register(1), data: Register(2) },
             Expr::Redirect { port: Register(1) },
+            Expr::RedirectHere,
+            Expr::LoadIcmpType(Register(1)),
             Expr::bits(1, 0x4000),
             Expr::InSet { set, from: Register(1) },
+            Expr::InNamedSet { set: "ping-answered4", from: Register(1) },
             Expr::VerdictMap { map: set, from: Register(1) },
             Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: Some(Register(9)) },
             Expr::DestinationNat { family: IpFamily::V4, address: Register(1), port: None },

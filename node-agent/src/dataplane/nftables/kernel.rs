@@ -13,15 +13,15 @@ const ATTEMPTS_MAX: u32 = 8;
 
 /// A transaction that the kernel has refused and undone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     /// The index of the first refused message; `None` when the batch as a whole was.
-    pub(super) message: Option<usize>,
+    pub(crate) message: Option<usize>,
     /// The kernel's word for it.
-    pub(super) errno: i32,
+    pub(crate) errno: i32,
 }
 
 impl Refused {
-    pub(super) fn to_error(self) -> io::Error {
+    pub(crate) fn to_error(self) -> io::Error {
         io::Error::from_raw_os_error(self.errno)
     }
 }
@@ -30,7 +30,7 @@ impl Refused {
 ///
 /// The kernel answers every refused message, and the last one in any case: it alone asks to be acknowledged, and
 /// answers come in the order of the messages, after the commit.
-pub(super) fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
+pub(crate) fn commit(netlink: &mut Netlink, messages: &[Message]) -> io::Result<Result<(), Refused>> {
     let mut attempts = 0;
     loop {
         attempts += 1;

@@ -20,7 +20,7 @@ mod commit;
 pub mod definition;
 pub mod element;
 pub mod expr;
-mod kernel;
+pub(crate) mod kernel;
 pub mod mirror;
 mod notes;
 pub mod parse;
@@ -30,7 +30,7 @@ mod rules;
 pub mod schema;
 pub mod slots;
 mod traffic;
-mod uapi;
+pub(crate) mod uapi;
 mod verify;
 pub mod wanted;
 

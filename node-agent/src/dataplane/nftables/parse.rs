@@ -6,6 +6,7 @@ use super::{
     NftablesOptions,
     definition::{SetShape, set_shape},
     element::{Element, Key, RawElement, RawValue},
+    expr::Expr,
     mirror::Mirror,
     schema::{Chain, Hook, SetId},
     uapi,
@@ -197,7 +198,14 @@ fn key(raw: &RawElement<'_>) -> Key {
     Key { low: raw.key.to_vec(), high: raw.key_end.map(<[u8]>::to_vec) }
 }
 
-fn for_each_raw(message: &Received<'_>, mut each: impl FnMut(&RawElement<'_>)) -> Result<(), Malformed> {
+/// Hands out the elements of a message as they are.
+///
+/// # Errors
+/// When the message is malformed.
+pub(crate) fn for_each_raw(
+    message: &Received<'_>,
+    mut each: impl FnMut(&RawElement<'_>),
+) -> Result<(), Malformed> {
     for attribute in message.attributes() {
         let attribute = attribute?;
         if attribute.kind == uapi::NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -291,7 +299,11 @@ fn parse_verdict(attributes: AttributeIter<'_>) -> Result<RawValue<'_>, Malforme
     Ok(chain.filter(|_| is_goto).map_or(RawValue::Other, RawValue::Goto))
 }
 
-fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
+/// Where a base chain hangs, by the list that the kernel shows.
+///
+/// # Errors
+/// When the list is malformed.
+pub(crate) fn parse_hook(attributes: AttributeIter<'_>) -> Result<Hook, Malformed> {
     let mut hook = Hook { number: u32::MAX, priority: 0 };
     for attribute in attributes {
         let attribute = attribute?;
@@ -310,9 +322,17 @@ fn rule_is_right(
     exprs: Option<AttributeIter<'_>>,
     mark_bit: u32,
 ) -> Result<bool, Malformed> {
-    let rules = chain.rules(mark_bit);
-    let Some(wanted) = rules.get(position) else { return Ok(false) };
-    let Some(exprs) = exprs else { return Ok(false) };
+    match (chain.rules(mark_bit).get(position), exprs) {
+        (Some(wanted), Some(exprs)) => expressions_are(wanted, exprs),
+        (None, _) | (_, None) => Ok(false),
+    }
+}
+
+/// Whether the expressions of a rule in the kernel are exactly these.
+///
+/// # Errors
+/// When the list is malformed.
+pub(crate) fn expressions_are(wanted: &[Expr], exprs: AttributeIter<'_>) -> Result<bool, Malformed> {
     let mut wanted = wanted.iter();
     for expr in exprs {
         let (mut name, mut data) = ("", AttributeIter::new(&[]));

@@ -463,7 +463,7 @@ impl Chain {
 }
 
 /// The kernel's number of a family.
-pub(super) const fn nfproto(family: IpFamily) -> u8 {
+pub(crate) const fn nfproto(family: IpFamily) -> u8 {
     match family {
         IpFamily::V4 => uapi::NFPROTO_IPV4,
         IpFamily::V6 => uapi::NFPROTO_IPV6,

@@ -1,0 +1,117 @@
+//! What differs between the table as it is and as it should be. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::schema::{Reply, Set};
+
+/// What is done about each address.
+pub type Replies = BTreeMap<IpAddr, Reply>;
+
+/// The table as the kernel has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Table {
+    /// There is none.
+    #[default]
+    Absent,
+    /// There is one of the name that is not as we make it.
+    Strange,
+    /// It is as we make it, with these addresses.
+    Present(Replies),
+}
+
+/// What is to be done, as one transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Whether the table is removed first, with all that is in it.
+    pub delete_table: bool,
+    /// Whether the table is made, with its sets, chains and rules.
+    pub make_table: bool,
+    /// The addresses that leave a set.
+    pub removed: Vec<(Set, IpAddr)>,
+    /// The addresses that enter a set.
+    pub added: Vec<(Set, IpAddr)>,
+}
+
+impl Plan {
+    /// Whether nothing is to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Plans for the addresses that may differ. When the table has to be made or goes, all are looked at.
+#[must_use]
+pub fn plan(wanted: &Replies, table: &Table, touched: &BTreeSet<IpAddr>) -> Plan {
+    let is_there = *table != Table::Absent;
+    if wanted.is_empty() {
+        return Plan { delete_table: is_there, ..Plan::default() };
+    }
+    let Table::Present(present) = table else {
+        let added = wanted.iter().map(|(address, reply)| (Set::of(*address, *reply), *address)).collect();
+        return Plan { delete_table: is_there, make_table: true, added, ..Plan::default() };
+    };
+    let mut plan = Plan::default();
+    for address in touched {
+        let (before, after) = (present.get(address), wanted.get(address));
+        if before != after {
+            plan.removed.extend(before.map(|reply| (Set::of(*address, *reply), *address)));
+            plan.added.extend(after.map(|reply| (Set::of(*address, *reply), *address)));
+        }
+    }
+    plan
+}
+
+/// The addresses about which something is done, or should be.
+#[must_use]
+pub fn everything(wanted: &Replies, table: &Table) -> BTreeSet<IpAddr> {
+    let wanted = wanted.keys().copied();
+    match table {
+        Table::Present(present) => wanted.chain(present.keys().copied()).collect(),
+        Table::Absent | Table::Strange => wanted.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replies(all: &[(&str, Reply)]) -> Replies {
+        all.iter().map(|(address, reply)| (address.parse().unwrap(), *reply)).collect()
+    }
+
+    fn show(wanted: &Replies, table: &Table) -> String {
+        let Plan { delete_table, make_table, removed, added } =
+            plan(wanted, table, &everything(wanted, table));
+        let list = |all: Vec<(Set, IpAddr)>| {
+            all.iter().map(|(set, address)| format!(" {}:{address}", set.name())).collect::<String>()
+        };
+        let words = [(delete_table, "delete "), (make_table, "make ")];
+        let words: String = words.into_iter().filter_map(|(is_so, word)| is_so.then_some(word)).collect();
+        format!("{words}-{} +{}", list(removed), list(added))
+    }
+
+    #[test]
+    fn only_what_differs_is_written_and_the_table_comes_and_goes_with_the_addresses() {
+        let none = Replies::new();
+        let one = replies(&[("192.0.2.1", Reply::Answer)]);
+        let two = replies(&[("192.0.2.1", Reply::Silence), ("2001:db8::1", Reply::Answer)]);
+        let present = |replies: &Replies| Table::Present(replies.clone());
+        for (wanted, table, said) in [
+            (&none, Table::Absent, "- +"),
+            (&none, Table::Strange, "delete - +"),
+            (&none, present(&none), "delete - +"),
+            (&none, present(&one), "delete - +"),
+            (&one, Table::Absent, "make - + answered4:192.0.2.1"),
+            (&one, Table::Strange, "delete make - + answered4:192.0.2.1"),
+            (&one, present(&one), "- +"),
+            (&two, present(&one), "- answered4:192.0.2.1 + silent4:192.0.2.1 answered6:2001:db8::1"),
+            (&one, present(&two), "- silent4:192.0.2.1 answered6:2001:db8::1 + answered4:192.0.2.1"),
+        ] {
+            assert_eq!(show(wanted, &table), said, "{wanted:?} from {table:?}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Addresses that a node announces answer to ping without being the node's, or stay silent; real pings from another machine.
+
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
+
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use node_agent::announce::ping::{self, Ping, Reply, SETTLE_TIME, schema::TABLE};
+use support::{
+    Namespace,
+    ping::Pinger,
+    segment::{Node, Segment, eventually},
+};
+
+const V4: &str = "192.0.2.77";
+const V6: &str = "2001:db8::77";
+
+/// A node that announces addresses and answers to pings, as an agent does.
+struct Announcing {
+    announcer: Node,
+    ping: Ping,
+    warnings: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Announcing {
+    fn start(namespace: &Namespace) -> Self {
+        Self::settling(namespace, SETTLE_TIME)
+    }
+
+    fn settling(namespace: &Namespace, settle_time: Duration) -> Self {
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&warnings);
+        let warn = move |warning| heard.lock().unwrap().push(warning);
+        let ping = namespace.run(|| Ping::start(settle_time, warn).unwrap());
+        Self { announcer: Node::start(namespace), ping, warnings }
+    }
+
+    fn set(&self, reply: Option<Reply>) {
+        self.ping.set(all(reply));
+    }
+
+    fn own(&self, reply: Reply) {
+        self.set(Some(reply));
+        self.announcer.announce(&[V4, V6]);
+    }
+}
+
+fn all(reply: Option<Reply>) -> BTreeMap<IpAddr, Option<Reply>> {
+    [V4, V6].map(|address| (address.parse().unwrap(), reply)).into()
+}
+
+fn pinger(from: &Namespace, address: &str) -> Pinger {
+    from.run(|| Pinger::new(address.parse().unwrap()))
+}
+
+/// Whether one echo request is answered.
+fn answers(from: &Namespace, address: &str) -> bool {
+    pinger(from, address).asks()
+}
+
+fn wait_for_answers(from: &Namespace) {
+    for address in [V4, V6] {
+        eventually(&format!("{address} answers"), || answers(from, address));
+    }
+}
+
+fn forward(node: &Namespace) {
+    node.exec(&["sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"]);
+}
+
+fn ruleset(namespace: &Namespace) -> String {
+    namespace.exec(&["nft", "-n", "-s", "list", "ruleset"])
+}
+
+const THEIRS: &str = "table inet theirs {
+    set friends { type ipv4_addr; elements = { 192.0.2.9 } }
+    chain input { type filter hook input priority filter; policy accept; ip saddr @friends counter accept; }
+    chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.78 drop; }
+}";
+
+/// F124, F125: what is announced answers to ping and ping -6 from its own address, though no interface has it; what shall not
+/// answer is silent at once, also for a client that was answered just now, and is not passed on; nothing of others changes,
+/// and what is left in the end is what was there.
+#[test]
+fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
+    let segment = Segment::new("ping", 2);
+    let [client, node] = [&segment.members[0], &segment.members[1]];
+    forward(node);
+    node.nft(THEIRS);
+    let before = ruleset(node);
+    let announcing = Announcing::start(node);
+    announcing.own(Reply::Answer);
+    wait_for_answers(client);
+    assert!(!node.exec(&["ip", "addr"]).contains(".77"), "the node does not own it");
+    assert!(ruleset(node).contains(before.trim_end()), "{}", ruleset(node));
+
+    // Pings that go on: answered, then not, then again.
+    let mut running = [V4, V6].map(|address| pinger(client, address));
+    assert!(running.iter_mut().all(Pinger::asks), "answered");
+    announcing.own(Reply::Silence);
+    for ping in &mut running {
+        eventually("whoever was answered before is not any longer", || !ping.asks());
+    }
+    assert!(!running.iter_mut().any(Pinger::asks) && !answers(client, V4) && !answers(client, V6));
+    // Passing a request on would have begun with looking for the address.
+    let neighbors = node.exec(&["ip", "neigh"]);
+    assert!(!neighbors.contains(V4) && !neighbors.contains(V6), "{neighbors}");
+    announcing.own(Reply::Answer);
+    for ping in &mut running {
+        eventually("it is answered again", || ping.asks());
+    }
+
+    announcing.set(None);
+    announcing.announcer.withdraw(&[V4, V6]);
+    eventually("the table goes with the last address", || !node.has_table(TABLE));
+    assert_eq!(ruleset(node), before);
+    assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
+}
+
+/// F124, F125: the new owner answers to pings as soon as it announces.
+#[test]
+fn f124_f125_the_new_owner_answers_to_ping() {
+    let segment = Segment::new("ping-move", 3);
+    let [client, first, second] = [&segment.members[0], &segment.members[1], &segment.members[2]];
+    let nodes = [first, second].map(Announcing::start);
+    nodes[0].own(Reply::Answer);
+    wait_for_answers(client);
+    nodes[0].announcer.withdraw(&[V4, V6]);
+    nodes[0].set(None);
+    nodes[1].own(Reply::Answer);
+    eventually("the first has nothing left", || !first.has_table(TABLE));
+    wait_for_answers(client);
+}
+
+/// F124, F125: a change of one address writes one element; an idle node writes nothing; what somebody else removes,
+/// changes or adds is put right.
+#[test]
+fn f124_f125_the_ping_table_is_repaired_and_changed_by_elements() {
+    let node = Namespace::new("ping-table");
+    let announcing = Announcing::start(&node);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(ruleset(&node), "", "nothing is written without addresses");
+    announcing.set(Some(Reply::Answer));
+    eventually("the table", || node.has_table(TABLE));
+    let whole = node.list_table(TABLE);
+    let handles = || {
+        let listing = node.exec(&["nft", "-a", "list", "table", "inet", TABLE]);
+        listing
+            .lines()
+            .filter_map(|line| line.split_once("# handle ").map(|(_, it)| it.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let made = handles();
+    announcing.ping.set([("192.0.2.78".parse().unwrap(), Some(Reply::Silence))].into());
+    eventually("the other address", || node.list_table(TABLE).contains("192.0.2.78"));
+    announcing.ping.set([("192.0.2.78".parse().unwrap(), None)].into());
+    eventually("without the other address", || node.list_table(TABLE) == whole);
+    assert_eq!(handles(), made, "the table was not made anew");
+    for damage in [
+        format!("delete table inet {TABLE}"),
+        format!("flush chain inet {TABLE} answer"),
+        format!("add rule inet {TABLE} silence drop"),
+        format!("add chain inet {TABLE} theirs"),
+        format!("add set inet {TABLE} theirs {{ type ipv4_addr; }}"),
+        format!("delete element inet {TABLE} answered4 {{ {V4} }}"),
+        format!("add element inet {TABLE} silent6 {{ 2001:db8::99 }}"),
+        format!("add element inet {TABLE} silent6 {{ {V6} }}"),
+        format!("add table inet {TABLE} {{ flags dormant; }}"),
+    ] {
+        node.nft(&damage);
+        assert_ne!(node.exec(&["nft", "-n", "-s", "list", "ruleset"]).trim(), whole.trim(), "{damage}");
+        eventually(&format!("repaired after `{damage}`"), || ruleset(&node).trim() == whole.trim());
+    }
+    assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
+}
+
+/// F124, F125: an agent that asks the others to wait leaves the table; the next process knows it again, and takes out what
+/// nobody has decided about after a while. A clean-up removes it whole.
+#[test]
+fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() {
+    let node = Namespace::new("ping-keep");
+    node.nft(THEIRS);
+    let before = ruleset(&node);
+    let announcing = Announcing::start(&node);
+    announcing.set(Some(Reply::Answer));
+    eventually("the table", || node.has_table(TABLE));
+    let whole = ruleset(&node);
+    announcing.ping.keep();
+    announcing.set(None);
+    drop(announcing);
+    assert_eq!(ruleset(&node), whole, "it is left");
+
+    let announcing = Announcing::settling(&node, Duration::from_secs(3));
+    announcing.ping.set([(V4.parse().unwrap(), Some(Reply::Answer))].into());
+    eventually("the other address has gone", || !ruleset(&node).contains(V6));
+    assert!(node.list_table(TABLE).contains(V4));
+    announcing.ping.set([(V4.parse().unwrap(), None)].into());
+    drop(announcing);
+    assert_eq!(ruleset(&node), before, "what was said is done before the end");
+
+    let announcing = Announcing::start(&node);
+    announcing.set(Some(Reply::Silence));
+    eventually("the table", || node.has_table(TABLE));
+    announcing.ping.keep();
+    drop(announcing);
+    assert!(node.run(ping::cleanup).unwrap(), "it was there");
+    assert_eq!(ruleset(&node), before);
+    assert!(!node.run(ping::cleanup).unwrap(), "there is nothing left");
+}
