@@ -10,8 +10,8 @@ use lab::{
 use serde_json::json;
 
 use super::stage::{
-    add_web, addresses, advertisement, answerers, order, pool, roles, stage, wait_first, wait_moved,
-    wait_owner, wait_reached,
+    add_web, addresses, advertisement, answerers, answering, order, pool, roles, stage, wait_first,
+    wait_moved, wait_owner, wait_reached,
 };
 
 /// F123, F124, F125, F127: exactly one node answers ARP, exactly one answers neighbour solicitations, the client outside
@@ -102,4 +102,48 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     })
     .unwrap();
     wait::until("the other one to stay", || lab::client::tcp(&other, at(side, 80))).unwrap();
+}
+
+/// F051: an address that is asked for by value is given, and every node serves it, whoever announces it.
+#[test]
+fn f051_a_pinned_address_is_programmed_on_every_node() {
+    let mut cluster = stage(3);
+    let pinned: IpAddr = "172.17.8.225".parse().unwrap();
+    cluster.add_backend("web-node2", "node2", 11, "web").unwrap();
+    let spec = json!({
+        "type": "LoadBalancer", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+        "loadBalancer": {"addresses": [pinned]}, "ports": [{"port": 80, "targetPort": 8080}],
+    });
+    cluster.add_service("web", spec).unwrap();
+    assert_eq!(addresses(&cluster, "default/web").unwrap(), [pinned]);
+    wait_reached(&cluster, &[pinned]);
+    cluster.wait_converged().unwrap();
+    let client = cluster.place("client").unwrap();
+    for index in 1..=3u8 {
+        assert_eq!(cluster.tcp(&format!("node{index}"), at(pinned, 80)).unwrap().backend, "web-node2");
+        // The client is led to this node, whoever answers for the address.
+        let [via, _] = lab::topology::node_addresses(index);
+        client.ip(&[format!("route replace {pinned}/32 via {via}")]).unwrap();
+        assert_eq!(
+            cluster.tcp("client", at(pinned, 80)).unwrap().backend,
+            "web-node2",
+            "through node{index}"
+        );
+    }
+}
+
+/// F052: nobody answers for a cluster IP, also when a client outside takes its network for its own.
+#[test]
+fn f052_cluster_ips_are_not_reachable_from_outside() {
+    let mut cluster = stage(2);
+    let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
+    wait_reached(&cluster, &vips);
+    let client = cluster.place("client").unwrap();
+    client.ip(&["route replace 10.96.0.0/16 dev eth0", "route replace fd00:96::/112 dev eth0"]).unwrap();
+    for index in 0..2 {
+        let inside = cluster.cluster_ip("default/web", index).unwrap();
+        cluster.tcp("node1", at(inside, 80)).unwrap();
+        assert!(answering(&cluster, inside).is_empty());
+        cluster.tcp("client", at(inside, 80)).unwrap_err();
+    }
 }
