@@ -255,6 +255,18 @@ fn f117_an_order_that_gives_the_address_away_is_followed_when_the_new_owner_is_h
     );
 }
 
+/// A node that is no candidate any longer watches nobody, and may not know whom it hears.
+#[test]
+fn f117_what_is_given_away_is_left_to_whoever_announces_it() {
+    let mut script = Script::with(order(1, "b c", false), &[("c", Liveness::Up)]);
+    script.input("order without it", Input::Ordered(order(2, "c", false)));
+    script.after(3).input("somebody heard", Input::Heard(heard(Party::Stranger)));
+    script.expect(
+        "0 order without it: [] Owner: another node is to announce it; this one goes on until that one is heard
+         3 somebody heard: [Withdraw] -: no part",
+    );
+}
+
 #[test]
 fn f117_an_isolated_owner_is_silent_only_where_the_advertisement_says_so() {
     for (when_isolated, expected) in

@@ -238,6 +238,10 @@ impl Ownership {
 
     /// Whether this node stays owner beside another one that announces, too, after so many defences.
     fn wins_against(&self, party: &Party, defences: u32) -> bool {
+        if self.leave_at.is_some() {
+            // Whoever announces what is given away is the one who is waited for.
+            return false;
+        }
         let Party::Candidate(name) = party else { return true };
         match (self.rank(), self.rank_of(name)) {
             (None, _) => false,

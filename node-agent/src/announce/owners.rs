@@ -138,13 +138,6 @@ impl Owners {
         self.pairs.get(&pair).map(|watched| watched.liveness)
     }
 
-    /// The candidate of an address that is watched at an address.
-    #[must_use]
-    pub fn candidate_at(&self, address: IpAddr, peer: IpAddr) -> Option<&Name> {
-        let candidates = &self.entries.get(&address)?.state.announcement.candidates;
-        candidates.iter().find(|candidate| candidate.address == peer).map(|candidate| &candidate.node)
-    }
-
     /// When [`Self::tick`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {

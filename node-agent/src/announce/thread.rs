@@ -152,7 +152,7 @@ impl Announcer {
                 self.owners.set_gates(gates, now, random);
             }
             Message::Wire(WireEvent::Conflict { address, by }) => {
-                let heard = self.identify(by);
+                let heard = self.identify(address, by);
                 match (&mut self.leaving, &heard.party) {
                     // It has been taken over, by whomever.
                     (Some(leaving), Party::Candidate(_)) => {
@@ -163,7 +163,7 @@ impl Announcer {
                 }
             }
             Message::Wire(WireEvent::Probed { address, by }) => {
-                let heard = by.map(|by| self.identify(by));
+                let heard = by.map(|by| self.identify(address, by));
                 self.owners.hear(address, Input::Probed(heard), now, random);
             }
             Message::Sessions => self.follow_sessions(now, random),
@@ -287,14 +287,17 @@ impl Announcer {
         }
     }
 
-    /// Who somebody on a link is: a node that is watched, by its neighbour entry, or nobody known.
-    fn identify(&mut self, station: Station) -> Heard {
+    /// Who somebody on a link is: a node that is watched or a candidate, by its neighbour entry, or nobody known.
+    fn identify(&mut self, address: IpAddr, station: Station) -> Heard {
         let Station { mac, interface } = station;
         let macs = self.neighbours.macs();
-        let pairs = self.owners.pairs();
-        let known = pairs.iter().find(|(pair, _)| macs.get(&pair.peer).is_some_and(|known| *known == mac));
-        let party = known.map_or(Party::Stranger, |(_, node)| Party::Candidate(node.clone()));
-        Heard { party, mac, interface }
+        let is_it = |peer: IpAddr| macs.get(&peer).is_some_and(|known| *known == mac);
+        let candidates = self.owners.get(address).map(|entry| &entry.state.announcement.candidates);
+        let candidate = candidates.into_iter().flatten().find(|candidate| is_it(candidate.address));
+        let watched = || self.owners.pairs().into_iter().find(|(pair, _)| is_it(pair.peer));
+        let name =
+            candidate.map(|candidate| candidate.node.clone()).or_else(|| watched().map(|(_, node)| node));
+        Heard { party: name.map_or(Party::Stranger, Party::Candidate), mac, interface }
     }
 
     fn leave(&mut self, on_exit: OnExit, done: SyncSender<()>, now: Instant) {
