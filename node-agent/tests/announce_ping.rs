@@ -83,7 +83,7 @@ fn ruleset(namespace: &Namespace) -> String {
 const THEIRS: &str = "table inet theirs {
     set friends { type ipv4_addr; elements = { 192.0.2.9 } }
     chain input { type filter hook input priority filter; policy accept; ip saddr @friends counter accept; }
-    chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.78 drop; }
+    chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.77 drop; }
 }";
 
 /// F124, F125: what is announced answers to ping and ping -6 from its own address, though no interface has it; what shall not

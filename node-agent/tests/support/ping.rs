@@ -22,7 +22,7 @@ pub struct Pinger {
     descriptor: OwnedFd,
     to: IpAddr,
     identifier: [u8; 2],
-    sequence: u8,
+    sequence: u16,
 }
 
 impl Pinger {
@@ -88,14 +88,15 @@ impl Pinger {
             IpAddr::V6(_) => (129, 137),
         };
         assert_ne!(message[0], redirect, "{from:?} tells of another way to {}", self.to);
-        let [high, low] = self.identifier;
-        from == Some(self.to) && message[0] == reply && message[4..8] == [high, low, 0, self.sequence]
+        let ([id_high, id_low], [high, low]) = (self.identifier, self.sequence.to_be_bytes());
+        from == Some(self.to) && message[0] == reply && message[4..8] == [id_high, id_low, high, low]
     }
 }
 
 /// An echo request; for ICMPv6 the kernel fills in the checksum.
-fn with_checksum(request: u8, identifier: [u8; 2], sequence: u8) -> [u8; 8] {
-    let mut message = [request, 0, 0, 0, identifier[0], identifier[1], 0, sequence];
+fn with_checksum(request: u8, identifier: [u8; 2], sequence: u16) -> [u8; 8] {
+    let [high, low] = sequence.to_be_bytes();
+    let mut message = [request, 0, 0, 0, identifier[0], identifier[1], high, low];
     let words = message.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);
