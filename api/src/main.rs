@@ -18,7 +18,7 @@ use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -76,6 +76,8 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let address = listener.local_addr().context("the listener has no address")?;
     let stop = CancellationToken::new();
     let router = api::service(Arc::clone(&running.app));
+    // Before anybody is told that there is a server: who hears it may tell it to stop at once.
+    let signals = Signals::catch()?;
     let server = tokio::spawn(serve(listener, router, stop.clone()));
     if is_insecure {
         tracing::warn!(
@@ -85,7 +87,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
     writeln!(std::io::stdout(), "tidegate-api listening on http://{address}").context("stdout is gone")?;
-    wait_for_signal().await?;
+    signals.wait().await;
     tracing::info!("stopping");
     running.stop_streams();
     stop.cancel();
@@ -94,12 +96,24 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn wait_for_signal() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("no handler for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("no handler for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that end the server in order.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn catch() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("no handler for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("no handler for SIGINT")?,
+        })
     }
-    Ok(())
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

@@ -5,6 +5,8 @@
 
 #[path = "addresses/failover.rs"]
 mod failover;
+#[path = "addresses/ipvs.rs"]
+mod ipvs;
 #[path = "addresses/ping.rs"]
 mod ping;
 #[path = "../../node-agent/tests/support/ping.rs"]

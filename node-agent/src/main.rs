@@ -12,7 +12,9 @@ use node_agent::{
     agent::Kernel,
     announce,
     config::{
-        Config, LOG_DEFAULT, check_mode,
+        Config, LOG_DEFAULT,
+        announcing::AnnounceConfig,
+        check_mode,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
@@ -63,6 +65,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Preflight { no_load, output } => {
+            AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
         }
     }

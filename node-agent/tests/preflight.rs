@@ -1,7 +1,7 @@
 //! `tidegate-agent preflight` on the kernels that are at hand: this machine's, and the second one, which has IPVS as
 //! modules and no nf_tables of the kind that we need.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, clippy::print_stdout, reason = "a test may fail")]
 
 use std::{
     fs,
@@ -10,6 +10,9 @@ use std::{
 };
 
 use serde_json::Value;
+use support::Namespace;
+
+mod support;
 
 const AGENT: &str = env!("CARGO_BIN_EXE_tidegate-agent");
 
@@ -90,6 +93,31 @@ fn f085_without_rights_or_tools_everything_missing_is_named_with_its_remedy() {
     let report = checked("ipvs", &output);
     assert_eq!(state(&report, "CAP_NET_ADMIN"), "missing");
     assert_eq!(report["usable"], false);
+}
+
+/// What announcing needs is listed: the sockets, the networks that were found, and a filter in the way of clients.
+#[test]
+fn f117_preflight_says_where_addresses_can_be_announced_and_what_is_in_the_way() {
+    let node = Namespace::new("preflight");
+    let look = |mode: &str| -> Value {
+        let said = node.exec(&[AGENT, "preflight", "--mode", mode, "--no-load", "-o", "json"]);
+        serde_json::from_str(&said).unwrap()
+    };
+    let report = look("nftables");
+    assert_eq!((state(&report, "CAP_NET_RAW"), state(&report, "networks")), ("present", "missing"));
+    for (name, address) in [("one", "192.0.2.1/24"), ("two", "198.51.100.1/24")] {
+        node.ip(&["link", "add", name, "type", "veth", "peer", "name", &format!("{name}-far")]);
+        node.ip(&["addr", "add", address, "dev", name]);
+        node.ip(&["link", "set", name, "up"]);
+    }
+    node.exec(&["sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.two.rp_filter=1"]);
+    let report = look("nftables");
+    let networks = findings(&report).find(|finding| finding["need"] == "networks").unwrap();
+    assert_eq!(networks["detail"], "one 192.0.2.0/24, two 198.51.100.0/24");
+    assert_eq!(state(&report, "net.ipv4.conf.*.rp_filter"), "missing");
+    assert_eq!(report["usable"], true, "a proxy mode does not need them");
+    let wrong = Command::new(AGENT).args(["preflight", "--peer-multiplier", "1"]).output().unwrap();
+    assert!(String::from_utf8(wrong.stderr).unwrap().contains("--peer-multiplier"));
 }
 
 #[test]

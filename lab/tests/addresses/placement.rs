@@ -96,12 +96,10 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     assert!(!asked.to_lowercase().contains("reply from") && !asked.contains("bytes from"), "{asked}");
 
     // Only on one of them, when the Advertisement says so.
-    let lan = wait_owner(&cluster, vips[0]);
     cluster.apply_objects(&[advertisement("lan", &json!({"interfaces": ["eth1"]}))]).unwrap();
     wait::until_true("the address of the first network to be withdrawn", || {
         answerers(&cluster, vips[0]).is_empty()
     })
     .unwrap();
-    assert!(!lan.is_empty());
     wait::until("the other one to stay", || lab::client::tcp(&other, at(side, 80))).unwrap();
 }

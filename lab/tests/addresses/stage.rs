@@ -122,6 +122,17 @@ pub(crate) fn answering(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> 
     said.unwrap().split(|c: char| !c.is_ascii_hexdigit() && c != ':').filter_map(mac).collect()
 }
 
+/// How many questions the client asks about an IPv4 address in three seconds, and how many answers it gets.
+pub(crate) fn asked_and_answered(cluster: &Cluster, address: IpAddr) -> (u64, u64) {
+    let client = cluster.place("client").unwrap();
+    let said = client.run("sh", &["-c", &format!("arping -b -w 3 -I eth0 {address} || true")]).unwrap();
+    let number = |words: [&str; 2]| {
+        let line = said.lines().find_map(|line| line.strip_prefix(words[0])?.trim_start().split(' ').next());
+        line.and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("no {words:?} in {said}"))
+    };
+    (number(["Sent", "probes"]), number(["Received", "response(s)"]))
+}
+
 /// Which machines answer for an address.
 pub(crate) fn answerers(cluster: &Cluster, address: IpAddr) -> BTreeSet<String> {
     let macs = answering(cluster, address);
@@ -141,7 +152,6 @@ fn mac(word: &str) -> Option<String> {
 
 fn mac_of(cluster: &Cluster, node: &str) -> String {
     let place = cluster.place(node).unwrap();
-    place.inside(|| std::fs::read_to_string("/proc/net/dev").unwrap_or_default());
     let listing = place.run("ip", &["-j", "link", "show", "eth0"]).unwrap();
     let listing: Value = serde_json::from_str(&listing).unwrap();
     listing[0]["address"].as_str().unwrap().to_owned()

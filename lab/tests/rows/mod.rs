@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 92] = [
+pub(crate) const ROWS: [(&str, &str); 114] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
     ("F004", "A Service created once is programmed on every node, and each reports it"),
@@ -20,6 +20,11 @@ pub(crate) const ROWS: [(&str, &str); 92] = [
     ("F034", "The address is kept by updates; a free one is honoured, a taken one refused"),
     ("F035", "A node port answers on every node, also without endpoints there"),
     ("F036", "Node ports are chosen from the range, unique; an explicit one is honoured"),
+    ("F037", "A LoadBalancer Service gets an address from a pool, announced and reachable from outside"),
+    (
+        "F038",
+        "Without a pool or room the status says pending with a reason, and the address comes when space appears",
+    ),
     ("F040", "Allowed external addresses reach the Service through any node"),
     ("F041", "Clients reach clusterIP:port"),
     ("F042", "Backends get the connection on targetPort; names resolve per workload"),
@@ -30,6 +35,9 @@ pub(crate) const ROWS: [(&str, &str); 92] = [
     ("F047", "ClientIP affinity holds until its timeout in every mode, and moves when its backend goes"),
     ("F048", "With external policy Local only local endpoints serve, the source is kept, others drop"),
     ("F049", "Sources outside the allowed ranges are dropped in every mode"),
+    ("F050", "The status carries the addresses after assignment and none after release"),
+    ("F051", "A pinned load balancer address is programmed on every node"),
+    ("F052", "ClusterIPs are not reachable from outside unless announced"),
     ("F053", "One desired state passes the same traffic tests in every mode"),
     ("F054", "userspace: connections to a virtual address reach the agent's listener and a backend"),
     ("F055", "userspace: the redirect exists while the Service does and is gone after"),
@@ -93,4 +101,21 @@ pub(crate) const ROWS: [(&str, &str); 92] = [
     ("F113", "KUBE-NODE-PORT-LOCAL-UDP keeps the source"),
     ("F114", "masqueradeAll: all Service traffic is masqueraded"),
     ("F115", "clusterCIDRs: as F092 in ipvs mode"),
+    ("F116", "Allocation can be had again from the store alone"),
+    ("F117", "Only agents allowed by policy announce; a lost one is replaced"),
+    ("F118", "Ranges and networks, IPv4 and IPv6; no address outside a pool is ever given"),
+    ("F119", "A pool is chosen by name, selector and priority"),
+    ("F120", "A pool without auto-assignment is used only on request"),
+    ("F121", "A requested free address is given; a taken or foreign one is refused with the reason"),
+    ("F122", "Freed addresses return to the pool; a restart changes nothing"),
+    ("F123", "A pool is announced by ARP and NDP"),
+    ("F124", "One node answers ARP, sends gratuitous ARP on take-over, others stay silent"),
+    ("F125", "The same with neighbour advertisements and the solicited-node group joined"),
+    ("F127", "Client, address, announcing node, endpoint on another node, and back"),
+    ("F128", "Preflight warns when a pool lies in no node's subnet"),
+    ("F129", "In ipvs mode only the elected node answers ARP; the sysctls are set and restored"),
+    ("F132", "Agents detect a dead peer, authenticated, and re-elect without control"),
+    ("F135", "The address pools of the documents' ConfigMap import unchanged"),
+    ("F136", "The documents' tests from inside and outside pass in the lab"),
+    ("F168", "Nodes register with addresses, labels, zone and a lease; an expired one takes the node out"),
 ];

@@ -19,6 +19,7 @@ pub mod ports;
 mod show;
 pub mod shown;
 pub mod start;
+pub mod terms;
 pub mod thread;
 pub mod told;
 pub mod words;

@@ -27,11 +27,12 @@ impl AnnounceConfig {
     pub fn detection_time(&self) -> Duration {
         self.peer_interval * u32::from(self.peer_multiplier.get())
     }
-}
 
-impl AnnounceConfig {
     /// Fills in defaults and checks.
-    pub(super) fn check(settings: AnnounceSettings) -> Result<Self, ConfigError> {
+    ///
+    /// # Errors
+    /// The first setting that cannot be.
+    pub fn check(settings: AnnounceSettings) -> Result<Self, ConfigError> {
         let AnnounceSettings { peer_interval_ms, peer_multiplier, on_exit } = settings;
         let interval = peer_interval_ms.unwrap_or(PEER_INTERVAL_MS_DEFAULT);
         if !(10..=10_000).contains(&interval) {

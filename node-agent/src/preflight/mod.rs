@@ -5,6 +5,7 @@
 //! module lists may have everything built in, and a module that is loaded may still refuse. Nothing of the machine is
 //! changed but the modules that are loaded, and those only when asked.
 
+mod announcing;
 pub mod modules;
 pub mod needs;
 mod probes;
@@ -104,10 +105,11 @@ pub fn run(mode: ProxyMode, load: bool) -> Report {
         let (modules, mut prober) = (Modules::of_this_kernel(), Prober::new());
         needs::of(mode).into_iter().map(|need| examine(&need, &modules, &mut prober, load)).collect()
     };
-    let findings: Vec<Finding> = match std::thread::spawn(look).join() {
+    let mut findings: Vec<Finding> = match std::thread::spawn(look).join() {
         Ok(findings) => findings,
         Err(panic) => std::panic::resume_unwind(panic),
     };
+    findings.extend(announcing::findings());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned();
     let usable = !findings.iter().any(Finding::is_fatal);
     Report { mode, kernel, usable, findings }

@@ -34,6 +34,8 @@ pub enum Kind {
     Tool,
     /// A setting of the kernel.
     Sysctl,
+    /// An interface.
+    Interface,
 }
 
 impl Kind {
@@ -45,6 +47,7 @@ impl Kind {
             Self::Module => "module",
             Self::Tool => "tool",
             Self::Sysctl => "sysctl",
+            Self::Interface => "interface",
         }
     }
 }

@@ -35,6 +35,11 @@ const BURST_ROUNDS: u64 = 5;
 const BURST_MS: u64 = 1100;
 const REFRESH_MS: u64 = 60_000;
 
+#[path = "control.rs"]
+mod control;
+#[path = "sessions.rs"]
+mod sessions;
+
 type Orders = BTreeMap<IpAddr, (u64, Vec<usize>)>;
 
 pub(crate) struct World {
@@ -346,10 +351,11 @@ impl World {
     }
 
     fn hear(&mut self, node: usize, address: IpAddr, input: Input) {
-        if matches!(input, Input::Heard(_)) && self.nodes[node].leaving.remove(&address) {
-            if let Some(owners) = &mut self.nodes[node].owners {
-                owners.remove(address);
-            }
+        if matches!(input, Input::Heard(_))
+            && self.nodes[node].leaving.remove(&address)
+            && let Some(owners) = &mut self.nodes[node].owners
+        {
+            owners.remove(address);
         }
         let (now, random) = (self.instant(), self.next_random());
         if let Some(owners) = &mut self.nodes[node].owners {
@@ -472,139 +478,6 @@ impl World {
             owners.set_liveness(pair, liveness, now, random);
         }
         self.carry_out(node);
-    }
-
-    // Control.
-
-    fn control_hears(&self, node: usize) -> bool {
-        self.control.runs && !self.sides[node] && self.nodes[node].owners.is_some()
-    }
-
-    /// Every agent notices whether control takes its reports.
-    fn tell_control(&mut self) {
-        for node in 0..self.nodes.len() {
-            let is_heard = self.control_hears(node);
-            let (now, random) = (self.instant(), self.next_random());
-            if let Some(owners) = &mut self.nodes[node].owners {
-                owners.set_control(is_heard, now, random);
-            }
-            self.carry_out(node);
-        }
-    }
-
-    fn feed(&mut self, node: usize) {
-        self.tell_control();
-        if !self.control_hears(node) {
-            return;
-        }
-        let life = self.nodes[node].life;
-        for (address, (epoch, candidates)) in self.control.orders.clone() {
-            self.push(LINK_MS, Arrival::Order { node, life, address, epoch, candidates });
-        }
-        self.rerank_without(node);
-        self.report(node);
-    }
-
-    fn report(&mut self, node: usize) {
-        if self.control_hears(node) {
-            for address in addresses() {
-                self.push(5, Arrival::Report { from: node, address });
-            }
-        }
-    }
-
-    /// Control records who took over: the owner first.
-    fn take_report(&mut self, from: usize, address: IpAddr) {
-        if !self.control_hears(from) {
-            return;
-        }
-        let owners = self.nodes[from].owners.as_ref().unwrap();
-        let Some(entry) = owners.get(address) else { return };
-        let says_owner = matches!(entry.ownership.phase(), Phase::Owner(_)) && !entry.ownership.is_leaving();
-        let (epoch, mut candidates) = self.control.orders[&address].clone();
-        let follows = entry.ownership.order().epoch == epoch;
-        if says_owner && follows && candidates.first() != Some(&from) && candidates.contains(&from) {
-            candidates.retain(|candidate| *candidate != from);
-            candidates.insert(0, from);
-            self.reorder(address, epoch + 1, candidates);
-        }
-    }
-
-    fn reorder(&mut self, address: IpAddr, epoch: u64, candidates: Vec<usize>) {
-        self.control.orders.insert(address, (epoch, candidates.clone()));
-        for node in 0..self.nodes.len() {
-            if self.control_hears(node) {
-                let life = self.nodes[node].life;
-                let candidates = candidates.clone();
-                self.push(LINK_MS, Arrival::Order { node, life, address, epoch, candidates });
-            }
-        }
-    }
-
-    // Sessions.
-
-    fn reaches(&self, one: usize, other: usize) -> bool {
-        let lives = |node: usize| self.nodes[node].owners.is_some();
-        self.sides[one] == self.sides[other] && lives(one) && lives(other)
-    }
-
-    fn next_session_change(&self) -> Option<u64> {
-        let mut next = None;
-        for one in 0..self.nodes.len() {
-            for other in (0..self.nodes.len()).filter(|other| *other != one) {
-                if self.nodes[one].owners.is_none() {
-                    continue;
-                }
-                let reaches = self.reaches(one, other);
-                let at = match self.session(one, other) {
-                    Session::Up { lost_at } => {
-                        (!reaches).then(|| lost_at.map_or(self.now, |at| at + DETECTION_MS))
-                    }
-                    Session::Down { reached_at } => (reaches && self.nodes[other].leaving.is_empty())
-                        .then(|| reached_at.map_or(self.now, |at| at + SESSION_MS)),
-                };
-                next = [next, at].into_iter().flatten().min();
-            }
-        }
-        next
-    }
-
-    fn session(&self, one: usize, other: usize) -> Session {
-        let none = Session::Down { reached_at: None };
-        self.nodes[one].sessions.get(&other).copied().unwrap_or(none)
-    }
-
-    fn change_sessions(&mut self) {
-        for one in 0..self.nodes.len() {
-            for other in (0..self.nodes.len()).filter(|other| *other != one) {
-                if self.nodes[one].owners.is_none() {
-                    continue;
-                }
-                let (before, reaches, now) = (self.session(one, other), self.reaches(one, other), self.now);
-                let leaves = !self.nodes[other].leaving.is_empty();
-                let after = match before {
-                    Session::Up { .. } if reaches => Session::Up { lost_at: None },
-                    Session::Up { lost_at: None } => Session::Up { lost_at: Some(now) },
-                    Session::Up { lost_at: Some(at) } if now >= at + DETECTION_MS => {
-                        Session::Down { reached_at: None }
-                    }
-                    Session::Down { .. } if !reaches || leaves => Session::Down { reached_at: None },
-                    Session::Down { reached_at: None } => Session::Down { reached_at: Some(now) },
-                    Session::Down { reached_at: Some(at) } if now >= at + SESSION_MS => {
-                        Session::Up { lost_at: None }
-                    }
-                    same => same,
-                };
-                self.nodes[one].sessions.insert(other, after);
-                match (before, after) {
-                    (Session::Up { .. }, Session::Down { .. }) => {
-                        self.set_liveness(one, other, Liveness::Down)
-                    }
-                    (Session::Down { .. }, Session::Up { .. }) => self.set_liveness(one, other, Liveness::Up),
-                    _ => {}
-                }
-            }
-        }
     }
 
     fn timeout_of(&self, node: usize) -> Option<u64> {

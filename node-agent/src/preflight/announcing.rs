@@ -1,0 +1,85 @@
+//! Whether this machine can announce load balancer addresses. Nothing here is needed by a proxy mode, so that nothing of it
+//! makes a machine unusable.
+
+use std::{fs, os::fd::OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+use super::{Finding, State, needs::Kind};
+use crate::facts;
+
+/// The reverse path filter that drops what would not be answered by the same way (RFC 3704 §2.2).
+const STRICT: &str = "1";
+
+/// What was found.
+pub(super) fn findings() -> Vec<Finding> {
+    let networks = facts::collect().subnets;
+    let names: Vec<_> = networks.keys().filter(|name| *name != "lo").cloned().collect();
+    vec![raw_sockets(), interfaces(&networks), reverse_path_filter(&names)]
+}
+
+fn finding(need: &str, kind: Kind, outcome: Result<String, String>, purpose: &str, remedy: &str) -> Finding {
+    let (state, detail) = match outcome {
+        Ok(detail) => (State::Present, detail),
+        Err(detail) => (State::Missing, detail),
+    };
+    Finding {
+        need: need.to_owned(),
+        kind,
+        state,
+        required: false,
+        purpose: purpose.to_owned(),
+        detail,
+        remedy: (state == State::Missing).then(|| remedy.to_owned()),
+    }
+}
+
+fn raw_sockets() -> Finding {
+    let opened: Result<OwnedFd, _> =
+        socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None::<SockProtocol>);
+    finding(
+        "CAP_NET_RAW",
+        Kind::Capability,
+        opened.map(|_closed| String::new()).map_err(|error| error.desc().to_owned()),
+        "announces load balancer addresses by ARP and neighbour discovery",
+        "run the agent as root, or give it CAP_NET_RAW",
+    )
+}
+
+fn interfaces(networks: &std::collections::BTreeMap<String, Vec<ipnet::IpNet>>) -> Finding {
+    let shown = networks.iter().filter(|(name, _)| *name != "lo").map(|(name, networks)| {
+        let networks: Vec<_> = networks.iter().map(ToString::to_string).collect();
+        format!("{name} {}", networks.join(" "))
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    finding(
+        "networks",
+        Kind::Interface,
+        if shown.is_empty() { Err("no interface has one".to_owned()) } else { Ok(shown) },
+        "an address is announced where its pool is in one of them",
+        "give an interface an address of the network that pools are in",
+    )
+}
+
+fn reverse_path_filter(names: &[String]) -> Finding {
+    let is_strict = |name: &str| {
+        let value = fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
+        value.is_ok_and(|value| value.trim() == STRICT)
+    };
+    // The kernel takes the greater of both.
+    let strict: Vec<_> = names.iter().filter(|name| is_strict(name) || is_strict("all")).cloned().collect();
+    finding(
+        "net.ipv4.conf.*.rp_filter",
+        Kind::Sysctl,
+        if strict.is_empty() || names.len() < 2 {
+            Ok("lets clients in whose answers leave by another interface".to_owned())
+        } else {
+            Err(format!(
+                "strict on {}: clients whose answers leave by another interface are dropped",
+                strict.join(", ")
+            ))
+        },
+        "clients of announced addresses may come in by an interface that their answers do not leave by",
+        "set it to 2 (loose), or to 0",
+    )
+}

@@ -1,0 +1,71 @@
+//! The simulated sessions: who sees whom, and when that is noticed.
+
+use node_agent::announce::machine::Liveness;
+
+use super::{DETECTION_MS, SESSION_MS, Session, World};
+
+impl World {
+    pub(super) fn reaches(&self, one: usize, other: usize) -> bool {
+        let lives = |node: usize| self.nodes[node].owners.is_some();
+        self.sides[one] == self.sides[other] && lives(one) && lives(other)
+    }
+
+    pub(super) fn next_session_change(&self) -> Option<u64> {
+        let mut next = None;
+        for one in 0..self.nodes.len() {
+            for other in (0..self.nodes.len()).filter(|other| *other != one) {
+                if self.nodes[one].owners.is_none() {
+                    continue;
+                }
+                let reaches = self.reaches(one, other);
+                let at = match self.session(one, other) {
+                    Session::Up { lost_at } => {
+                        (!reaches).then(|| lost_at.map_or(self.now, |at| at + DETECTION_MS))
+                    }
+                    Session::Down { reached_at } => (reaches && self.nodes[other].leaving.is_empty())
+                        .then(|| reached_at.map_or(self.now, |at| at + SESSION_MS)),
+                };
+                next = [next, at].into_iter().flatten().min();
+            }
+        }
+        next
+    }
+
+    pub(super) fn session(&self, one: usize, other: usize) -> Session {
+        let none = Session::Down { reached_at: None };
+        self.nodes[one].sessions.get(&other).copied().unwrap_or(none)
+    }
+
+    pub(super) fn change_sessions(&mut self) {
+        for one in 0..self.nodes.len() {
+            for other in (0..self.nodes.len()).filter(|other| *other != one) {
+                if self.nodes[one].owners.is_none() {
+                    continue;
+                }
+                let (before, reaches, now) = (self.session(one, other), self.reaches(one, other), self.now);
+                let leaves = !self.nodes[other].leaving.is_empty();
+                let after = match before {
+                    Session::Up { .. } if reaches => Session::Up { lost_at: None },
+                    Session::Up { lost_at: None } => Session::Up { lost_at: Some(now) },
+                    Session::Up { lost_at: Some(at) } if now >= at + DETECTION_MS => {
+                        Session::Down { reached_at: None }
+                    }
+                    Session::Down { .. } if !reaches || leaves => Session::Down { reached_at: None },
+                    Session::Down { reached_at: None } => Session::Down { reached_at: Some(now) },
+                    Session::Down { reached_at: Some(at) } if now >= at + SESSION_MS => {
+                        Session::Up { lost_at: None }
+                    }
+                    same @ (Session::Up { .. } | Session::Down { .. }) => same,
+                };
+                self.nodes[one].sessions.insert(other, after);
+                match (before, after) {
+                    (Session::Up { .. }, Session::Down { .. }) => {
+                        self.set_liveness(one, other, Liveness::Down)
+                    }
+                    (Session::Down { .. }, Session::Up { .. }) => self.set_liveness(one, other, Liveness::Up),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
