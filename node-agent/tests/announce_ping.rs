@@ -110,6 +110,7 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
         eventually("whoever was answered before is not any longer", || !ping.asks());
     }
     assert!(!running.iter_mut().any(Pinger::asks) && !answers(client, V4) && !answers(client, V6));
+    assert!(running.iter().all(|ping| ping.redirects == 0), "nobody tells of another way");
     // Passing a request on would have begun with looking for the address.
     let neighbors = node.exec(&["ip", "neigh"]);
     assert!(!neighbors.contains(V4) && !neighbors.contains(V6), "{neighbors}");
