@@ -6,7 +6,9 @@ mod support;
 
 use std::{
     collections::BTreeMap,
+    io::Write as _,
     net::IpAddr,
+    process::{Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -15,7 +17,7 @@ use node_agent::announce::ping::{self, Ping, Reply, SETTLE_TIME, schema::TABLE};
 use support::{
     Namespace,
     ping::Pinger,
-    segment::{Node, Segment, eventually},
+    segment::{Node, Segment, eventually, knock, neighbor},
 };
 
 const V4: &str = "192.0.2.77";
@@ -81,7 +83,7 @@ fn ruleset(namespace: &Namespace) -> String {
 const THEIRS: &str = "table inet theirs {
     set friends { type ipv4_addr; elements = { 192.0.2.9 } }
     chain input { type filter hook input priority filter; policy accept; ip saddr @friends counter accept; }
-    chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.78 drop; }
+    chain nat { type nat hook prerouting priority dstnat; policy accept; icmp type echo-request ip daddr 192.0.2.77 drop; }
 }";
 
 /// F124, F125: what is announced answers to ping and ping -6 from its own address, though no interface has it; what shall not
@@ -108,6 +110,7 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
         eventually("whoever was answered before is not any longer", || !ping.asks());
     }
     assert!(!running.iter_mut().any(Pinger::asks) && !answers(client, V4) && !answers(client, V6));
+    assert!(running.iter().all(|ping| ping.redirects == 0), "nobody tells of another way");
     // Passing a request on would have begun with looking for the address.
     let neighbors = node.exec(&["ip", "neigh"]);
     assert!(!neighbors.contains(V4) && !neighbors.contains(V6), "{neighbors}");
@@ -212,4 +215,33 @@ fn f124_f125_the_ping_table_outlives_an_agent_that_comes_back_and_no_clean_up() 
     assert!(node.run(ping::cleanup).unwrap(), "it was there");
     assert_eq!(ruleset(&node), before);
     assert!(!node.run(ping::cleanup).unwrap(), "there is nothing left");
+}
+
+/// F124, F125: what the kernel refuses is a warning, which goes when it is carried out; the address is announced all the same.
+#[test]
+fn f124_f125_pings_that_cannot_be_answered_are_a_warning() {
+    let segment = Segment::new("ping-warn", 2);
+    let [client, node] = [&segment.members[0], &segment.members[1]];
+    // A table that belongs to a process: nobody else may change it, and it ends with the process.
+    let mut other = Command::new("ip")
+        .args(["netns", "exec", node.name(), "nft", "-i"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let line = format!("add table inet {TABLE} {{ flags owner; }}\n");
+    other.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    eventually("the table of the other", || node.has_table(TABLE));
+    let announcing = Announcing::start(node);
+    announcing.own(Reply::Answer);
+    let warning = || announcing.warnings.lock().unwrap().last().cloned().flatten();
+    eventually("a warning", || warning().is_some_and(|warning| warning.contains("not permitted")));
+    knock(client, V4);
+    eventually("the client learns the address", || neighbor(client, V4).is_some());
+    assert!(!answers(client, V4));
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    wait_for_answers(client);
+    eventually("no warning", || warning().is_none());
+    assert_eq!(announcing.warnings.lock().unwrap().len(), 2, "said once");
 }

@@ -22,7 +22,9 @@ pub struct Pinger {
     descriptor: OwnedFd,
     to: IpAddr,
     identifier: [u8; 2],
-    sequence: u8,
+    sequence: u16,
+    /// How often somebody has told of another way.
+    pub redirects: u32,
 }
 
 impl Pinger {
@@ -35,10 +37,10 @@ impl Pinger {
         let descriptor = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
         setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(0, 50_000)).unwrap();
         let [_, _, high, low] = descriptor.as_raw_fd().to_be_bytes();
-        Self { descriptor, to, identifier: [high, low], sequence: 0 }
+        Self { descriptor, to, identifier: [high, low], sequence: 0, redirects: 0 }
     }
 
-    /// Sends one request; answers whether the address itself answers to it. Fails when anybody tells of another way.
+    /// Sends one request; answers whether the address itself answers to it.
     pub fn asks(&mut self) -> bool {
         self.sequence += 1;
         let request = match self.to {
@@ -71,7 +73,7 @@ impl Pinger {
     }
 
     /// Takes the next message, if there is one, and says whether it is the answer.
-    fn is_answered(&self) -> bool {
+    fn is_answered(&mut self) -> bool {
         let mut buffer = [0; 2048];
         let received = recvfrom::<SockaddrStorage>(self.descriptor.as_raw_fd(), &mut buffer);
         let Ok((bytes, Some(from))) = received else { return false };
@@ -87,15 +89,16 @@ impl Pinger {
             IpAddr::V4(_) => (0, 5),
             IpAddr::V6(_) => (129, 137),
         };
-        assert_ne!(message[0], redirect, "{from:?} tells of another way to {}", self.to);
-        let [high, low] = self.identifier;
-        from == Some(self.to) && message[0] == reply && message[4..8] == [high, low, 0, self.sequence]
+        self.redirects += u32::from(message[0] == redirect);
+        let ([id_high, id_low], [high, low]) = (self.identifier, self.sequence.to_be_bytes());
+        from == Some(self.to) && message[0] == reply && message[4..8] == [id_high, id_low, high, low]
     }
 }
 
 /// An echo request; for ICMPv6 the kernel fills in the checksum.
-fn with_checksum(request: u8, identifier: [u8; 2], sequence: u8) -> [u8; 8] {
-    let mut message = [request, 0, 0, 0, identifier[0], identifier[1], 0, sequence];
+fn with_checksum(request: u8, identifier: [u8; 2], sequence: u16) -> [u8; 8] {
+    let [high, low] = sequence.to_be_bytes();
+    let mut message = [request, 0, 0, 0, identifier[0], identifier[1], high, low];
     let words = message.chunks(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let folded = (sum & 0xffff) + (sum >> 16);

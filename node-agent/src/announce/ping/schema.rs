@@ -55,8 +55,8 @@ impl Reply {
 
     /// Where that chain hangs.
     ///
-    /// The first chain that translates a connection decides, and those of the proxy modes refuse what their Services do
-    /// not offer; so an answer is before destination translation (-100). Silence is before connection tracking (-200):
+    /// The first chain that translates a connection decides, and one that refuses ends it; so an answer is before what
+    /// proxy modes and others do at destination translation (-100). Silence is before connection tracking (-200):
     /// there it also holds for a client that has been answered until now, whose further requests no chain of
     /// translation sees, and costs no entry.
     #[must_use]
