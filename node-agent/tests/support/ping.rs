@@ -1,4 +1,6 @@
-//! ICMP and ICMPv6 echo requests, as `ping` sends them.
+//! ICMP and ICMPv6 echo requests, as `ping` sends them. The lab's tests use this file as well.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part of the support")]
 
 use std::{
     net::IpAddr,
