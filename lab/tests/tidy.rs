@@ -24,7 +24,8 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("store", &["model"]),
     ("api", &["model", "store"]),
     ("bfd", &[]),
-    ("node-agent", &["model", "bfd"]),
+    ("bgp", &[]),
+    ("node-agent", &["model", "bfd", "bgp"]),
     ("cli", &["model"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
@@ -33,7 +34,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
 /// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
-const PURE_CRATES: [&str; 2] = ["model", "bfd"];
+const PURE_CRATES: [&str; 3] = ["model", "bfd", "bgp"];
 
 /// Files of these names are pure, wherever they are.
 const PURE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs"];

@@ -72,6 +72,10 @@ pub struct Announcement {
     /// What an owner does that is cut off.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
+    /// The Advertisements of type BGP by which the address is announced: by every node that carries them out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub advertisements: BTreeSet<Name>,
 }
 
 /// A node that may answer for an address.

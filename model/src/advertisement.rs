@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{name::Name, selector::Selector};
+use crate::{community::Community, name::Name, selector::Selector};
 
 /// Selectors, pools and interfaces of one Advertisement.
 pub const ADVERTISEMENT_ENTRIES_MAX: usize = 64;
@@ -48,6 +48,32 @@ pub struct AdvertisementSpec {
     /// What an owner does that reaches neither control nor any other candidate.
     #[serde(default)]
     pub when_isolated: WhenIsolated,
+    /// BGP: the `BgpPeer`s that are told; all of the node when left out.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(max_items = 64)]
+    pub peers: BTreeSet<Name>,
+    /// BGP: the length of the announced IPv4 prefixes, 1–32; 32 when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 32, default = 32)]
+    pub aggregation_length: Option<u8>,
+    /// BGP: the length of the announced IPv6 prefixes, 1–128; 128 when left out.
+    #[serde(default, rename = "aggregationLengthV6", skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 128, default = 128)]
+    pub aggregation_length_v6: Option<u8>,
+    /// BGP: `LOCAL_PREF` towards peers of the own AS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_pref: Option<u32>,
+    /// BGP: `MULTI_EXIT_DISC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub med: Option<u32>,
+    /// BGP: how often our AS is in the path beyond what is due, 0–16, towards peers of other AS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 16)]
+    pub prepend: Option<u8>,
+    /// BGP: communities of any kind, such as `65000:100`, `no-export`, `large:65000:1:2` and `rt:65000:100`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 64)]
+    pub communities: BTreeSet<Community>,
 }
 
 const fn yes() -> bool {
@@ -62,6 +88,9 @@ pub enum AdvertisementType {
     /// By ARP (RFC 826) and NDP (RFC 4861) on the local network: one node answers.
     #[default]
     L2,
+    /// By BGP (RFC 4271) to routers: every node that serves the address announces it.
+    #[serde(rename = "BGP")]
+    Bgp,
 }
 
 /// Nodes that are preferred, and how much.

@@ -138,7 +138,8 @@ fn announcement(
     } else {
         (current.answer_ping, current.when_isolated)
     };
-    Announcement { epoch, candidates, answer_ping, when_isolated }
+    let advertisements = judgement.by_bgp.clone();
+    Announcement { epoch, candidates, answer_ping, when_isolated, advertisements }
 }
 
 fn conclude(current: &Announcement, next: Announcement) -> Verdict {

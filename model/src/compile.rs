@@ -117,7 +117,7 @@ pub fn node_state(snapshot: &Snapshot, node: &Name) -> NodeState {
     let Some(Spec::Node(spec)) = snapshot.get(&key).map(|object| &object.spec) else {
         return NodeState::default();
     };
-    NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone() }
+    NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone(), bgp: None }
 }
 
 fn served_by(object: &Object) -> Option<ServiceKey> {

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use crate::{
     address::Announcement,
+    bgp::BgpState,
     compiled::CompiledService,
     name::Label,
     node::{ProxyMode, ProxyOptions},
@@ -130,4 +131,7 @@ pub struct NodeState {
     /// Options of the proxy.
     #[serde(default)]
     pub proxy: ProxyOptions,
+    /// Its BGP; nothing where it has no peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<Box<BgpState>>,
 }

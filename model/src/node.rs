@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{name::Label, quantity::Timestamp};
+use crate::{bgp_peer::NodeBgp, name::Label, quantity::Timestamp};
 
 /// Addresses of one Node.
 pub const NODE_ADDRESSES_MAX: usize = 64;
@@ -44,6 +44,9 @@ pub struct NodeSpec {
     /// Options of the proxy.
     #[serde(default, skip_serializing_if = "ProxyOptions::is_default")]
     pub proxy: ProxyOptions,
+    /// Its BGP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<NodeBgp>,
     /// Give this Node no announcements; those that it has go to other Nodes.
     #[serde(default)]
     pub unschedulable: bool,

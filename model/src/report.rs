@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    bgp_report::{BgpReport, BgpRoute},
     name::Name,
     node::ProxyMode,
     quantity::{Port, Position, Revision, Timestamp},
@@ -92,6 +93,20 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 256)]
     pub peers: Vec<PeerReport>,
+    /// The sessions with routers; nothing where the node has no peers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<BgpReport>,
+    /// The prefixes of which something differs from what was reported before. What a report does not name is as it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = BTreeMap<String, BgpRoute>)]
+    pub bgp_routes: BTreeMap<IpNet, BgpRoute>,
+    /// The prefixes that this node has nothing to say about any longer.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub bgp_routes_gone: BTreeSet<IpNet>,
+    /// Whether `bgpRoutes` is complete, in the first report after a start of the agent or of the feed.
+    #[serde(default)]
+    pub bgp_routes_complete: bool,
 }
 
 /// A node's part in one address.
@@ -213,6 +228,10 @@ pub enum EventReason {
     PortUnavailable,
     /// Stale entries of connection tracking could not be removed.
     ConntrackFailed,
+    /// A BGP session is established.
+    BgpSessionUp,
+    /// A BGP session is not established any longer, or could not be for another reason than before.
+    BgpSessionDown,
 }
 
 /// What went to one target of a Service since it was programmed; `null` where the proxy mode does not count it.

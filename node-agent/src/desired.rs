@@ -75,7 +75,7 @@ impl Derived {
 
     /// Follows a change of the state; says what has to be looked at in the kernel.
     pub fn update(&mut self, state: &State, touched: Touched) -> Followed {
-        let Touched { mut services, addresses: _, network, node } = touched;
+        let Touched { mut services, addresses: _, network, node, bgp: _ } = touched;
         if node && self.place.zone != state.node().zone {
             // Which endpoints are near has changed, and with it any program.
             self.place.zone.clone_from(&state.node().zone);

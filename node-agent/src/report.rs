@@ -257,6 +257,10 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         announcements_gone: std::collections::BTreeSet::new(),
         announcements_complete: false,
         peers: Vec::new(),
+        bgp: None,
+        bgp_routes: std::collections::BTreeMap::new(),
+        bgp_routes_gone: std::collections::BTreeSet::new(),
+        bgp_routes_complete: false,
     }
 }
 

@@ -36,8 +36,10 @@ pub struct Touched {
     pub addresses: BTreeSet<IpAddr>,
     /// Whether the facts about the cluster differ.
     pub network: bool,
-    /// Whether the settings of this node differ.
+    /// Whether the settings of this node differ, but for its BGP.
     pub node: bool,
+    /// Whether its BGP differs.
+    pub bgp: bool,
 }
 
 impl State {
@@ -111,7 +113,12 @@ impl State {
             }
         }
         touched.network = network.is_some_and(|network| replace(&mut self.network, network));
-        touched.node = node.is_some_and(|node| replace(&mut self.node, node));
+        if let Some(node) = node {
+            let bgp = self.node.bgp.take();
+            touched.bgp = bgp != node.bgp;
+            touched.node = replace(&mut self.node, NodeState { bgp: None, ..node.clone() });
+            self.node = node;
+        }
         self.position = Some(position);
         Ok(touched)
     }

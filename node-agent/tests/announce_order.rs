@@ -115,6 +115,7 @@ fn address(number: u16, epoch: u64) -> AddressState {
             candidates: vec![candidate],
             answer_ping: false,
             when_isolated: WhenIsolated::Keep,
+            advertisements: BTreeSet::new(),
         },
     }
 }

@@ -25,12 +25,14 @@ use crate::{
 /// What every node can do for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
-    /// Whether an Advertisement covers the address.
+    /// Whether an Advertisement of type L2 covers the address.
     pub is_advertised: bool,
     /// Whether one of them lets the address be pinged.
     pub answer_ping: bool,
     /// What the strictest of them says.
     pub when_isolated: WhenIsolated,
+    /// The Advertisements of type BGP that cover the address.
+    pub by_bgp: BTreeSet<Name>,
     /// Every Node, in the order of the names.
     pub nodes: Vec<(Name, Standing)>,
 }
@@ -89,7 +91,8 @@ struct Case<'a> {
 pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
     let record =
         scene.snapshot.address(address)?.as_address().filter(|record| !record.services.is_empty())?;
-    let advertisements: Vec<_> = covering(scene.snapshot, record).collect();
+    let covering = |how| covering(scene.snapshot, record, how);
+    let advertisements: Vec<_> = covering(AdvertisementType::L2).map(|(_, spec)| spec).collect();
     let compiled = record.services.iter().filter_map(scene.compiled);
     let services = compiled
         .filter(|service| service.unsupported.is_empty() && service.load_balancer_ips.contains(&address));
@@ -105,30 +108,32 @@ pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
             .iter()
             .find(|one| asks_to_withdraw(one))
             .map_or(WhenIsolated::Keep, |one| one.when_isolated),
+        by_bgp: covering(AdvertisementType::Bgp).map(|(name, _)| name.clone()).collect(),
         nodes,
     })
 }
 
-/// The Advertisements that cover an address by its pool and Services.
+/// The Advertisements of a type that cover an address by its pool and Services.
 fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
-) -> impl Iterator<Item = &'a AdvertisementSpec> {
+    how: AdvertisementType,
+) -> impl Iterator<Item = (&'a Name, &'a AdvertisementSpec)> {
     let labels: Vec<&Labels> = record
         .services
         .iter()
         .filter_map(|key| snapshot.service(key))
         .map(|object| &object.metadata.labels)
         .collect();
-    snapshot.list(Kind::Advertisement, None, None).filter_map(|object| object.as_advertisement()).filter(
-        move |spec| {
-            let of_pool = spec.address_pools.is_empty()
-                || record.pool.as_ref().is_some_and(|pool| spec.address_pools.contains(pool));
-            let of_service = spec.service_selectors.is_empty()
-                || labels.iter().any(|labels| Selector::any_matches(&spec.service_selectors, labels));
-            spec.advertisement_type == AdvertisementType::L2 && of_pool && of_service
-        },
-    )
+    let all = snapshot.list(Kind::Advertisement, None, None);
+    let all = all.filter_map(|object| Some((&object.metadata.name, object.as_advertisement()?)));
+    all.filter(move |(_, spec)| {
+        let of_pool = spec.address_pools.is_empty()
+            || record.pool.as_ref().is_some_and(|pool| spec.address_pools.contains(pool));
+        let of_service = spec.service_selectors.is_empty()
+            || labels.iter().any(|labels| Selector::any_matches(&spec.service_selectors, labels));
+        spec.advertisement_type == how && of_pool && of_service
+    })
 }
 
 impl Case<'_> {

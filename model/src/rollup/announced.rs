@@ -8,7 +8,7 @@ use super::{NodeView, condition, no, yes};
 use crate::{
     address::AddressSpec,
     address_pool::{AddressPoolSpec, AddressRange},
-    advertisement::{AdvertisementSpec, AdvertisementType},
+    advertisement::AdvertisementSpec,
     announcements::AnnouncementBook,
     assign::{Scene, judge},
     name::Name,
@@ -176,7 +176,6 @@ pub fn advertisement_status(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Adve
 }
 
 fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
-    let AdvertisementType::L2 = spec.advertisement_type;
     let selected: Vec<_> = scene.nodes.iter().filter(|view| selects(scene, spec, view.name)).collect();
     if selected.is_empty() {
         let message = "no Node has labels that spec.nodeSelectors ask for".to_owned();

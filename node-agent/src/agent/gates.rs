@@ -24,7 +24,7 @@ impl Agent {
 
     /// Brings what a batch has changed; when it returns, what the kernel is about to lose is not announced any longer.
     pub(super) fn announce_changes(&self, touched: &Touched) {
-        let Touched { services, addresses, network, node: _ } = touched;
+        let Touched { services, addresses, network, node: _, bgp: _ } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
             .iter()
             .cloned()

@@ -423,6 +423,7 @@ impl World {
                 candidates: candidates.iter().map(candidate).collect(),
                 answer_ping: false,
                 when_isolated: WhenIsolated::Keep,
+                advertisements: BTreeSet::new(),
             },
         };
         let (now, random) = (self.instant(), self.next_random());

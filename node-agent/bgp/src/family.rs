@@ -1,0 +1,65 @@
+//! Address families (RFC 4760): the two whose routes are announced.
+
+use std::fmt;
+
+use ipnet::IpNet;
+
+/// A kind of routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4 unicast: AFI 1, SAFI 1.
+    Ipv4Unicast,
+    /// IPv6 unicast: AFI 2, SAFI 1.
+    Ipv6Unicast,
+}
+
+/// The SAFI of unicast forwarding (RFC 4760 §6).
+const UNICAST: u8 = 1;
+
+impl Family {
+    /// Both, in the order in which they are announced.
+    pub const ALL: [Self; 2] = [Self::Ipv4Unicast, Self::Ipv6Unicast];
+
+    /// The family of a prefix.
+    #[must_use]
+    pub const fn of(prefix: &IpNet) -> Self {
+        match prefix {
+            IpNet::V4(_) => Self::Ipv4Unicast,
+            IpNet::V6(_) => Self::Ipv6Unicast,
+        }
+    }
+
+    /// The address family identifier.
+    #[must_use]
+    pub const fn afi(self) -> u16 {
+        match self {
+            Self::Ipv4Unicast => 1,
+            Self::Ipv6Unicast => 2,
+        }
+    }
+
+    /// The subsequent address family identifier.
+    #[must_use]
+    pub const fn safi(self) -> u8 {
+        UNICAST
+    }
+
+    /// The family with these identifiers, if it is one of the two.
+    #[must_use]
+    pub const fn parse(afi: u16, safi: u8) -> Option<Self> {
+        match (afi, safi) {
+            (1, UNICAST) => Some(Self::Ipv4Unicast),
+            (2, UNICAST) => Some(Self::Ipv6Unicast),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipv4Unicast => "ipv4-unicast",
+            Self::Ipv6Unicast => "ipv6-unicast",
+        })
+    }
+}
