@@ -29,6 +29,7 @@ pub mod preflight;
 pub mod report;
 pub mod run;
 pub mod server;
+mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
