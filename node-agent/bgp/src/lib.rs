@@ -13,6 +13,8 @@ pub mod capability;
 pub mod family;
 pub mod message;
 pub mod notification;
+pub mod session;
+pub mod wire;
 
 pub use attributes::{AsPath, Attributes, Community, ExtendedCommunity, LargeCommunity, Origin, Segment};
 pub use capability::{Capability, GracefulRestart, Role};
