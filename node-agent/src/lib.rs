@@ -13,6 +13,7 @@ pub mod agent;
 pub mod announce;
 pub mod backoff;
 pub mod bfd;
+pub mod bgp;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;

@@ -9,17 +9,26 @@
 //! with an UPDATE without having to end the session (RFC 7606) is decided by the table in [`errors`]; the message is then
 //! what it has to be taken for, and the faults say why.
 
+mod as_path;
+mod attributes;
+mod capabilities;
 mod errors;
+mod frame;
+mod multi_protocol;
+mod nlri;
+mod notification;
+mod open;
+mod reader;
+mod refresh;
+mod update;
+mod writer;
 
+pub use capabilities::{decode_capabilities, encode_capabilities};
 pub use errors::{Action, AttributeFault, Malformation};
 use ipnet::IpNet;
 
-use crate::{
-    attributes::Attributes,
-    family::Family,
-    message::Message,
-    notification::Notification,
-};
+use self::frame::Kind;
+use crate::{attributes::Attributes, family::Family, message::Message, notification::Notification};
 
 /// The header that all messages have (RFC 4271 §4.1), in bytes.
 pub const HEADER_BYTES: usize = 19;
@@ -70,9 +79,9 @@ pub enum EncodeError {
     /// Prefixes are announced without attributes.
     #[error("routes without attributes")]
     NoAttributes,
-    /// Prefixes of both families are announced with one IPv6 next hop, which takes two messages.
-    #[error("routes of both families with a next hop of IPv6")]
-    MixedFamilies,
+    /// What takes more than one message: routes of both families, or announced ones and withdrawn ones (RFC 7606 §5.1).
+    #[error("routes that take more than one message")]
+    Mixed,
     /// An IPv4 prefix has an IPv6 next hop and the peer does not take that (RFC 8950).
     #[error("an IPv6 next hop for IPv4 routes was not agreed on")]
     NextHop,
@@ -90,8 +99,8 @@ impl Context {
 ///
 /// # Errors
 /// The NOTIFICATION to answer (RFC 4271 §6.1): no marker, a length that no message or none of this type has, an unknown type.
-pub fn frame_length(_header: &[u8; HEADER_BYTES], _context: &Context) -> Result<usize, Notification> {
-    unimplemented!()
+pub fn frame_length(header: &[u8; HEADER_BYTES], context: &Context) -> Result<usize, Notification> {
+    frame::read(header, context).map(|(_, length)| length)
 }
 
 /// Reads one whole message, of the length that [`frame_length`] said.
@@ -101,30 +110,48 @@ pub fn frame_length(_header: &[u8; HEADER_BYTES], _context: &Context) -> Result<
 ///
 /// # Errors
 /// The NOTIFICATION to answer, after which the session ends (RFC 4271 §6, RFC 7606).
-pub fn decode(_frame: &[u8], _context: &Context) -> Result<Decoded, Notification> {
-    unimplemented!()
+pub fn decode(frame: &[u8], context: &Context) -> Result<Decoded, Notification> {
+    let (kind, body) = frame::split(frame, context)?;
+    let message = match kind {
+        Kind::Open => Message::Open(open::decode(body)?),
+        Kind::Update => {
+            let (update, faults) = update::decode(body, context)?;
+            return Ok(Decoded { message: Message::Update(Box::new(update)), faults });
+        }
+        Kind::Notification => Message::Notification(notification::decode(body)?),
+        Kind::Keepalive => Message::Keepalive,
+        Kind::Refresh => Message::Refresh(refresh::decode(body, frame)?),
+    };
+    Ok(Decoded { message, faults: Vec::new() })
 }
 
 /// Writes one message.
 ///
-/// `LOCAL_PREF` is left out towards external peers. The data of a NOTIFICATION are cut to what fits.
+/// An UPDATE has one kind of routes in it: announced or withdrawn ones, of one family. `LOCAL_PREF` is left out towards
+/// external peers. The data of a NOTIFICATION are cut to what fits.
 ///
 /// # Errors
 /// It has no bytes, or too many.
-pub fn encode(_message: &Message, _context: &Context) -> Result<Vec<u8>, EncodeError> {
-    unimplemented!()
+pub fn encode(message: &Message, context: &Context) -> Result<Vec<u8>, EncodeError> {
+    match message {
+        Message::Open(message) => open::encode(message),
+        Message::Update(message) => update::encode(message, context),
+        Message::Notification(message) => notification::encode(message, context),
+        Message::Keepalive => frame::finish(frame::begin(Kind::Keepalive), HEADER_BYTES),
+        Message::Refresh(message) => refresh::encode(*message),
+    }
 }
 
 /// Bytes of an UPDATE that announces prefixes of `family` with `attributes`, header included, without the prefixes.
 #[must_use]
-pub fn update_overhead(_attributes: &Attributes, _family: Family, _context: &Context) -> usize {
-    unimplemented!()
+pub fn update_overhead(attributes: &Attributes, family: Family, context: &Context) -> usize {
+    update::overhead(attributes, family, context)
 }
 
 /// Bytes of an UPDATE that withdraws prefixes of `family`, header included, without the prefixes.
 #[must_use]
-pub const fn withdrawal_overhead(_family: Family) -> usize {
-    unimplemented!()
+pub const fn withdrawal_overhead(family: Family) -> usize {
+    update::withdrawal_overhead(family)
 }
 
 /// Bytes of a prefix in an UPDATE.
