@@ -192,7 +192,7 @@ fn withdrawals_go_first_and_what_shares_attributes_shares_a_message() {
         rib.set(host, (value > 0).then(|| with_community(V4, 10 + value)));
     }
     let messages = rib.take(usize::MAX);
-    let sizes: Vec<_> = messages.iter().map(|message| {
+    let sizes = messages.iter().map(|message| {
         let update = update(message);
         (update.withdrawn.len(), update.announced.len())
     });
