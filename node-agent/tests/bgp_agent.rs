@@ -269,9 +269,9 @@ fn a_planned_restart_says_nothing_and_the_next_life_announces_without_control() 
 
         let agent = Running::start(&dir, &kernel, address, "handover").await;
         let (mut router, open) = accept(&listener, helps());
-        let restart = open.capabilities.iter().find_map(|capability| match capability {
-            Capability::GracefulRestart(restart) => Some(restart.clone()),
-            _ => None,
+        let restart = open.capabilities.iter().find_map(|capability| {
+            let Capability::GracefulRestart(restart) = capability else { return None };
+            Some(restart.clone())
         });
         let restart = restart.unwrap();
         assert!(
