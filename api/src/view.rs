@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use model::{
     announcements::AnnouncementBook,
     assign::Scene,
+    bgp_book::BgpBook,
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
@@ -23,11 +24,20 @@ use crate::{
     nodes::{Nodes, Table},
 };
 
+/// What the agents say, kept for all requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    /// Of their parts in addresses.
+    pub(crate) announcements: &'a Mutex<AnnouncementBook>,
+    /// Of sessions and routes.
+    pub(crate) bgp: &'a Mutex<BgpBook>,
+}
+
 /// One state with what is known of the nodes, from which any number of objects can be shown.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     nodes: &'a Nodes,
-    announcements: &'a Mutex<AnnouncementBook>,
+    books: Books<'a>,
     now: Timestamp,
     table: OnceLock<Table>,
 }
@@ -40,13 +50,8 @@ pub(crate) struct Shower<'a> {
 
 impl<'a> View<'a> {
     /// Looks at a state.
-    pub(crate) fn new(
-        published: Arc<Published>,
-        nodes: &'a Nodes,
-        announcements: &'a Mutex<AnnouncementBook>,
-        now: Timestamp,
-    ) -> Self {
-        Self { published, nodes, announcements, now, table: OnceLock::new() }
+    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
+        Self { published, nodes, books, now, table: OnceLock::new() }
     }
 
     /// Prepares to show objects; the roll-up is prepared once for all of them.
@@ -145,8 +150,10 @@ impl Shower<'_> {
             nodes: self.nodes().all(),
             compiled: &compiled,
         };
-        let book = self.view.announcements.lock().unwrap_or_else(PoisonError::into_inner);
-        look(&Announcing { scene, book: &book })
+        let Books { announcements, bgp } = self.view.books;
+        let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&Announcing { scene, book: &book, bgp: &bgp })
     }
 
     /// The status of a Node.

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    bgp,
     columns::{self, Columns},
     columns_addresses::{address_state, conflicts, or_all, preferences, selectors},
     describe::Page,
@@ -116,7 +117,18 @@ pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
         let until = text(object, "/spec/quarantine/until");
         page.field("Held back", &format!("for {former} until {until}; then anybody may have it"));
     }
-    announcement(page, object, now);
+    let by_bgp = bgp::of_address(object);
+    let is_by_l2 = !text(object, "/status/owner").is_empty()
+        || !items(object, "/spec/announcement/candidates").is_empty();
+    if is_by_l2 || by_bgp.is_empty() {
+        announcement(page, object, now);
+    }
+    if !by_bgp.is_empty() {
+        page.section("Announcement by BGP");
+    }
+    for (label, value) in by_bgp {
+        page.field(label, &value);
+    }
 }
 
 /// Who answers for an address, who would, and why the others would not.

@@ -2,6 +2,8 @@
 
 mod announced;
 mod assigned;
+mod bgp_peer;
+mod by_bgp;
 mod node;
 mod sources;
 
@@ -30,6 +32,7 @@ pub use self::announced::{
     Announcing, address_status, advertisement_status, pool_announced, service_announced,
 };
 pub use self::assigned::address_pool_status;
+pub use self::bgp_peer::{bgp_peer_ready, bgp_peer_sessions};
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 

@@ -114,7 +114,7 @@ pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
 }
 
 /// The Advertisements of a type that cover an address by its pool and Services.
-fn covering<'a>(
+pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
     how: AdvertisementType,
