@@ -36,7 +36,7 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
     let mut table = Table::new(header);
     for item in items(listing, "/items") {
         let since = time(item, "/session/since").map(|since| age(since, now)).unwrap_or_default();
-        let (state, tone, because) = standing(item);
+        let (state, tone, because) = standing(item, "/session");
         let or_nothing = |at| Cell::from(or_nothing(text(item, at)));
         let mut row: Vec<Cell> = vec![
             text(item, "/node").into(),
@@ -66,8 +66,8 @@ pub fn peers(listing: &Value, wide: bool, now: Timestamp, style: Style) -> Optio
 }
 
 /// The state of a session, and why it is so; of a node whose agent is silent it is what it said last.
-fn standing(item: &Value) -> (String, Tone, String) {
-    let [state, reason] = ["/session/state", "/session/reason"].map(|at| text(item, at));
+fn standing(item: &Value, session: &str) -> (String, Tone, String) {
+    let [state, reason] = ["state", "reason"].map(|field| text(item, &format!("{session}/{field}")));
     if !flag(item, "/isReporting", true) {
         return (
             "Unknown".to_owned(),
@@ -184,6 +184,37 @@ pub fn events(listing: &Value, style: Style) -> Option<String> {
 
 fn or_nothing(text: String) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text }
+}
+
+/// The sessions in the status of a peer.
+#[must_use]
+pub(crate) fn of_peer(peer: &Value, now: Timestamp) -> Table {
+    let mut table = Table::new(vec![
+        "NODE",
+        "NEIGHBOUR",
+        "STATE",
+        "SINCE",
+        "PREFIXES",
+        "LAST-SENT",
+        "LAST-RECEIVED",
+        "BECAUSE",
+    ]);
+    for (node, sessions) in entries(peer, "/status/sessions/byNode") {
+        for session in sessions.as_array().into_iter().flatten() {
+            let (state, tone, because) = standing(session, "");
+            table.push(vec![
+                node.into(),
+                or_nothing(text(session, "/address")).into(),
+                Cell::toned(tone, state),
+                time(session, "/since").map(|since| age(since, now)).unwrap_or_default().into(),
+                number(session, "/prefixesSent").to_string().into(),
+                notification(session, "/lastSent", now).into(),
+                notification(session, "/lastReceived", now).into(),
+                because.into(),
+            ]);
+        }
+    }
+    table
 }
 
 /// Who announces an address by BGP, in a few words; nothing where nobody does.

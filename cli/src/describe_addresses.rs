@@ -9,6 +9,7 @@ use crate::{
     columns::{self, Columns},
     columns_addresses::{address_state, conflicts, or_all, preferences, selectors},
     describe::Page,
+    describe_bgp,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -85,6 +86,10 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
     page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
     page.optional("Preferred nodes", &preferences(object));
+    if kind == "BGP" {
+        describe_bgp::advertisement(page, object);
+        return;
+    }
     let interfaces = joined(object, "/spec/interfaces");
     page.field(
         "Interfaces",

@@ -2,6 +2,7 @@
 
 mod announced;
 mod assigned;
+mod bgp;
 mod bgp_peer;
 mod by_bgp;
 mod node;
@@ -32,7 +33,8 @@ pub use self::announced::{
     Announcing, address_status, advertisement_status, pool_announced, service_announced,
 };
 pub use self::assigned::address_pool_status;
-pub use self::bgp_peer::{bgp_peer_ready, bgp_peer_sessions};
+pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
+pub use self::bgp_peer::with_sessions;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 

@@ -18,9 +18,9 @@ use model::{
     quantity::{Epoch, Revision, Timestamp},
     report::Announced,
     resource::{Object, Spec},
-    rollup::{Announcing, NodeView, address_status, bgp_peer_ready, bgp_peer_sessions, service_announced},
+    rollup::{Announcing, NodeView, address_status, bgp_peer_status, service_announced, with_sessions},
     snapshot::Snapshot,
-    status::{AddressStatus, Condition, ConditionStatus},
+    status::{AddressStatus, BgpPeerStatus, Condition},
 };
 use serde_json::{Value, json};
 use support::{key, object, of_kind, service};
@@ -67,9 +67,23 @@ impl World {
         self.bgp.take(&name(node), news, at(0));
     }
 
+    fn peer_status(&self, peer: Object) -> BgpPeerStatus {
+        let spec = peer.as_bgp_peer().unwrap().clone();
+        self.look_with(Some(peer), |of| {
+            let status = bgp_peer_status(of.scene.snapshot, &name("tor-1"), &spec, 64_512);
+            with_sessions(of, &name("tor-1"), &spec, status)
+        })
+    }
+
     fn look<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
-        let mut objects: Vec<Object> =
-            ["a", "b", "c", "d"].map(|node| object(&of_kind("Node", node, json!({}), json!({})))).to_vec();
+        self.look_with(None, look)
+    }
+
+    fn look_with<T>(&self, more: Option<Object>, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+        let racks = [("a", "1"), ("b", "1"), ("c", "2"), ("d", "3")];
+        let node = |(node, rack)| object(&of_kind("Node", node, json!({ "rack": rack }), json!({})));
+        let mut objects: Vec<Object> = racks.map(node).to_vec();
+        objects.extend(more);
         objects.push(object(&service("web", json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }))));
         let spec = json!({ "type": "BGP", "peers": self.peers });
         objects.push(object(&of_kind("Advertisement", "to-racks", json!({}), spec)));
@@ -257,45 +271,102 @@ fn an_address_that_is_to_be_announced_in_both_ways_needs_both() {
     );
 }
 
+/// What nodes say of their sessions in, whether the peer is ready out.
 #[test]
 fn a_peer_is_ready_when_every_node_has_a_session_with_it() {
-    let mut world = World::new();
-    let ready = |world: &World, nodes: &[&str]| {
-        let nodes: Vec<Name> = nodes.iter().map(|node| name(node)).collect();
-        let nodes: Vec<&Name> = nodes.iter().collect();
-        world.look(|of| bgp_peer_ready(of, &name("tor-1"), &nodes))
+    let peer = |more: Value| {
+        let mut spec = json!({ "peerASN": 65_001 });
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        if spec.get("peerNetwork").is_none() {
+            spec["peerAddress"] = json!("10.0.0.1");
+        }
+        object(&of_kind("BgpPeer", "tor-1", json!({}), spec))
     };
-    assert_eq!(
-        line(&ready(&world, &[])),
-        "False NoMatchingNode: no Node has labels that spec.nodeSelectors ask for"
-    );
-    world.say("a", vec![up("tor-1"), session("tor-2", "Idle", json!({}))], &[]);
-    world.say("d", vec![up("tor-1")], &[]);
-    assert_eq!(line(&ready(&world, &["a"])), "True Established: established with all 1 nodes");
-    assert_eq!(ready(&world, &["a", "d"]).status, ConditionStatus::Unknown);
-    assert_eq!(
-        line(&ready(&world, &["a", "b"])),
-        "False NoSession: b has said nothing of a session with tor-1"
-    );
+    // Nodes `a` and `b` are in rack 1, `c` is in rack 2, `d` is silent and in rack 3.
+    let racks = |racks: &[&str]| {
+        let selector = json!({ "matchExpressions": [{ "key": "rack", "operator": "In", "values": racks }] });
+        json!({ "nodeSelectors": [selector] })
+    };
+    let network = json!({ "peerNetwork": "10.0.0.0/24", "passive": true });
     let refused = json!({
         "remoteASN": 65002, "reason": "AS of the peer is 65002, expected 65001",
         "lastSent": { "at": at(-20), "code": 2, "subcode": 2, "message": "Bad Peer AS" },
     });
-    world.say("b", vec![session("tor-1", "Idle", refused)], &[]);
-    let condition = ready(&world, &["a", "b", "d"]);
+    let wrong = || session("tor-1", "Idle", refused.clone());
+    type Saying = (&'static str, Vec<BgpSession>);
+    let in_rack_1 =
+        || vec![("a", vec![up("tor-1"), session("tor-2", "Idle", json!({}))]), ("b", vec![up("tor-1")])];
+    let cases: [(Value, Vec<Saying>, &str); 10] = [
+        (
+            json!({ "disabled": true }),
+            vec![],
+            "False NotUsed: no node has a session with it while it is disabled",
+        ),
+        (racks(&["9"]), vec![], "False NotUsed: no Node has labels that spec.nodeSelectors ask for"),
+        (racks(&["1"]), in_rack_1(), "True Established: 2 sessions established"),
+        (racks(&["1", "2"]), in_rack_1(), "False NoSession: these nodes have said nothing of a session: c"),
+        (
+            racks(&["1", "3"]),
+            in_rack_1(),
+            "Unknown AgentSilent: silent, so that their sessions are not known: d",
+        ),
+        (
+            json!({}),
+            [in_rack_1(), vec![("c", vec![wrong()])]].concat(),
+            "False WrongPeerAS: 1 of 3 sessions are not established; c: Idle, AS of the peer is 65002, expected 65001",
+        ),
+        (
+            racks(&["1"]),
+            vec![("a", vec![session("tor-1", "OpenSent", json!({ "reason": "OPEN was sent" }))])],
+            "False Negotiating: 1 of 1 sessions are not established; a: OpenSent, OPEN was sent",
+        ),
+        (
+            network.clone(),
+            in_rack_1(),
+            "Unknown AgentSilent: silent, so that their sessions are not known: d",
+        ),
+        (
+            json!({ "peerNetwork": "10.0.0.0/24", "nodeSelectors": racks(&["2"])["nodeSelectors"] }),
+            vec![("c", vec![])],
+            "False NoNeighbour: no router in 10.0.0.0/24 has connected to a node yet",
+        ),
+        (
+            json!({ "peerNetwork": "10.0.0.0/24", "nodeSelectors": racks(&["1", "2"])["nodeSelectors"] }),
+            vec![("a", vec![up("tor-1")])],
+            "True Established: 1 session established",
+        ),
+    ];
+    for (spec, sayings, expected) in cases {
+        let mut world = World::new();
+        for (node, sessions) in sayings {
+            world.say(node, sessions, &[]);
+        }
+        let status = world.peer_status(peer(spec));
+        let condition = status.conditions.last().unwrap();
+        assert_eq!(line(condition), expected);
+        assert!(condition.hint.is_some() || !expected.starts_with("False WrongPeerAS"));
+    }
+}
+
+#[test]
+fn a_peer_lists_its_sessions_those_that_are_wrong_first() {
+    let mut world = World::new();
+    world.say("a", vec![up("tor-1"), up("tor-2")], &[]);
+    let many = |at: usize| session("tor-1", "Idle", json!({ "address": format!("10.0.0.{at}") }));
+    world.say("b", (0..60).map(many).collect(), &[]);
+    world.say("d", vec![up("tor-1")], &[]);
+    let spec = json!({ "peerASN": 65_001, "peerNetwork": "10.0.0.0/24" });
+    let sessions = world.peer_status(object(&of_kind("BgpPeer", "tor-1", json!({}), spec))).sessions;
     assert_eq!(
-        line(&condition),
-        "False WrongPeerAS: not established with 1 of 3 nodes; b: Idle, AS of the peer is 65002, expected 65001"
+        (sessions.total, sessions.established),
+        (62, 1),
+        "what a silent node said last is not established"
     );
+    assert_eq!(sessions.by_node.keys().map(Name::as_str).collect::<Vec<_>>(), ["b"], "50 are listed");
     assert_eq!(
-        condition.hint.as_deref(),
-        Some("the AS of the peer is 65002: set spec.peerASN to it, or correct the router")
+        sessions.by_node[&name("b")][0].trouble.as_ref().map(|trouble| &*trouble.reason),
+        Some("Connecting")
     );
-    let names = ["a", "b", "d"].map(name);
-    let sessions = world.look(|of| bgp_peer_sessions(of, &name("tor-1"), &names.iter().collect::<Vec<_>>()));
-    assert_eq!((sessions.nodes, sessions.total, sessions.established), (3, 3, 1));
-    assert_eq!(sessions.sessions.keys().map(Name::as_str).collect::<Vec<_>>(), ["a", "b", "d"]);
-    assert!(!sessions.sessions[&name("d")][0].is_reporting);
 }
 
 /// A session in, the machine word out: what ended the last attempt says more than the state, while it is fresh.

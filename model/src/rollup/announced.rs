@@ -1,10 +1,10 @@
 //! The roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{NodeView, condition, no, yes};
+use super::{NodeView, bgp::reaches_peers, condition, no, yes};
 use crate::{
     address::AddressSpec,
     address_pool::{AddressPoolSpec, AddressRange},
@@ -40,7 +40,7 @@ pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatu
     let owner = of.owner(record);
     let is_candidate =
         |node: &Name| record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
-    // Where BGP alone announces there are no candidates.
+    // Where routers are told, nobody answers: there is nothing to be a candidate for.
     let judgement = judgement.filter(|judgement| judgement.is_advertised || judgement.by_bgp.is_empty());
     let mut not_candidates = judgement.map(|judgement| judgement.not_candidates()).unwrap_or_default();
     not_candidates.retain(|node, _| !is_candidate(node));
@@ -157,14 +157,11 @@ impl Announcing<'_> {
         let Some(judgement) = judge(&self.scene, address) else {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         };
-        if !judgement.is_advertised && !judgement.by_bgp.is_empty() {
-            return no(
-                AT,
-                "NotYetAnnounced",
-                format!("the nodes are about to be told to announce {address}"),
-            );
-        }
         let is_possible = judgement.nodes.iter().any(|(_, standing)| standing.why().is_none());
+        if !judgement.is_advertised && !judgement.by_bgp.is_empty() {
+            let message = format!("the Advertisements that cover {address} are being recorded");
+            return no(AT, "NotYetAnnounced", message);
+        }
         if judgement.is_advertised && is_possible {
             return no(AT, "NotYetAnnounced", format!("the candidates for {address} are being chosen"));
         }
@@ -190,7 +187,11 @@ pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) ->
     let covering: Vec<_> = advertisements.filter(covers).collect();
     if covering.is_empty() {
         return no(AT, "NoAdvertisement", format!("no Advertisement covers pool {name}"))
-            .hint("create an Advertisement of type L2 for it; until then nothing announces its addresses");
+            .hint("create an Advertisement for it; until then nothing announces its addresses");
+    }
+    if covering.iter().any(|one| one.advertisement_type == AdvertisementType::Bgp) {
+        // Routers may be told of any address; whether they are is a matter of the Advertisement.
+        return yes(AT, "Announceable");
     }
     if scene.nodes.iter().all(|view| view.report.is_none()) {
         let message = "no node has said which networks it is in".to_owned();
@@ -230,6 +231,10 @@ fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
             [..] => no(AT, "NoMatchingNode", message)
                 .hint("compare the labels of the Nodes (--label of the agent)"),
         };
+    }
+    if spec.advertisement_type == AdvertisementType::Bgp {
+        let names: BTreeSet<&Name> = selected.iter().map(|view| view.name).collect();
+        return reaches_peers(scene.snapshot, spec, &names);
     }
     let facts: Vec<_> = selected.iter().filter_map(|view| view.report).map(|report| &report.facts).collect();
     let has_interface = |name: &str| facts.iter().any(|facts| facts.subnets.contains_key(name));
