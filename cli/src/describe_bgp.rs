@@ -24,7 +24,7 @@ pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
     }
     page.optional("Source address", &text(object, "/spec/sourceAddress"));
     let keepalive = text(object, "/spec/keepaliveTime");
-    let keepalive = if keepalive.is_empty() { "a third".to_owned() } else { format!("{keepalive} s") };
+    let keepalive = if keepalive.is_empty() { "third of it".to_owned() } else { format!("{keepalive} s") };
     page.field("Hold time", &format!("{} s, keepalives every {keepalive}", hold_time(object)));
     page.field(
         "After a failure",
