@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use support::{
     bfd::{Pair, V4, V6, eventually},
-    speakers::{Bird, ExaBgp, Frr, GoBgp, Kept, Peering, Route, Router, Settings},
+    interop::Kind,
+    speakers::{Bird, ExaBgp, Frr, GoBgp, Kept, Peer, Peering, Route, Router, Settings},
 };
 
 const VIP_V4: &str = "198.51.100.7/32";
@@ -148,4 +149,44 @@ fn bird_shows_what_frr_announces() {
     frr.configure(&["router bgp 4200000001", "no neighbor 192.0.2.2 shutdown"]);
     eventually("established again", || bird.session(V4.0).is_established(), shown);
     assert_ne!(bird.session(V4.0).incarnation, before.incarnation);
+}
+
+/// FRR with one setting, and another router with the same: they come to terms, and without it on one side they do not.
+#[test]
+fn settings_mean_the_same_to_all_routers() {
+    type Change = fn(&mut Peering);
+    let all = [Kind::Frr, Kind::Bird, Kind::GoBgp, Kind::ExaBgp];
+    let with_bfd = [Kind::Frr, Kind::Bird];
+    let with_guests = [Kind::Frr, Kind::Bird, Kind::GoBgp];
+    let settings: [(&str, &[Kind], Change); 7] = [
+        ("key", &all, |peering| peering.password = Some("open-sesame".to_owned())),
+        ("near", &all, |peering| peering.has_gtsm = true),
+        ("far", &all, |peering| peering.hops = Some(5)),
+        ("wait", &all, |peering| peering.is_passive = true),
+        ("keep", &all, |peering| peering.keeps_routes = true),
+        ("bfd", &with_bfd, |peering| peering.bfd = Some(300)),
+        ("range", &with_guests, |peering| peering.peer = Peer::Network("192.0.2.0/24".to_owned())),
+    ];
+    for (setting, kinds, change) in settings {
+        for kind in kinds {
+            let pair = Pair::new(&format!("rs-{}{setting}", kind.word()));
+            let mut ours = Peering::new(V4.0, V4.1, THEIR_ASN);
+            let mut theirs = Peering::new(V4.1, V4.0, OUR_ASN);
+            change(&mut theirs);
+            // Of those who wait, one side only may.
+            if !["wait", "range"].contains(&setting) {
+                change(&mut ours);
+            }
+            let ours = Settings { asn: OUR_ASN, router_id: "192.0.2.1".to_owned(), peerings: vec![ours] };
+            let frr = Frr::bgpd(pair.ours.name(), &ours);
+            let router = kind.start(&pair.theirs, THEIR_ASN, vec![theirs]);
+            let what = format!("{setting}: FRR and {kind:?}");
+            let shown = || format!("{}\n{}\n{}", frr.session(V4.1).whole, frr.log(), router.log());
+            let is_up = || frr.session(V4.1).is_established() && router.session(V4.0).is_established();
+            eventually(&what, is_up, shown);
+            if setting == "bfd" {
+                eventually(&what, || frr.bfd_peer(V4.1)["status"] == "up", || frr.bfd_peer(V4.1).to_string());
+            }
+        }
+    }
 }

@@ -62,6 +62,8 @@ impl Frr {
         let mut started = Daemon::start(&self.namespace, &self.place, daemon, &command, &[]);
         let terminal = self.place.file(&format!("{daemon}.vty"));
         started.wait(daemon, || Path::new(&terminal).exists());
+        let log = started.log();
+        assert!(!log.contains("on config line"), "{daemon} does not take its configuration:\n{log}");
         self.daemons.push(started);
     }
 
