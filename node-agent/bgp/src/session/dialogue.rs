@@ -114,7 +114,8 @@ pub enum Stop {
 pub enum Output {
     /// Make a connection to the neighbour, and tell [`Input::Connected`] or [`Input::ConnectFailed`].
     Connect,
-    /// Give up what the last [`Output::Connect`] began. Should it be connected already, that is told and answered by a close.
+    /// Give up what the last [`Output::Connect`] began. Should it be connected already, close it; or tell so before another
+    /// attempt begins, and it is answered by a close.
     CancelConnect,
     /// Send this behind all that was sent before.
     Send {

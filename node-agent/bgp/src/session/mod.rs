@@ -20,6 +20,7 @@
 //! - Where the RFC goes to Idle without damping, an automatic start follows at once; both are one step here, to Active with
 //!   the connect retry timer running. A neighbour that comes back is heard without delay.
 //! - A NOTIFICATION is never answered (§6.4), also not in `OpenSent`, where §8.2.2 lists event 25 among those that are.
+//! - With a hold time of zero, the KEEPALIVE that confirms OPEN is waited for as long as OPEN is: 4 minutes.
 //! - An older connection of the same direction that is not established gives way to a newer one: whoever connects again
 //!   has given up its older attempt, or has died and come back.
 //! - A connection that is refused because another is established makes us send a KEEPALIVE on that one: a neighbour that
@@ -28,14 +29,19 @@
 //! States without a timeout are final until somebody does something: Idle after [`Input::Stop`], Active of a passive session
 //! without connection, and Established with a hold time of zero.
 
+mod check;
 mod config;
+mod connection;
+mod dial;
 mod dialogue;
+mod ending;
 mod machine;
 mod negotiated;
+mod prefixes;
+mod receive;
+mod timing;
 
 pub use config::{Config, PeerAsn};
-pub use dialogue::{
-    ConnectionId, Direction, Down, Event, Input, Learned, Output, PrefixCount, State, Stop,
-};
+pub use dialogue::{ConnectionId, Direction, Down, Event, Input, Learned, Output, PrefixCount, State, Stop};
 pub use machine::Session;
 pub use negotiated::Negotiated;
