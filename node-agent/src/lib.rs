@@ -19,6 +19,7 @@ pub mod conntrack;
 pub mod dataplane;
 pub mod defaults;
 pub mod desired;
+mod events;
 pub mod facts;
 pub mod feed;
 pub mod health_port;
