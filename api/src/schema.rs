@@ -5,6 +5,9 @@ use model::{
     address_pool::AddressPoolSpec,
     admit::Action,
     advertisement::AdvertisementSpec,
+    bfd_profile::BfdProfileSpec,
+    bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
+    bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -12,8 +15,8 @@ use model::{
     quantity::{Position, Revision},
     service::ServiceSpec,
     status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, EndpointSetStatus, NodeStatus, ServiceStatus,
-        WorkloadStatus,
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+        EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
     workload::WorkloadSpec,
 };
@@ -79,6 +82,8 @@ envelopes! {
     Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
     Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
     AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Load balancer addresses that may be given out.";
+    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "How paths to routers are watched by BFD.";
+    BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus, "A router that nodes have BGP sessions with.";
     Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "Which nodes announce which pools' addresses.";
     Address, "^Address$", AddressList, AddressSpec, AddressStatus, "The record of a load balancer address, kept by the server.";
 }
@@ -97,6 +102,38 @@ pub(crate) struct EndpointsList {
     items: Vec<CompiledService>,
 }
 
+/// What is said about a listing of the moment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MomentMetadata {
+    /// The token of the next page, if there is one.
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+macro_rules! moments {
+    ($($list:ident, $item:ty, $order:literal;)*) => {$(
+        /// A page of a listing of the moment.
+        #[derive(Serialize, ToSchema)]
+        #[serde(rename_all = "camelCase")]
+        pub(crate) struct $list {
+            /// The version of the API.
+            api_version: String,
+            /// The kind of the list.
+            kind: String,
+            /// What is said about the listing.
+            metadata: MomentMetadata,
+            #[doc = $order]
+            items: Vec<$item>,
+        }
+    )*};
+}
+
+moments! {
+    BgpSessionList, BgpSessionItem, "The sessions in the order of nodes, peers and addresses.";
+    BgpRouteList, BgpRouteItem, "The routes in the order of nodes and prefixes.";
+    BgpEventList, BgpEvent, "The events, the newest first.";
+}
+
 /// An object of any kind.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
@@ -112,6 +149,10 @@ pub(crate) enum Object {
     Node(Box<Node>),
     /// An AddressPool.
     AddressPool(Box<AddressPool>),
+    /// A BfdProfile.
+    BfdProfile(Box<BfdProfile>),
+    /// A BgpPeer.
+    BgpPeer(Box<BgpPeer>),
     /// An Advertisement.
     Advertisement(Box<Advertisement>),
     /// An Address; on input refused.

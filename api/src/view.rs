@@ -8,13 +8,18 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use model::{
     announcements::AnnouncementBook,
     assign::Scene,
+    bgp_book::BgpBook,
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
-        Announcing, NodeViews, address_pool_status, address_status, advertisement_status,
-        endpoint_set_status, node_status, pool_announced, service_announced, service_status, workload_status,
+        Announcing, NodeViews, address_pool_status, address_status, advertisement_status, bfd_profile_status,
+        bgp_peer_status, endpoint_set_status, node_bgp_status, node_status, pool_announced,
+        service_announced, service_status, with_sessions, workload_status,
     },
-    status::{AddressPoolStatus, AddressStatus, AdvertisementStatus, NodeStatus, ServiceStatus},
+    status::{
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeStatus,
+        ServiceStatus,
+    },
 };
 use serde_json::Value;
 
@@ -23,11 +28,20 @@ use crate::{
     nodes::{Nodes, Table},
 };
 
+/// What the agents say, kept for all requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    /// Of their parts in addresses.
+    pub(crate) announcements: &'a Mutex<AnnouncementBook>,
+    /// Of sessions and routes.
+    pub(crate) bgp: &'a Mutex<BgpBook>,
+}
+
 /// One state with what is known of the nodes, from which any number of objects can be shown.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     nodes: &'a Nodes,
-    announcements: &'a Mutex<AnnouncementBook>,
+    books: Books<'a>,
     now: Timestamp,
     table: OnceLock<Table>,
 }
@@ -40,13 +54,8 @@ pub(crate) struct Shower<'a> {
 
 impl<'a> View<'a> {
     /// Looks at a state.
-    pub(crate) fn new(
-        published: Arc<Published>,
-        nodes: &'a Nodes,
-        announcements: &'a Mutex<AnnouncementBook>,
-        now: Timestamp,
-    ) -> Self {
-        Self { published, nodes, announcements, now, table: OnceLock::new() }
+    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
+        Self { published, nodes, books, now, table: OnceLock::new() }
     }
 
     /// Prepares to show objects; the roll-up is prepared once for all of them.
@@ -72,6 +81,8 @@ impl Shower<'_> {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
             Spec::AddressPool(_) => self.pool(object).map(serde_json::to_value),
+            Spec::BgpPeer(_) => self.bgp_peer(object).map(serde_json::to_value),
+            Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
@@ -125,6 +136,20 @@ impl Shower<'_> {
         Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
     }
 
+    /// The status of a BgpPeer.
+    pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
+        let spec = object.as_bgp_peer()?;
+        let Published { snapshot, asn, .. } = self.view.published();
+        let name = &object.metadata.name;
+        let status = bgp_peer_status(snapshot, name, spec, *asn);
+        Some(self.announcing(|of| with_sessions(of, name, spec, status)))
+    }
+
+    /// The status of a BfdProfile.
+    pub(crate) fn bfd_profile(&self, object: &Object) -> BfdProfileStatus {
+        bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
+    }
+
     /// The status of an Address.
     pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
         let record = object.as_address()?;
@@ -145,14 +170,18 @@ impl Shower<'_> {
             nodes: self.nodes().all(),
             compiled: &compiled,
         };
-        let book = self.view.announcements.lock().unwrap_or_else(PoisonError::into_inner);
-        look(&Announcing { scene, book: &book })
+        let Books { announcements, bgp } = self.view.books;
+        let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&Announcing { scene, book: &book, bgp: &bgp })
     }
 
     /// The status of a Node.
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
         let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;
-        Some(node_status(spec, &view, self.view.published.nodes_head()))
+        let Published { snapshot, asn, .. } = self.view.published();
+        let bgp = node_bgp_status(snapshot, object, *asn);
+        Some(NodeStatus { bgp, ..node_status(spec, &view, self.view.published.nodes_head()) })
     }
 }

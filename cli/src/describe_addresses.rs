@@ -5,9 +5,11 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    bgp,
     columns::{self, Columns},
     columns_addresses::{address_state, conflicts, or_all, preferences, selectors},
     describe::Page,
+    describe_bgp,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -84,6 +86,10 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
     page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
     page.optional("Preferred nodes", &preferences(object));
+    if kind == "BGP" {
+        describe_bgp::advertisement(page, object);
+        return;
+    }
     let interfaces = joined(object, "/spec/interfaces");
     page.field(
         "Interfaces",
@@ -116,7 +122,18 @@ pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
         let until = text(object, "/spec/quarantine/until");
         page.field("Held back", &format!("for {former} until {until}; then anybody may have it"));
     }
-    announcement(page, object, now);
+    let by_bgp = bgp::of_address(object);
+    let is_by_l2 = !text(object, "/status/owner").is_empty()
+        || !items(object, "/spec/announcement/candidates").is_empty();
+    if is_by_l2 || by_bgp.is_empty() {
+        announcement(page, object, now);
+    }
+    if !by_bgp.is_empty() {
+        page.section("Announcement by BGP");
+    }
+    for (label, value) in by_bgp {
+        page.field(label, &value);
+    }
 }
 
 /// Who answers for an address, who would, and why the others would not.

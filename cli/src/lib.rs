@@ -7,12 +7,15 @@
 
 mod age;
 pub mod args;
+pub mod bgp;
 mod client;
 pub mod columns;
 mod columns_addresses;
+mod columns_bgp;
 mod commands;
 pub mod describe;
 mod describe_addresses;
+mod describe_bgp;
 mod describe_objects;
 mod error;
 pub mod import;

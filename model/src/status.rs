@@ -1,11 +1,17 @@
 //! Status: what was observed of an object, rolled up from what the agents report. Never intent, never stored with it.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    bgp_report::{BgpError, BgpSessionState},
+    bgp_trouble::BgpTrouble,
     compiled::UnsupportedField,
     name::Name,
     node::ProxyMode,
@@ -51,7 +57,7 @@ pub enum ConditionType {
     Connected,
     /// The node has everything, read back.
     Converged,
-    /// The EndpointSet or Workload is an endpoint of a Service.
+    /// The EndpointSet or Workload is an endpoint of a Service; a Node has the BgpPeer; a BgpPeer names the BfdProfile.
     Used,
     /// The AddressPool has a free address of every IP family that it holds.
     HasRoom,
@@ -192,6 +198,9 @@ pub struct NodeStatus {
     /// What is odd on the node without making its agent unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Who it is in BGP; only where a BgpPeer selects it, or its spec says something about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<NodeBgpStatus>,
     /// What happened on the node of late, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
@@ -249,6 +258,87 @@ pub struct AdvertisementStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// What was observed of a BgpPeer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerStatus {
+    /// Whether nodes are to have a session with it, and whether they have; and why not.
+    pub conditions: Vec<Condition>,
+    /// Whether it has a password, which is never shown.
+    pub has_password: bool,
+    /// The nodes that have, or try to have, a session with it: their AS and BGP Identifier; at most 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<Name, BgpPeerNode>,
+    /// How many these are, also beyond the listed ones.
+    #[serde(default)]
+    pub nodes_total: u32,
+    /// The sessions that nodes have with it, as their agents say.
+    #[serde(default)]
+    pub sessions: BgpPeerSessions,
+}
+
+/// One node's side of a BgpPeer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerNode {
+    /// Its AS towards the peer.
+    #[serde(rename = "localASN")]
+    pub local_asn: u32,
+    /// Its BGP Identifier.
+    #[schema(value_type = String)]
+    pub router_id: Ipv4Addr,
+    /// Why it has no session with the peer although it is selected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// What was observed of a BfdProfile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BfdProfileStatus {
+    /// Whether a BgpPeer uses it.
+    pub conditions: Vec<Condition>,
+    /// The BgpPeers that name it; at most 100.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub used_by: BTreeSet<Name>,
+}
+
+/// Who a Node is in BGP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBgpStatus {
+    /// Its AS.
+    pub asn: u32,
+    /// Where the AS is from.
+    pub asn_from: AsnSource,
+    /// Its BGP Identifier.
+    #[schema(value_type = String)]
+    pub router_id: Ipv4Addr,
+    /// Where the BGP Identifier is from.
+    pub router_id_from: RouterIdSource,
+}
+
+/// Where the AS of a Node is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum AsnSource {
+    /// `spec.bgp.asn` of the Node.
+    Node,
+    /// `--asn` of the control server.
+    Default,
+}
+
+/// Where the BGP Identifier of a Node is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum RouterIdSource {
+    /// `spec.bgp.routerId` of the Node.
+    Node,
+    /// Its first IPv4 address.
+    Address,
+    /// Its name: a number that is the same each time.
+    Name,
+}
+
 /// What was observed of an Address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -267,4 +357,72 @@ pub struct AddressStatus {
     /// Why nodes are no candidates; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_candidates: BTreeMap<Name, String>,
+    /// Who announces it by BGP; nothing where BGP has no part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_bgp: Option<AddressByBgp>,
+}
+
+/// Who announces an address by BGP, as the nodes say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressByBgp {
+    /// Nodes that announce it.
+    pub nodes: u32,
+    /// Routers that have it from them.
+    pub routers: u32,
+    /// The first ten of these nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announced_by: Vec<Name>,
+    /// The first ten of these routers: the name of the `BgpPeer`, followed by `@` and the address for dynamic neighbours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announced_to: Vec<String>,
+    /// As what it is announced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub prefixes: Vec<IpNet>,
+    /// Nodes that could announce it and do not, with the reason; at most ten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_by: BTreeMap<Name, String>,
+}
+
+/// The sessions of nodes with a `BgpPeer`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerSessions {
+    /// How many there are; a dynamic peer has several on one node.
+    pub total: u32,
+    /// Of these, established.
+    pub established: u32,
+    /// The sessions by node, at most 50; `/v1/bgp/sessions` lists all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_node: BTreeMap<Name, Vec<NodeBgpSession>>,
+}
+
+/// The session of a node with a `BgpPeer`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBgpSession {
+    /// The neighbour's address; nothing while that of an unnumbered peer is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<IpAddr>,
+    /// Where the session stands.
+    pub state: BgpSessionState,
+    /// Whether the node's agent reports; if not, this is what it said last.
+    pub is_reporting: bool,
+    /// Since when it stands there.
+    pub since: Timestamp,
+    /// Why, in words.
+    pub reason: String,
+    /// Prefixes that the neighbour has from the node.
+    pub prefixes_sent: u64,
+    /// The last NOTIFICATION that the node sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent: Option<BgpError>,
+    /// The last NOTIFICATION that it received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_received: Option<BgpError>,
+    /// What is wrong, as far as it can be told, and what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<BgpTrouble>,
 }

@@ -9,6 +9,7 @@ First steps:
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
   tidegate get addresses                which node announces which load balancer address
+  tidegate bgp peers                    how the sessions with routers stand
 
 Exit codes:
   0  done
@@ -24,6 +25,8 @@ Kinds:
   nodes (no)           machines with an agent
   addresspools (pool)  load balancer addresses that may be given out, and to whom
   advertisements (adv) which nodes announce the addresses of which pools
+  bgppeers (peer)      routers that nodes have BGP sessions with
+  bfdprofiles (bfd)    how paths to routers are watched by BFD
   addresses (addr)     each address in use, who has it, which node announces it; read only
   endpoints (ep)       what the server computed for each Service; read only
   all                  every kind that is written: not addresses, not endpoints
@@ -42,6 +45,7 @@ pub(super) const DESCRIBE_HELP: &str = "\
 Examples:
   tidegate describe svc web             conditions with reasons and hints, endpoints, nodes that lag
   tidegate describe pool lan            what it gives, how much is left, who holds what
+  tidegate describe peer tor-1          which nodes have a session with the router, and as whom
   tidegate describe addr 192.0.2.7      who announces it, who would, and why the others would not
   tidegate describe node/node-1         what its agent found and how far it is";
 
@@ -91,6 +95,48 @@ Examples:
   tidegate watch -o json                an event per line, with the positions at which one may resume
   tidegate watch --resume 1763712000-42 only what came after; refused when too much has changed since";
 
+pub(super) const BGP_HELP: &str = "\
+What is shown is what the agents last reported, within seconds of what happens. What a router does with what
+it was told, the router knows.
+
+Examples:
+  tidegate bgp peers                    is every session established, and if not, why?
+  tidegate bgp routes --address 192.0.2.7
+                                        which routers have this address, from which nodes
+  tidegate bgp events                   what went up and down of late";
+
+pub(super) const BGP_PEERS_HELP: &str = "\
+SINCE is the time in the state, PREFIXES what the router has from the node. Below the table it says what to
+do about sessions that are not established. The states are those of RFC 4271; `Unknown` means that the agent
+of the node is silent.
+
+Examples:
+  tidegate bgp peers --state active     who waits for a router
+  tidegate bgp peers --node node-1 -o wide
+                                        with timers, counters and the last errors of both sides
+  tidegate bgp peers --peer tor-1 -o json";
+
+pub(super) const BGP_ROUTES_HELP: &str = "\
+States:
+  Announced  the router was told, with the attributes of DETAILS
+  Waiting    the router is to be told, and DETAILS says for what that waits, such as a session
+  Withheld   no router is told, and DETAILS says why, such as a Service without ready endpoints
+  Unknown    the agent of the node is silent
+
+Examples:
+  tidegate bgp routes --peer tor-1      all that this router has
+  tidegate bgp routes --prefix 192.0.2.0/24 -o wide
+                                        what became of the prefixes of a pool, and for which addresses
+  tidegate bgp routes --node node-1 -o yaml";
+
+pub(super) const BGP_EVENTS_HELP: &str = "\
+The server keeps the last 500 of each node in memory.
+
+Examples:
+  tidegate bgp events --last 10         what happened last
+  tidegate bgp events --peer tor-1      of one router, on all nodes
+  tidegate bgp events --node node-1 -o json";
+
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former
 owner stops. A node that is no candidate is refused with the reason. The address stays there until the node
@@ -105,8 +151,10 @@ pub(super) const IMPORT_HELP: &str = "\
 Understood are, of MetalLB:
   ConfigMap with address-pools          the old form; also its embedded text alone
   IPAddressPool, L2Advertisement        the resources of metallb.io; also the deprecated AddressPool
+  BGPPeer, BGPAdvertisement, BFDProfile, Community
+                                        the same of BGP; also in the ConfigMap
 What becomes of every setting is said on stderr, a line each: mapped, approximated (with the difference), or
-ignored (with the reason). Everything of BGP is ignored: addresses are announced by ARP and NDP only.
+ignored (with the reason). Passwords are carried over and stand in the output; Secrets are not read.
 
 Examples:
   tidegate import metallb.yaml > pools.yaml

@@ -1,16 +1,17 @@
 //! The roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{NodeView, condition, no, yes};
+use super::{NodeView, bgp::reaches_peers, condition, no, yes};
 use crate::{
     address::AddressSpec,
     address_pool::{AddressPoolSpec, AddressRange},
-    advertisement::AdvertisementSpec,
+    advertisement::{AdvertisementSpec, AdvertisementType},
     announcements::AnnouncementBook,
-    assign::{Scene, judge},
+    assign::{Scene, covering, judge},
+    bgp_book::BgpBook,
     name::Name,
     report::{Announced, Role},
     resource::{Kind, ObjectKey, ServiceKey, Spec},
@@ -28,6 +29,8 @@ pub struct Announcing<'a> {
     pub scene: Scene<'a>,
     /// What the agents say of their parts.
     pub book: &'a AnnouncementBook,
+    /// What the agents say of sessions and routes.
+    pub bgp: &'a BgpBook,
 }
 
 /// Rolls up the status of an address.
@@ -37,6 +40,8 @@ pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatu
     let owner = of.owner(record);
     let is_candidate =
         |node: &Name| record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
+    // Where routers are told, nobody answers: there is nothing to be a candidate for.
+    let judgement = judgement.filter(|judgement| judgement.is_advertised || judgement.by_bgp.is_empty());
     let mut not_candidates = judgement.map(|judgement| judgement.not_candidates()).unwrap_or_default();
     not_candidates.retain(|node, _| !is_candidate(node));
     AddressStatus {
@@ -45,6 +50,7 @@ pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatu
         since: owner.map(|(_, announced)| announced.since),
         nodes: of.book.said(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
         not_candidates,
+        by_bgp: of.shown_by_bgp(record),
     }
 }
 
@@ -69,44 +75,69 @@ impl Announcing<'_> {
         self.scene.nodes.get(at)
     }
 
+    /// Whether the agent of a node reports.
+    pub(super) fn is_reporting(&self, node: &Name) -> bool {
+        self.view(node).is_some_and(|view| view.is_connected)
+    }
+
     /// The node that says it owns the address; the first in rank when several do, and rather one that is heard of.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &Announced)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
-            let is_connected = self.view(node).is_some_and(|view| view.is_connected);
-            (!is_connected, place.unwrap_or(usize::MAX))
+            (!self.is_reporting(node), place.unwrap_or(usize::MAX))
         };
         let said = self.book.said(record.address).filter(|(_, announced)| announced.role == Role::Owner);
         said.min_by_key(|(node, _)| rank(node))
     }
 
     fn address(&self, record: &AddressSpec) -> Condition {
-        let AddressSpec { address, announcement, .. } = record;
+        let address = record.address;
         if record.services.is_empty() {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         }
-        if let Some(conflict) = self.conflict(*address) {
+        if let Some(conflict) = self.conflict(address) {
             return conflict;
         }
+        match (self.by_l2(record), self.by_bgp(record)) {
+            (Some(l2), Some(bgp)) => both(l2, bgp),
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => self.nobody(address),
+        }
+    }
+
+    /// Whether the address is announced by ARP or NDP; nothing where nobody is meant to.
+    fn by_l2(&self, record: &AddressSpec) -> Option<Condition> {
+        let AddressSpec { address, announcement, .. } = record;
         let owner = self.owner(record);
         if let Some((node, announced)) = owner
-            && self.view(node).is_some_and(|view| view.is_connected)
+            && self.is_reporting(node)
         {
             let on = if announced.interfaces.is_empty() { "" } else { " on " };
             let message = format!("{node} announces {address}{on}{}", announced.interfaces.join(", "));
-            return Condition { message, ..yes(AT, "Announced") };
+            return Some(Condition { message, ..yes(AT, "Announced") });
         }
-        let Some(first) = announcement.candidates.first() else { return self.nobody(*address) };
+        let Some(first) = announcement.candidates.first() else {
+            let is_wanted = announcement.advertisements.is_empty()
+                || covering(self.scene.snapshot, record, AdvertisementType::L2).next().is_some();
+            return is_wanted.then(|| self.nobody(*address));
+        };
         if let Some((node, _)) = owner {
             let message = format!("{node} announced {address} when it last reported, and is silent");
-            return condition(AT, ConditionStatus::Unknown, "OwnerSilent", message)
-                .hint("the other candidates take the address over by themselves; see whether they report");
+            let silent = condition(AT, ConditionStatus::Unknown, "OwnerSilent", message);
+            return Some(
+                silent.hint(
+                    "the other candidates take the address over by themselves; see whether they report",
+                ),
+            );
         }
         let said = self.book.said(*address).find(|(node, _)| **node == first.node);
         let reason =
             said.map_or_else(|| "it has not said so yet".to_owned(), |(_, said)| said.reason.clone());
-        no(AT, "NotYetAnnounced", format!("{} is to announce {address}: {reason}", first.node))
-            .hint("see whether tidegate-agent runs on that node and what its status says of the address")
+        let message = format!("{} is to announce {address}: {reason}", first.node);
+        Some(
+            no(AT, "NotYetAnnounced", message)
+                .hint("see whether tidegate-agent runs on that node and what its status says of the address"),
+        )
     }
 
     fn conflict(&self, address: IpAddr) -> Option<Condition> {
@@ -127,12 +158,23 @@ impl Announcing<'_> {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         };
         let is_possible = judgement.nodes.iter().any(|(_, standing)| standing.why().is_none());
+        if !judgement.is_advertised && !judgement.by_bgp.is_empty() {
+            let message = format!("the Advertisements that cover {address} are being recorded");
+            return no(AT, "NotYetAnnounced", message);
+        }
         if judgement.is_advertised && is_possible {
             return no(AT, "NotYetAnnounced", format!("the candidates for {address} are being chosen"));
         }
         let why = judgement.why(address);
         no(AT, why.reason, why.message).hint(why.hint)
     }
+}
+
+/// What holds of an address that is announced in both ways: both are asked for.
+fn both(l2: Condition, bgp: Condition) -> Condition {
+    let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
+    let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
+    Condition { message: format!("{}; {}", first.message, other.message), ..first }
 }
 
 /// Whether the addresses of a pool can be announced: an Advertisement covers it, and all of its ranges meet a network of
@@ -145,7 +187,11 @@ pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) ->
     let covering: Vec<_> = advertisements.filter(covers).collect();
     if covering.is_empty() {
         return no(AT, "NoAdvertisement", format!("no Advertisement covers pool {name}"))
-            .hint("create an Advertisement of type L2 for it; until then nothing announces its addresses");
+            .hint("create an Advertisement for it; until then nothing announces its addresses");
+    }
+    if covering.iter().any(|one| one.advertisement_type == AdvertisementType::Bgp) {
+        // Routers may be told of any address; whether they are is a matter of the Advertisement.
+        return yes(AT, "Announceable");
     }
     if scene.nodes.iter().all(|view| view.report.is_none()) {
         let message = "no node has said which networks it is in".to_owned();
@@ -185,6 +231,10 @@ fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
             [..] => no(AT, "NoMatchingNode", message)
                 .hint("compare the labels of the Nodes (--label of the agent)"),
         };
+    }
+    if spec.advertisement_type == AdvertisementType::Bgp {
+        let names: BTreeSet<&Name> = selected.iter().map(|view| view.name).collect();
+        return reaches_peers(scene.snapshot, spec, &names);
     }
     let facts: Vec<_> = selected.iter().filter_map(|view| view.report).map(|report| &report.facts).collect();
     let has_interface = |name: &str| facts.iter().any(|facts| facts.subnets.contains_key(name));

@@ -10,9 +10,11 @@
 
 pub mod attributes;
 pub mod capability;
+pub mod export;
 pub mod family;
 pub mod message;
 pub mod notification;
+pub mod rib;
 pub mod session;
 pub mod wire;
 

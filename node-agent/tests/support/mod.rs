@@ -8,12 +8,14 @@
 
 pub mod agents;
 pub mod bfd;
+pub mod bgp;
 pub mod change;
 pub mod control;
 pub mod cost;
 pub mod dir;
 pub mod docker;
 pub mod guest;
+pub mod interop;
 pub mod iptables;
 pub mod isolated;
 pub mod load;
