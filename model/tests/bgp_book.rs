@@ -266,7 +266,7 @@ fn what_the_agent_tells_itself_is_kept_once_with_the_session_that_its_words_name
     let newest = bgp_listing::events(&book, &of_racks, None, 2);
     assert_eq!(newest.items.iter().map(|event| event.time).collect::<Vec<_>>(), [at(40), at(10)]);
     let older = bgp_listing::events(&book, &of_racks, newest.more_after, 9);
-    assert_eq!((older.items.len(), older.more_after), (3, None));
+    assert_eq!((older.items.len(), older.more_after), (2, None), "what repeats itself is one row");
 }
 
 #[test]
