@@ -235,8 +235,8 @@ fn everybody_of_a_network_may_come_up_to_the_limit_and_is_told_everything() {
     one.change("any", &["203.0.113.2/32"], Some(&med(1)));
     other.wait("v4", "told more", |session| session.counters.prefixes_received == 2);
     // There is no place for another one.
-    let third = BgpNeighbour { source_address: Some("192.0.2.3".parse().unwrap()), ..signing };
-    other.configure(THEIRS, [("v4", us(V4)), ("third", third.clone())]);
+    let third = BgpNeighbour { source_address: Some("192.0.2.3".parse().unwrap()), ..signing.clone() };
+    other.configure(THEIRS, [("v4", signing), ("third", third.clone())]);
     eventually(
         "refused",
         || one.speaker.shown().borrow().strangers > 0,
@@ -384,10 +384,12 @@ fn the_path_is_watched_and_its_failure_ends_the_session_at_once() {
     assert_eq!(one.session("v4").unwrap().established, 1);
     // Nothing but BFD is lost.
     pair.theirs
-        .nft("table inet lossy { chain out { type filter hook output priority 0; udp dport 3784 drop; } }");
+        .nft("table inet lossy { chain out { type filter hook output priority 0; udp dport 3784 drop; }; }");
     for peer in ["v4", "v6"] {
+        // The end that notices says so; the other one hears it from its BFD at the same time.
         let session = one.wait(peer, "BFD down", |session| {
-            session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 10))
+            let mut said = session.last_sent.iter().chain(&session.last_received);
+            said.any(|error| (error.code, error.subcode) == (6, 10))
         });
         assert!(session.bfd.unwrap().starts_with("down"));
     }
@@ -525,7 +527,9 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
         });
         let checks = scope.spawn(|| {
             one.wait_established("deaf");
-            one.wait("flood", "counted", |session| session.counters.prefixes_received > 10_000);
+            one.wait("flood", "cut off", |session| {
+                session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 1))
+            });
             // Routes of the good one come and go meanwhile.
             let end = Instant::now() + Duration::from_secs(8);
             let mut round = 0;
@@ -552,6 +556,61 @@ fn bad_neighbours_do_no_harm_to_a_good_one() {
     for node in [&one, &other] {
         let good = node.session("good").unwrap();
         assert!(is_established(&good) && good.established == 1, "{good:#?}");
+    }
+}
+
+#[test]
+fn who_takes_nothing_does_not_keep_the_speaker_from_leaving() {
+    let (pair, one, other) = two("bgp-deaf");
+    pair.theirs.ip(&["addr", "add", "192.0.2.15/24", "dev", "eth0"]);
+    let deaf = BgpNeighbour { passive: true, ..neighbour(OURS, "192.0.2.15", THEIRS) };
+    one.configure(OURS, [("deaf", deaf), ("v4", them(V4))]);
+    other.configure(THEIRS, [("v4", us(V4))]);
+    let puppet = Puppet::connect(&pair.theirs, "192.0.2.15", V4.0, THEIRS);
+    one.wait_established("deaf");
+    one.wait_established("v4");
+    for index in 0..20_000_u32 {
+        let [_, _, high, low] = index.to_be_bytes();
+        one.change("deaf", &[&format!("10.9.{high}.{low}/32")], Some(&med(index)));
+    }
+    one.wait("deaf", "told what the kernel takes", |session| session.counters.prefixes_sent > 0);
+    one.leave(Leave::Shutdown("gone".to_owned()));
+    other.wait("v4", "a farewell", |session| session.last_received.is_some());
+    drop(puppet);
+}
+
+/// Two nodes on a link without any addresses but those that every link has.
+#[test]
+fn nodes_find_each_other_at_the_ends_of_an_interface() {
+    let (pair, one, other) = two("bgp-unnumbered");
+    let mut ends = Vec::new();
+    for (namespace, node) in [(&pair.ours, &one), (&pair.theirs, &other)] {
+        namespace.ip(&["addr", "flush", "dev", "eth0", "scope", "global"]);
+        let index = namespace.exec(&["cat", "/sys/class/net/eth0/ifindex"]).trim().parse().unwrap();
+        let shown = namespace.exec(&["ip", "-6", "-o", "addr", "show", "dev", "eth0", "scope", "link"]);
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "inet6");
+        let end = words.nth(1).expect("an interface has a link-local address").to_owned();
+        let end = end.split('/').next().unwrap().to_owned();
+        node.set_addresses(index, &[(&end, 64)]);
+        ends.push(end);
+    }
+    let unnumbered = |neighbour: BgpNeighbour| BgpNeighbour {
+        remote: BgpRemote::Interface("eth0".to_owned().try_into().unwrap()),
+        ttl_security: Some(1),
+        ..neighbour
+    };
+    one.configure(OURS, [("eth", unnumbered(them(V6)))]);
+    one.wait("eth", "waits", |session| session.reason.contains("router advertisement"));
+    other.configure(THEIRS, [("eth", unnumbered(us(V6)))]);
+    let session = one.wait_established("eth");
+    assert_eq!(session.address, Some(ends[1].parse().unwrap()));
+    other.wait_established("eth");
+    // The link-local address is the next hop of both families (RFC 8950).
+    one.change("eth", &["203.0.113.1/32", "2001:db8:5::1/128"], Some(&med(1)));
+    other.wait("eth", "told", |session| session.counters.prefixes_received == 2);
+    let hop = NextHop::V6 { global: ends[0].parse().unwrap(), link_local: None };
+    for prefix in ["203.0.113.1/32", "2001:db8:5::1/128"] {
+        assert_eq!(one.told("eth", prefix).unwrap().attributes.next_hop, hop);
     }
 }
 

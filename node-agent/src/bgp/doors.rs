@@ -212,3 +212,70 @@ async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<Visit>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use model::bgp_peer::PeerAsn;
+
+    use super::*;
+
+    fn peer(
+        remote: &str,
+        source: Option<&str>,
+        ttl_security: Option<u8>,
+        password: Option<&str>,
+    ) -> BgpNeighbour {
+        let remote = match (remote.parse(), remote.parse()) {
+            (Ok(address), _) => BgpRemote::Address(address),
+            (_, Ok(network)) => BgpRemote::Network { network, limit: 1 },
+            _ => BgpRemote::Interface(remote.to_owned().try_into().unwrap()),
+        };
+        BgpNeighbour {
+            remote,
+            peer_asn: PeerAsn::External,
+            local_asn: 65_001,
+            port: 179,
+            source_address: source.map(|text| text.parse().unwrap()),
+            device: None,
+            hold_time: 90,
+            keepalive_time: None,
+            connect_time: 5,
+            password: password.map(|text| Secret::new(text.to_owned())),
+            ttl: 1,
+            ttl_security,
+            passive: false,
+            families: BTreeSet::new(),
+            graceful_restart: None,
+            role: None,
+            bfd: None,
+            max_prefixes: 1,
+        }
+    }
+
+    fn shown(peers: &[BgpNeighbour]) -> Vec<String> {
+        let doors = plan(peers.iter()).into_iter();
+        let door = |(address, wanted): (IpAddr, Wanted)| {
+            let keys: Vec<_> = wanted.keys.keys().map(ToString::to_string).collect();
+            format!("{address} min {} keys {}", wanted.hop_limit_min, keys.join(","))
+        };
+        doors.map(door).collect()
+    }
+
+    #[test]
+    fn doors_are_where_peers_expect_us_and_as_narrow_as_all_of_them_allow() {
+        assert!(shown(&[]).is_empty());
+        let near = peer("192.0.2.2", Some("192.0.2.1"), Some(1), Some("a"));
+        let far = peer("198.51.100.2", Some("192.0.2.1"), Some(3), None);
+        assert_eq!(shown(std::slice::from_ref(&near)), ["192.0.2.1 min 255 keys 192.0.2.2/32"]);
+        assert_eq!(shown(&[near.clone(), far.clone()]), ["192.0.2.1 min 253 keys 192.0.2.2/32"]);
+        // One that does not say at which address opens the door for all.
+        let anywhere = peer("192.0.2.0/24", None, None, Some("b"));
+        let mixed = [near, far, anywhere, peer("eth0", None, Some(1), Some("c"))];
+        assert_eq!(
+            shown(&mixed),
+            ["0.0.0.0 min 0 keys 192.0.2.0/24,192.0.2.2/32", ":: min 255 keys fe80::/10"]
+        );
+    }
+}

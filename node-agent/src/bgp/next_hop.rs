@@ -108,7 +108,7 @@ mod tests {
         let addresses =
             addresses.iter().map(|(address, length)| (address.parse().unwrap(), *length)).collect();
         let link = Link { name: "eth0".to_owned(), mac: None, is_up: true, addresses };
-        Links { by_index: [(2, link)].into_iter().collect() }
+        Links { by_index: [(2_u32, link)].into_iter().collect() }
     }
 
     fn hops(local: &str, remote: &str, takes_ipv6: bool, links: &Links) -> [Result<NextHop, String>; 2] {

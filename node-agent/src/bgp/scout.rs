@@ -28,6 +28,10 @@ use crate::{links::Links, socket_option};
 
 /// Time between our advertisements: what routers with unnumbered sessions use.
 const ADVERTISE_INTERVAL: Duration = Duration::from_secs(10);
+/// Time between an advertisement and the next one that somebody asks for (RFC 4861 §10, `MIN_DELAY_BETWEEN_RAS`).
+const ANSWER_INTERVAL: Duration = Duration::from_secs(3);
+/// Pause after something could not be sent, as while the address of a new interface is being checked.
+const SEND_RETRY: Duration = Duration::from_millis(500);
 /// A router that was not heard for so long gives way to another one.
 const SILENCE_MAX: Duration = Duration::from_secs(35);
 /// Neighbour discovery never crosses a router (RFC 4861 §6.1.2).
@@ -52,13 +56,14 @@ pub(super) struct Scout {
     /// The interface by its number, and the socket on it.
     post: Option<(u32, UdpSocket)>,
     advertise_at: Instant,
+    advertised_at: Option<Instant>,
     /// The router, and when it was heard last.
     router: Option<(SocketAddrV6, Instant)>,
 }
 
 impl Scout {
     pub(super) fn new(interface: InterfaceName, links: watch::Receiver<Links>) -> Self {
-        Self { interface, links, post: None, advertise_at: Instant::now(), router: None }
+        Self { interface, links, post: None, advertise_at: Instant::now(), advertised_at: None, router: None }
     }
 
     /// Waits until a router is found, or another one than before. May be given up and called again at any time.
@@ -77,7 +82,7 @@ impl Scout {
             };
             tokio::select! {
                 // A fault is one of the network that an earlier message met.
-                heard = heard => if let Some(found) = heard.ok().flatten().and_then(|router| self.note(router)) {
+                heard = heard => if let Some(found) = heard.ok().flatten().and_then(|heard| self.note(heard)) {
                     return found;
                 },
                 () = sleep_until(at) => self.advertise(),
@@ -106,26 +111,41 @@ impl Scout {
                 None
             }
         });
-        if let Some((index, socket)) = &self.post {
-            let mut solicitation = [0; SOLICITATION_BYTES];
-            solicitation[0] = ROUTER_SOLICITATION;
-            send(socket, &solicitation, ALL_ROUTERS, *index);
-            self.advertise_at = Instant::now();
-        }
+        self.advertise_at = Instant::now();
     }
 
+    /// Says that we are here, and asks who else is while that is not known.
     fn advertise(&mut self) {
-        self.advertise_at = Instant::now() + ADVERTISE_INTERVAL;
+        let now = Instant::now();
+        self.advertise_at = now + ADVERTISE_INTERVAL;
         let Some((index, socket)) = &self.post else { return };
         let mut advertisement = [0; ADVERTISEMENT_BYTES];
         advertisement[0] = ROUTER_ADVERTISEMENT;
-        send(socket, &advertisement, ALL_NODES, *index);
+        let mut outcome = send(socket, &advertisement, ALL_NODES, *index);
+        if self.router.is_none() {
+            let mut solicitation = [0; SOLICITATION_BYTES];
+            solicitation[0] = ROUTER_SOLICITATION;
+            outcome = outcome.and(send(socket, &solicitation, ALL_ROUTERS, *index));
+        }
+        match outcome {
+            Ok(()) => self.advertised_at = Some(now),
+            Err(error) => {
+                debug!(interface = %self.interface, %error, "a router advertisement was not sent");
+                self.advertise_at = now + SEND_RETRY;
+            }
+        }
     }
 
-    /// A router was heard. The one that is known stays until it falls silent.
-    fn note(&mut self, source: Ipv6Addr) -> Option<SocketAddrV6> {
+    /// Somebody was heard. A router that is known stays until it falls silent.
+    fn note(&mut self, heard: Heard) -> Option<SocketAddrV6> {
         let (index, _) = self.post.as_ref()?;
-        let (now, heard) = (Instant::now(), SocketAddrV6::new(source, 0, 0, *index));
+        let now = Instant::now();
+        let Heard::Router(source) = heard else {
+            let at = self.advertised_at.map_or(now, |at| at + ANSWER_INTERVAL);
+            self.advertise_at = self.advertise_at.min(at);
+            return None;
+        };
+        let heard = SocketAddrV6::new(source, 0, 0, *index);
         match &mut self.router {
             Some((router, at)) if *router == heard => {
                 *at = now;
@@ -140,6 +160,15 @@ impl Scout {
     }
 }
 
+/// Who was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    /// A router.
+    Router(Ipv6Addr),
+    /// Somebody who asks for routers.
+    Asking,
+}
+
 /// A socket for ICMPv6; the runtime has no type of its own for such datagrams.
 fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
@@ -151,21 +180,22 @@ fn open(interface: &InterfaceName) -> io::Result<UdpSocket> {
     socket_option::set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &0)?;
     // A bit that is set blocks a type.
     let mut filter = [u32::MAX; 8];
-    filter[usize::from(ROUTER_ADVERTISEMENT >> 5)] &= !(1 << (ROUTER_ADVERTISEMENT & 31));
+    for kind in [ROUTER_SOLICITATION, ROUTER_ADVERTISEMENT] {
+        filter[usize::from(kind >> 5)] &= !(1 << (kind & 31));
+    }
     socket_option::set(socket.as_fd(), libc::IPPROTO_ICMPV6, ICMP6_FILTER, &filter)?;
     UdpSocket::from_std(socket.into())
 }
 
-/// Sends, with the checksum that the kernel computes. What is lost is sent again soon.
-fn send(socket: &UdpSocket, message: &[u8], to: Ipv6Addr, index: u32) {
+/// Sends, with the checksum that the kernel computes.
+fn send(socket: &UdpSocket, message: &[u8], to: Ipv6Addr, index: u32) -> io::Result<()> {
     let to = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, index));
-    if let Err(error) = sendto(socket.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT) {
-        debug!(%error, "a router advertisement was not sent");
-    }
+    sendto(socket.as_raw_fd(), message, &to, MsgFlags::MSG_DONTWAIT)?;
+    Ok(())
 }
 
-/// Takes one message; answers the router that it is from, if it is an advertisement.
-fn receive(socket: &UdpSocket) -> io::Result<Option<Ipv6Addr>> {
+/// Takes one message; answers who is heard by it, if it is worth anything.
+fn receive(socket: &UdpSocket) -> io::Result<Option<Heard>> {
     let mut buffer = [0; BUFFER_BYTES];
     let mut control = nix::cmsg_space!(libc::c_int);
     let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -178,8 +208,36 @@ fn receive(socket: &UdpSocket) -> io::Result<Option<Ipv6Addr>> {
             hop_limit = Some(value);
         }
     }
-    // RFC 4861 §6.1.2.
-    let is_valid =
-        bytes >= ADVERTISEMENT_BYTES && hop_limit == Some(HOP_LIMIT) && source.is_unicast_link_local();
-    Ok(Some(source).filter(|_| is_valid && buffer[0] == ROUTER_ADVERTISEMENT))
+    Ok(judge(&buffer[..bytes.min(BUFFER_BYTES)], hop_limit, source))
+}
+
+/// What a message says (RFC 4861 §6.1).
+fn judge(message: &[u8], hop_limit: Option<i32>, source: Ipv6Addr) -> Option<Heard> {
+    let kind = *message.first().filter(|_| hop_limit == Some(HOP_LIMIT))?;
+    match kind {
+        ROUTER_SOLICITATION if message.len() >= SOLICITATION_BYTES => Some(Heard::Asking),
+        ROUTER_ADVERTISEMENT if message.len() >= ADVERTISEMENT_BYTES && source.is_unicast_link_local() => {
+            Some(Heard::Router(source))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_messages_from_the_link_are_heard() {
+        let (near, far) = ("fe80::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        let mut advertisement = [0; ADVERTISEMENT_BYTES];
+        advertisement[0] = ROUTER_ADVERTISEMENT;
+        assert_eq!(judge(&advertisement, Some(255), near), Some(Heard::Router(near)));
+        assert_eq!(judge(&advertisement, Some(254), near), None);
+        assert_eq!(judge(&advertisement, None, near), None);
+        assert_eq!(judge(&advertisement, Some(255), far), None);
+        assert_eq!(judge(&advertisement[..15], Some(255), near), None);
+        assert_eq!(judge(&[ROUTER_SOLICITATION, 0, 0, 0, 0, 0, 0, 0], Some(255), far), Some(Heard::Asking));
+        assert_eq!(judge(&[], Some(255), near), None);
+    }
 }

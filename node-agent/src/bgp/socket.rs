@@ -26,6 +26,9 @@ use crate::socket_option;
 const HOP_LIMIT_MAX: u8 = 255;
 /// Network control: what routers drop last.
 const CLASS_SELECTOR_6: i32 = 0xc0;
+/// Bytes that the kernel holds for a neighbour and has not sent: with more, it takes none, so that routes that change
+/// meanwhile are told once.
+const NOT_SENT_BYTES_MAX: libc::c_int = 128 << 10;
 /// Connections that wait to be accepted; more are refused by the kernel.
 const BACKLOG: i32 = 128;
 
@@ -114,6 +117,7 @@ pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Re
     mark(socket, is_ipv4, hop_limit)?;
     set_hop_limit_min(socket, is_ipv4, way.hop_limit_min.unwrap_or_default())?;
     setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &NOT_SENT_BYTES_MAX)?;
     if let Some(silence_max) = way.silence_max {
         let millis = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
         setsockopt(&socket, sockopt::TcpUserTimeout, &millis)?;

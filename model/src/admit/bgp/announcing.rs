@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{Scene, Sides, length_field};
 use crate::{
+    address_pool::AddressRange,
     admit::candidate::Candidate,
     advertisement::AdvertisementSpec,
+    bgp_peer::{BgpFamily, BgpPeerSpec},
     bgp_state::{advertisements, peer, peers},
     coverage::Coverage,
     name::Name,
@@ -43,6 +45,12 @@ impl Scene<'_> {
             Violation::new(length_field(family), ViolationCode::Overlap, message)
                 .hint("routers would send the traffic of all of it; take a longer prefix, or name all pools that it holds")
         }));
+        if let Some(families) = self.untold_families(spec) {
+            let message =
+                format!("must name a peer that takes {families} routes, which is all that the pools have");
+            let hint = "compare spec.families of the BgpPeers and spec.addresses of the AddressPools";
+            found.push(Violation::new("/spec/peers", ViolationCode::Conflict, message).hint(hint));
+        }
         for (other, of) in advertisements(self.snapshot).filter(|(other, _)| *other != name) {
             self.check_contradiction(spec, other, of, found);
         }
@@ -79,6 +87,18 @@ impl Scene<'_> {
         };
         let mut selected = self.selected(&spec.node_selectors).peekable();
         selected.peek().is_some() && !selected.any(has_peer) && self.nodes().any(has_peer)
+    }
+
+    /// The families of the named pools, in words, where none of the named peers takes routes of any.
+    pub(super) fn untold_families(&self, spec: &AdvertisementSpec) -> Option<String> {
+        let pools = spec.address_pools.iter().filter_map(|name| self.snapshot.pool(name));
+        let held: BTreeSet<IpFamily> =
+            pools.flat_map(|pool| &pool.addresses).map(AddressRange::family).collect();
+        let peers = spec.peers.iter().filter_map(|name| peer(self.snapshot, name));
+        let taken: BTreeSet<IpFamily> =
+            peers.flat_map(BgpPeerSpec::effective_families).map(BgpFamily::ip).collect();
+        let is_untold = !held.is_empty() && !taken.is_empty() && held.is_disjoint(&taken);
+        is_untold.then(|| held.iter().map(|family| family.as_str()).collect::<Vec<_>>().join(" and "))
     }
 
     /// The prefixes of an Advertisement that hold addresses which are none of its pools', in words.

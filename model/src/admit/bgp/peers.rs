@@ -42,6 +42,12 @@ impl Scene<'_> {
                 let message = format!("must leave {why} to Advertisement {advertisement}, which has {field}");
                 found.push(Violation::new("/spec/peerASN", ViolationCode::Conflict, message));
             }
+            if let Some(families) = self.untold_families(of) {
+                let message = format!(
+                    "must have {families} for Advertisement {advertisement}, which names this peer and announces nothing else"
+                );
+                found.push(Violation::new("/spec/families", ViolationCode::Conflict, message));
+            }
             if self.shares_no_node(of) {
                 let message = format!(
                     "must leave a Node to Advertisement {advertisement}, which names this peer and selects others"

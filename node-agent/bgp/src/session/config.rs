@@ -44,7 +44,7 @@ pub struct Config {
     pub role: Option<Role>,
     /// What we are called; cut after 64 bytes. Another name is told with the next session.
     pub host_name: Option<String>,
-    /// The session ends when the neighbour announces more prefixes than this. Above 10,000 they are counted to about one
+    /// The session ends when the neighbour announces more prefixes than this. Above 10,000 they are counted to about two
     /// percent, and no limit above 1,000,000 is held.
     pub max_prefixes: u32,
 }
@@ -95,7 +95,8 @@ impl Config {
     }
 
     /// What of `next` cannot take effect while a session with these settings lasts, in words: what OPEN has said, and who
-    /// the neighbour may be. Our host name is no reason.
+    /// the neighbour may be. Our host name is no reason. Of a session that exists,
+    /// [`Session::needs_reset`](crate::session::Session::needs_reset) knows more.
     #[must_use]
     pub fn needs_reset(&self, next: &Self) -> Option<&'static str> {
         let Self {

@@ -86,8 +86,8 @@ pub enum Input {
     /// BFD says that the path to the neighbour, which worked, does not (RFC 5882 §4). Never told for a neighbour that holds
     /// its BFD session down on purpose (§3.2).
     BfdDown,
-    /// Other settings. Where [`Config::needs_reset`] names something, a session that has sent its OPEN ends by
-    /// Cease/Other Configuration Change and begins again; else they take effect in place.
+    /// Other settings. Where [`Session::needs_reset`](crate::session::Session::needs_reset) names something, the session ends
+    /// by Cease/Other Configuration Change and begins again; else they take effect in place.
     Configure(Box<Config>),
 }
 

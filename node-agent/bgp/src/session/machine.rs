@@ -185,6 +185,20 @@ impl Session {
         self.exchange().map_or(PrefixCount::Exactly(0), |(_, exchange)| exchange.prefixes.count())
     }
 
+    /// What of `next` ends this session when it is told to it by [`Input::Configure`], in words. Without a connection nothing
+    /// does; and a neighbour that is the right one by both rules stays.
+    #[must_use]
+    pub fn needs_reset(&self, next: &Config) -> Option<&'static str> {
+        let stays = |connection: &Connection| match connection.negotiated() {
+            Some(negotiated) => next.peer_asn.accepts(negotiated.peer_asn, next.local_asn),
+            // Its OPEN will be checked; ours was for a neighbour of this kind.
+            None => next.is_external() == self.config.is_external(),
+        };
+        let peer_asn = if self.connections.iter().all(stays) { next.peer_asn } else { self.config.peer_asn };
+        let current = Config { peer_asn, ..self.config.clone() };
+        current.needs_reset(next).filter(|_| !self.connections.is_empty())
+    }
+
     fn exchange(&self) -> Option<(ConnectionId, &Exchange)> {
         self.connections.iter().find_map(|connection| match &connection.stage {
             Stage::Established(exchange) => Some((connection.id, &**exchange)),
@@ -216,7 +230,6 @@ impl Session {
             stop.notification(keeps)
         });
         self.phase = Phase::Stopped;
-        self.failures = 0;
         self.failure = None;
         self.reason = stop.words();
     }
@@ -279,21 +292,21 @@ impl Session {
     }
 
     fn configure(&mut self, config: Config, step: &mut Step) {
-        let reset = self.config.needs_reset(&config);
-        let is_another_limit = self.config.max_prefixes != config.max_prefixes;
+        let reset = self.needs_reset(&config);
+        let may_help =
+            self.config.needs_reset(&config).is_some() || self.config.max_prefixes != config.max_prefixes;
         self.config = config;
         match (self.phase, reset) {
-            (Phase::Stopped, _) => {}
-            (Phase::Holding { .. }, None) if !is_another_limit => {}
             // What the session waits to get over may be over.
-            (Phase::Holding { .. }, _) => self.start(step),
-            (Phase::Running, Some(what)) if !self.connections.is_empty() => {
+            (Phase::Holding { .. }, _) if may_help => self.start(step),
+            (Phase::Stopped | Phase::Holding { .. }, _) => {}
+            (Phase::Running, Some(what)) => {
                 let why = format!("other settings: {what}");
                 self.part_from_all(why.clone(), step, |_| Some(plain(cease::CONFIGURATION_CHANGE)));
                 (self.failures, self.failure) = (0, Some(why));
                 self.begin(step);
             }
-            (Phase::Running, _) => self.adapt(step),
+            (Phase::Running, None) => self.adapt(step),
         }
     }
 

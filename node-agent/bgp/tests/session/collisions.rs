@@ -15,16 +15,15 @@ use crate::support::{
     passive, received,
 };
 
-/// The connection that is left when OPEN comes over both, in an order; the neighbour has this identifier.
-fn left_over(first: u64, router_id: Ipv4Addr) -> ConnectionId {
-    let mut bench = Bench::new(config());
+/// The connection that is left when OPEN of this neighbour comes over both, in an order.
+fn left_over(first: u64, open: &Open) -> ConnectionId {
+    let mut bench = Bench::new(Config { peer_asn: PeerAsn::External, ..config() });
     bench.tell(Input::Start);
     // The neighbour's (2) comes while ours (1) is being made.
     bench.tell(connected(2, Direction::Incoming));
     bench.tell(connected(1, Direction::Outgoing));
-    let open = Open { router_id, ..open() };
     bench.tell(received(first, Message::Open(open.clone())));
-    let outputs = bench.tell(received(3 - first, Message::Open(open)));
+    let outputs = bench.tell(received(3 - first, Message::Open(open.clone())));
     assert_eq!(codes(&outputs), Some(COLLISION));
     assert_eq!((bench.state(), bench.contract.open.len()), (State::OpenConfirm, 1));
     let left = *bench.contract.open.first().unwrap();
@@ -35,13 +34,25 @@ fn left_over(first: u64, router_id: Ipv4Addr) -> ConnectionId {
 
 #[test]
 fn the_connection_of_the_higher_identifier_stays_whichever_was_first() {
-    let (lower, higher) = (Ipv4Addr::new(9, 255, 255, 255), Ipv4Addr::new(10, 0, 0, 2));
+    let neighbour = |router_id: [u8; 4], asn| Open { router_id: router_id.into(), asn, ..open() };
     for first in [1, 2] {
-        assert_eq!(left_over(first, lower), id(1), "ours");
-        assert_eq!(left_over(first, higher), id(2), "the neighbour's");
-        // Of equal ones the larger AS decides: it is 65002.
-        assert_eq!(left_over(first, Ipv4Addr::new(10, 0, 0, 1)), id(2));
+        assert_eq!(left_over(first, &neighbour([9, 255, 255, 255], THEIRS)), id(1), "ours");
+        assert_eq!(left_over(first, &neighbour([10, 0, 0, 2], 7)), id(2), "the neighbour's");
+        // Of equal ones the larger AS decides.
+        assert_eq!(left_over(first, &neighbour([10, 0, 0, 1], OURS - 1)), id(1));
+        assert_eq!(left_over(first, &neighbour([10, 0, 0, 1], OURS + 1)), id(2));
     }
+}
+
+#[test]
+fn what_is_left_of_others_ends_when_one_is_established() {
+    let mut bench = Bench::new(config());
+    bench.tell(Input::Start);
+    bench.tell(connected(2, Direction::Incoming));
+    bench.tell(connected(1, Direction::Outgoing));
+    bench.tell(received(1, Message::Open(open())));
+    let outputs = bench.tell(received(1, Message::Keepalive));
+    assert_eq!((codes(&outputs), bench.contract.open.clone()), (Some(COLLISION), [id(1)].into()));
 }
 
 #[test]

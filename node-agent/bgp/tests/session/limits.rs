@@ -6,10 +6,11 @@ use bgp::{
     Family, Message, Open, Update,
     notification::{cease, code},
     session::{Config, Event, Input, PrefixCount, State},
+    wire::{Action, AttributeFault, Decoded, Malformation},
 };
 use ipnet::{IpNet, Ipv4Net};
 
-use crate::support::{Bench, codes, config, events, open, received, secs, update};
+use crate::support::{Bench, codes, config, events, id, open, received, secs, update};
 
 fn limited(max_prefixes: u32) -> Bench {
     Bench::established(Config { max_prefixes, ..config() }, open())
@@ -27,11 +28,14 @@ fn what_is_announced_and_withdrawn_is_counted_by_prefix() {
     let outputs = bench.tell(received(1, update(&routes, &[])));
     let [Event::Update(learned)] = events(&outputs)[..] else { panic!("{outputs:?}") };
     assert_eq!((learned.announced, learned.withdrawn, learned.prefixes), (3, 0, PrefixCount::Exactly(3)));
-    bench.tell(received(1, update(&routes, &[])));
-    assert_eq!(bench.session.prefixes(), PrefixCount::Exactly(3), "the same again");
+    let fault = AttributeFault { attribute: 4, action: Action::Discard, why: Malformation::Length };
+    let again = Decoded { message: update(&routes, &[]), faults: vec![fault] };
+    let outputs = bench.tell(Input::Received { connection: id(1), result: Ok(again) });
+    let [Event::Update(learned)] = events(&outputs)[..] else { panic!("{outputs:?}") };
+    assert_eq!((learned.prefixes, &learned.faults[..]), (PrefixCount::Exactly(3), &[fault][..]));
     bench.tell(received(1, update(&["192.0.2.0/24"], &["192.0.2.0/24", "192.0.2.0/25", "10.0.0.0/8"])));
     assert_eq!(bench.session.prefixes(), PrefixCount::Exactly(2), "withdrawn before it was announced");
-    bench.tell(Input::Closed { connection: crate::support::id(1), why: "closed".to_owned() });
+    bench.tell(Input::Closed { connection: id(1), why: "closed".to_owned() });
     assert_eq!(bench.session.prefixes(), PrefixCount::Exactly(0));
 }
 

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use bgp::{
-    Message, Notification, Open, Refresh, RefreshKind,
+    Family, Message, Notification, Open, Refresh, RefreshKind, Role,
     session::{Config, Direction, Input, PeerAsn, State, Stop},
 };
 use proptest::{collection::vec, prelude::*};
@@ -130,13 +130,31 @@ fn troubles() -> impl Strategy<Value = Trouble> {
 
 /// Two that fit each other; at most one of them is passive.
 fn pairs() -> impl Strategy<Value = [Config; 2]> {
-    (configs(), configs(), any::<bool>(), any::<bool>()).prop_map(|(one, other, same_id, internal)| {
+    let both = (any::<bool>(), any::<bool>(), any::<bool>());
+    (configs(), configs(), both, capable(), capable()).prop_map(|(one, other, both, can, other_can)| {
+        let (same_id, internal, has_roles) = both;
+        let roles = has_roles.then_some([Role::Customer, Role::Provider]);
         let passive = other.passive && !one.passive;
         let asn = if internal { OURS } else { THEIRS };
         let router_id = if same_id && !internal { one.router_id } else { Ipv4Addr::new(10, 0, 0, 2) };
         let one = Config { peer_asn: PeerAsn::Number(asn), ..one };
-        [one, Config { local_asn: asn, peer_asn: PeerAsn::Number(OURS), router_id, passive, ..other }]
+        let other = Config { local_asn: asn, peer_asn: PeerAsn::Number(OURS), router_id, passive, ..other };
+        let configure = |config: Config, at: usize, can: Capable| Config {
+            families: if can.0 { Family::ALL.into() } else { [Family::Ipv4Unicast].into() },
+            extended_next_hop: can.1,
+            host_name: can.2,
+            role: roles.map(|roles| roles[at]),
+            ..config
+        };
+        [configure(one, 0, can), configure(other, 1, other_can)]
     })
+}
+
+/// IPv6, IPv6 next hops, and a name.
+type Capable = (bool, bool, Option<String>);
+
+fn capable() -> impl Strategy<Value = Capable> {
+    (any::<bool>(), any::<bool>(), proptest::option::of(".{0,80}"))
 }
 
 proptest! {
@@ -177,6 +195,8 @@ proptest! {
             }
         }
         world.trouble = Trouble::NONE;
+        // What is still under way arrives.
+        world.run(secs(5));
         if world.sides.iter().any(|side| side.session.config().hold_time == 0) {
             // Without a hold time nobody notices a dead connection but whoever restarts.
             world.restart(0);

@@ -233,7 +233,7 @@ fn settings_outside_of_open_take_effect_in_place_and_others_begin_again() {
     assert!(bench.due_in().unwrap() <= secs(2));
     let resets = [
         Config { local_asn: 7, ..config() },
-        Config { peer_asn: PeerAsn::External, ..config() },
+        Config { peer_asn: PeerAsn::Internal, ..config() },
         Config { router_id: Ipv4Addr::new(10, 0, 0, 7), ..config() },
         Config { hold_time: 30, ..config() },
         Config { families: BTreeSet::from([Family::Ipv4Unicast]), ..config() },
@@ -246,11 +246,37 @@ fn settings_outside_of_open_take_effect_in_place_and_others_begin_again() {
         let why = config().needs_reset(&next).unwrap();
         assert!(reasons.insert(why), "{why}");
         let mut bench = Bench::established(config(), open());
+        assert_eq!(bench.session.needs_reset(&next), Some(why));
         let outputs = bench.tell(Input::Configure(Box::new(next)));
         assert_eq!(codes(&outputs), Some((code::CEASE, cease::CONFIGURATION_CHANGE)));
         assert_eq!(down(&outputs).unwrap().why, format!("other settings: {why}"));
         assert_eq!(bench.state(), State::Connect, "at once");
     }
+}
+
+/// In: rules that the neighbour fits as well, and one that it does not. Out: it stays, and it ends.
+#[test]
+fn another_rule_for_the_neighbours_as_ends_only_what_does_not_fit_it() {
+    let with = |peer_asn| Config { peer_asn, ..config() };
+    let mut bench = Bench::established(config(), open());
+    bench.tell(connected(2, Direction::Incoming));
+    for rule in [PeerAsn::External, PeerAsn::Number(THEIRS)] {
+        assert_eq!(bench.session.needs_reset(&with(rule)), None);
+        assert_eq!(bench.tell(Input::Configure(Box::new(with(rule)))), []);
+    }
+    for rule in [PeerAsn::Internal, PeerAsn::Number(65_009)] {
+        let mut bench = Bench::established(config(), open());
+        assert_eq!(bench.session.needs_reset(&with(rule)), Some("the neighbour's AS"));
+        let outputs = bench.tell(Input::Configure(Box::new(with(rule))));
+        assert_eq!(codes(&outputs), Some((code::CEASE, cease::CONFIGURATION_CHANGE)));
+    }
+    let mut bench = Bench::outgoing(config(), open(), State::OpenSent);
+    assert_eq!(bench.tell(Input::Configure(Box::new(with(PeerAsn::Number(65_009))))), []);
+    let outputs = bench.tell(received(1, Message::Open(open())));
+    assert_eq!(codes(&outputs), Some((code::OPEN, 2)), "its OPEN is checked by the new rule");
+    let mut bench = Bench::new(config());
+    bench.tell(Input::Start);
+    assert_eq!(bench.session.needs_reset(&with(PeerAsn::Internal)), None, "nothing was said yet");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use bgp::{
     Message, Open, Refresh, RefreshKind,
     notification::{cease, code},
-    session::{Config, Direction, Input, Output, State},
+    session::{Config, Direction, Input, Output, State, Stop},
 };
 
 use crate::support::{
@@ -41,6 +41,28 @@ fn attempts_come_slower_with_failures_up_to_a_minute_and_say_why() {
         assert!(is_within_a_quarter_of(&bench, wait), "{wait}: {:?}", bench.due_in());
         bench.pass(bench.due_in().unwrap());
     }
+}
+
+#[test]
+fn other_settings_and_a_new_start_forget_failures() {
+    let failed = || {
+        let mut bench = Bench::new(config());
+        bench.tell(Input::Start);
+        for _ in 0..4 {
+            bench.tell(refused());
+            bench.pass(bench.due_in().unwrap());
+        }
+        bench
+    };
+    let mut bench = failed();
+    assert!(bench.due_in().unwrap() > secs(40));
+    bench.tell(connected(1, Direction::Outgoing));
+    bench.tell(Input::Configure(Box::new(Config { hold_time: 9, ..config() })));
+    assert_eq!((bench.state(), bench.due_in()), (State::Connect, Some(secs(5))));
+    let mut bench = failed();
+    bench.tell(Input::Stop(Stop::Silent));
+    bench.tell(Input::Start);
+    assert_eq!((bench.session.reason(), bench.due_in()), ("connecting", Some(secs(5))));
 }
 
 #[test]
@@ -154,13 +176,19 @@ fn a_neighbour_that_takes_no_bytes_is_given_up() {
     bench.tell(stalled());
     bench.keep_up(1, secs(400));
     bench.tell(Input::SendMoved { connection: id(1), is_drained: false });
-    bench.tell(stalled());
     bench.keep_up(1, secs(479));
     bench.tell(Input::SendMoved { connection: id(1), is_drained: true });
     bench.keep_up(1, secs(1000));
     assert_eq!(bench.state(), State::Established);
     bench.tell(stalled());
-    let outputs = bench.keep_up(1, secs(480));
+    bench.keep_up(1, secs(100));
+    bench.tell(Input::SendMoved { connection: id(1), is_drained: false });
+    bench.keep_up(1, secs(300));
+    // To be told again changes nothing.
+    bench.tell(stalled());
+    let mut outputs = bench.keep_up(1, secs(179));
+    assert_eq!(bench.state(), State::Established);
+    outputs.extend(bench.keep_up(1, secs(1)));
     assert_eq!(codes(&outputs), None, "nothing can be sent");
     assert!(outputs.contains(&Output::Close { connection: id(1) }));
     assert_eq!(bench.session.reason(), "the neighbour takes no data from us (send hold time)");

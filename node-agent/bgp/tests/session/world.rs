@@ -8,8 +8,8 @@ use std::{
 
 use bgp::{
     Message,
-    session::{Config, ConnectionId, Direction, Input, Output, Session, State},
-    wire::Decoded,
+    session::{Config, ConnectionId, Direction, Event, Input, Output, Session, State},
+    wire,
 };
 
 use crate::{
@@ -33,6 +33,9 @@ pub struct Trouble {
 impl Trouble {
     pub const NONE: Self = Self { refused: 0, unanswered: 0, reset: 0, dead: 0, delay_ms: 3 };
 }
+
+const CLOSED: Arrival = Arrival::Closed("closed");
+const RESET: Arrival = Arrival::Closed("reset");
 
 pub struct World {
     pub now: Instant,
@@ -60,7 +63,12 @@ enum Happening {
     /// The answer reaches the side that made the attempt.
     Answered { side: usize, attempt: u64, connection: Option<ConnectionId> },
     /// Something comes to this side over a connection.
-    Comes { side: usize, connection: ConnectionId, input: Input },
+    Comes { side: usize, connection: ConnectionId, what: Arrival },
+}
+
+enum Arrival {
+    Bytes(Vec<u8>),
+    Closed(&'static str),
 }
 
 impl Side {
@@ -115,7 +123,7 @@ impl World {
     pub fn restart(&mut self, side: usize) {
         let config = self.sides[side].session.config().clone();
         for connection in self.sides[side].contract.open.clone() {
-            self.comes(1 - side, connection, closed(connection, "reset"));
+            self.comes(1 - side, connection, RESET);
         }
         let established = self.sides[side].established;
         self.sides[side] = Side { established, ..Side::new(Config { is_restarted: true, ..config }) };
@@ -173,10 +181,24 @@ impl World {
                 }
             }
             Happening::Answered { side, attempt, connection } => self.answered(side, attempt, connection),
-            Happening::Comes { side, connection, input } => {
+            Happening::Comes { side, connection, what } => {
                 if self.sides[side].contract.open.contains(&connection) {
+                    let input = self.read(side, connection, what);
                     self.tell(side, input);
                 }
+            }
+        }
+    }
+
+    /// What a driver makes of it.
+    fn read(&self, side: usize, connection: ConnectionId, what: Arrival) -> Input {
+        match what {
+            Arrival::Closed(why) => Input::Closed { connection, why: why.to_owned() },
+            Arrival::Bytes(bytes) => {
+                let context = self.sides[side].session.context(connection);
+                let header = bytes.first_chunk().unwrap();
+                assert_eq!(wire::frame_length(header, &context), Ok(bytes.len()));
+                Input::Received { connection, result: wire::decode(&bytes, &context) }
             }
         }
     }
@@ -189,12 +211,12 @@ impl World {
                 self.sides[side].attempt.take_if(|current| *current == attempt);
                 // Another attempt may be under way, which this is not the answer to; drivers tell those apart.
                 if self.sides[side].attempt.is_some() {
-                    self.comes(1 - side, connection, closed(connection, "closed"));
+                    self.comes(1 - side, connection, CLOSED);
                     return;
                 }
                 self.tell(side, Input::Connected { connection, direction: Direction::Outgoing });
             }
-            Some(connection) => self.comes(1 - side, connection, closed(connection, "closed")),
+            Some(connection) => self.comes(1 - side, connection, CLOSED),
             None if is_current => {
                 self.sides[side].attempt = None;
                 self.tell(side, Input::ConnectFailed { why: "connection refused".to_owned() });
@@ -212,10 +234,9 @@ impl World {
             }
             Output::CancelConnect => self.sides[side].attempt = None,
             Output::Send { connection, message } => self.send(side, connection, message),
-            Output::Close { connection } => self.comes(1 - side, connection, closed(connection, "closed")),
+            Output::Close { connection } => self.comes(1 - side, connection, CLOSED),
             Output::Event(event) => {
-                self.sides[side].established +=
-                    u32::from(matches!(event, bgp::session::Event::Established { .. }));
+                self.sides[side].established += u32::from(matches!(event, Event::Established { .. }));
             }
         }
     }
@@ -223,18 +244,19 @@ impl World {
     fn send(&mut self, side: usize, connection: ConnectionId, message: Message) {
         if self.chance(self.trouble.reset) {
             for side in [0, 1] {
-                self.comes(side, connection, closed(connection, "reset"));
+                self.comes(side, connection, RESET);
             }
         }
         if self.chance(self.trouble.dead) {
             self.dead.insert(connection);
         }
-        let result = Ok(Decoded { message, faults: Vec::new() });
-        self.comes(1 - side, connection, Input::Received { connection, result });
+        // What ends a connection is sent when the session knows it no longer: nothing in it depends on what was agreed on.
+        let bytes = wire::encode(&message, &self.sides[side].session.context(connection)).unwrap();
+        self.comes(1 - side, connection, Arrival::Bytes(bytes));
     }
 
     /// Something is under way over a connection: in its order, unless it is dead.
-    fn comes(&mut self, side: usize, connection: ConnectionId, input: Input) {
+    fn comes(&mut self, side: usize, connection: ConnectionId, what: Arrival) {
         if self.dead.contains(&connection) {
             return;
         }
@@ -242,7 +264,7 @@ impl World {
         let at = latest.max(self.now + self.delay());
         self.latest.insert((connection, side), at);
         self.count += 1;
-        self.happenings.insert((at, self.count), Happening::Comes { side, connection, input });
+        self.happenings.insert((at, self.count), Happening::Comes { side, connection, what });
     }
 
     fn later(&mut self, happening: Happening) -> Instant {
@@ -272,10 +294,6 @@ impl World {
         self.noise ^= self.noise << 17;
         (self.noise >> 8) % bound
     }
-}
-
-fn closed(connection: ConnectionId, why: &str) -> Input {
-    Input::Closed { connection, why: why.to_owned() }
 }
 
 /// Whether a pair stays up for a while without being established anew.
