@@ -155,7 +155,7 @@ fn sessions_are_listed_in_order_whatever_the_agent_sends() {
     let listed = |filter: SessionFilter, limit: usize| {
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let part = bgp_listing::sessions(&book, &filter, |_| true, after.as_ref(), limit);
+            let part = bgp_listing::sessions(&book, &filter, |_| true, |_| None, after.as_ref(), limit);
             rows.extend(part.items.into_iter().map(|item| {
                 format!("{} {} {}", item.node, item.session.peer, item.session.address.unwrap())
             }));
