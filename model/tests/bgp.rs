@@ -520,6 +520,24 @@ fn an_advertisement_selects_a_node_that_has_one_of_its_peers() {
 }
 
 #[test]
+fn peers_take_routes_of_a_family_that_the_pools_have() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&pool("six", &["2001:db8::/64"])).unwrap();
+    cluster.apply(&pool("both", &["2001:db8:1::/64", "198.51.100.0/28"])).unwrap();
+    cluster.apply(&router("r", 1, json!({ "families": ["IPv4"] }))).unwrap();
+    let named = |pool: &str| announcing("a", json!({ "addressPools": [pool], "peers": ["r"] }));
+    let (pointer, code, message) = refusal(cluster.apply(&named("six")));
+    assert_eq!((pointer.as_str(), code), ("/spec/peers", Conflict));
+    assert!(message.contains("IPv6"), "{message}");
+    cluster.apply(&named("both")).unwrap();
+    cluster.apply(&router("r", 1, json!({}))).unwrap();
+    cluster.apply(&named("six")).unwrap();
+    let (pointer, code, message) = refusal(cluster.apply(&router("r", 1, json!({ "families": ["IPv4"] }))));
+    assert_eq!((pointer.as_str(), code), ("/spec/families", Conflict));
+    assert!(message.contains("Advertisement a"), "{message}");
+}
+
+#[test]
 fn a_prefix_draws_no_traffic_of_addresses_that_are_not_ours() {
     let mut cluster = Cluster::new();
     cluster.apply(&pool("small", &["198.51.100.0/28", "2001:db8::/64"])).unwrap();

@@ -413,16 +413,22 @@ fn take(step: Step, inputs: &mut Inputs, plan: &mut Plan) {
     let advertisements = ["all", "narrow", "wide"];
     match step {
         Step::Address { number, services, advertisements: named } => {
-            let text =
-                if number % 3 == 0 { format!("2001:db8::{number}") } else { format!("192.0.2.{number}") };
+            let text = if number.is_multiple_of(3) {
+                format!("2001:db8::{number}")
+            } else {
+                format!("192.0.2.{number}")
+            };
             let named: Vec<_> = named.iter().map(|index| advertisements[usize::from(*index)]).collect();
             let state = address(&text, &services, &named);
             inputs.addresses.insert(state.address, Arc::clone(&state));
             set(plan, state);
         }
         Step::Gone(number) => {
-            let text =
-                if number % 3 == 0 { format!("2001:db8::{number}") } else { format!("192.0.2.{number}") };
+            let text = if number.is_multiple_of(3) {
+                format!("2001:db8::{number}")
+            } else {
+                format!("192.0.2.{number}")
+            };
             inputs.addresses.remove(&ip(&text));
             plan.remove_address(ip(&text));
         }

@@ -224,24 +224,20 @@ impl RibOut {
                 break;
             }
             session.withdrawals.remove(&prefix);
-            let entry = self.entries.get_mut(&prefix).expect("what is due is known");
-            (entry.told, entry.due) = (None, None);
-            session.settle(prefix, entry);
-            if entry.is_forgotten() {
-                self.entries.remove(&prefix);
-            }
-            self.told -= 1;
             bytes += length;
             withdrawn.push(prefix);
+        }
+        for prefix in &withdrawn {
+            self.note(*prefix, None);
         }
         Some((Message::Update(Box::new(Update { withdrawn, ..Update::default() })), bytes))
     }
 
     fn announce(&mut self) -> Option<(Message, usize)> {
         let session = self.session.as_mut()?;
-        let (group, prefixes) = session.announcements.pop_first()?;
-        let mut left = prefixes;
-        let mut bytes = wire::update_overhead(&group.attributes, group.family, &session.terms.context);
+        let (group, mut left) = session.announcements.pop_first()?;
+        let attributes = Arc::clone(&group.attributes);
+        let mut bytes = wire::update_overhead(&attributes, group.family, &session.terms.context);
         let mut announced = Vec::new();
         while let Some(prefix) = left.first().copied() {
             let length = wire::prefix_bytes(&prefix);
@@ -249,28 +245,39 @@ impl RibOut {
                 break;
             }
             left.remove(&prefix);
-            let entry = self.entries.get_mut(&prefix).expect("what is due is known");
-            entry.due = None;
-            if entry.told.replace(Arc::clone(&group.attributes)).is_none() {
-                self.told += 1;
-            }
-            session.pay(prefix, entry);
             bytes += length;
             announced.push(prefix);
         }
-        let attributes = Some((*group.attributes).clone());
         if !left.is_empty() {
             session.announcements.insert(group, left);
         }
-        let update = Update { announced, attributes, ..Update::default() };
+        for prefix in &announced {
+            self.note(*prefix, Some(Arc::clone(&attributes)));
+        }
+        let update = Update { announced, attributes: Some((*attributes).clone()), ..Update::default() };
         Some((Message::Update(Box::new(update)), bytes))
+    }
+
+    /// What was due of a prefix is told.
+    fn note(&mut self, prefix: IpNet, told: Option<Arc<Attributes>>) {
+        let entry = self.entries.entry(prefix).or_default();
+        self.told += usize::from(told.is_some());
+        self.told -= usize::from(std::mem::replace(&mut entry.told, told).is_some());
+        entry.due = None;
+        if let Some(session) = &mut self.session {
+            session.pay(prefix, entry);
+            session.settle(prefix, entry);
+        }
+        if entry.is_forgotten() {
+            self.entries.remove(&prefix);
+        }
     }
 
     /// Takes out what does not fit into a message even alone: it is withdrawn, if the neighbour knows it (RFC 8654 §4).
     fn set_aside(&mut self) {
         let Some(session) = &mut self.session else { return };
         while let Some(prefix) = session.too_long() {
-            let entry = self.entries.get_mut(&prefix).expect("what is due is known");
+            let entry = self.entries.entry(prefix).or_default();
             entry.is_too_long = true;
             session.settle(prefix, entry);
         }

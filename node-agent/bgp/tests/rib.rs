@@ -38,8 +38,11 @@ fn context() -> Context {
 /// One of a few prefixes of both families.
 fn prefix(number: u8) -> IpNet {
     let byte = number / 2;
-    if number % 2 == 0 {
-        Ipv4Net::new([192, 0, 2, byte].into(), if byte % 3 == 0 { 24 } else { 32 }).unwrap().trunc().into()
+    if number.is_multiple_of(2) {
+        Ipv4Net::new([192, 0, 2, byte].into(), if byte.is_multiple_of(3) { 24 } else { 32 })
+            .unwrap()
+            .trunc()
+            .into()
     } else {
         Ipv6Net::new(format!("2001:db8::{byte:x}").parse().unwrap(), 128).unwrap().into()
     }
@@ -287,7 +290,7 @@ fn packing_twenty_thousand_hosts() {
         let mut rib = RibOut::default();
         let hosts: Vec<_> = hosts(20_000).collect();
         for (number, host) in hosts.iter().enumerate() {
-            rib.set(*host, Some(with_community(V4, u32::from(number % 4 == 0))));
+            rib.set(*host, Some(with_community(V4, u32::from(number.is_multiple_of(4)))));
         }
         rib.begin(Terms { context, ..terms(&[V4], true) });
         writeln!(text, "messages of up to {} bytes", if is_extended { 65_535 } else { 4096 }).unwrap();

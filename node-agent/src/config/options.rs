@@ -141,8 +141,8 @@ pub struct AnnounceSettings {
     /// Packets that may be missing before another node takes this one's addresses over, 2 to 50 [default: 3]
     #[arg(long, global = true, env = "TIDEGATE_PEER_MULTIPLIER", value_name = "COUNT")]
     pub peer_multiplier: Option<u8>,
-    /// What becomes of announced addresses when the agent is stopped: handover to other nodes, or keep, which asks them
-    /// to wait 10 seconds for its return [default: handover]
+    /// What becomes of announced addresses when the agent is stopped: handover to other nodes and routers' other ways, or
+    /// keep, which asks nodes to wait 10 seconds for its return and routers to keep its routes [default: handover]
     #[arg(long, global = true, env = "TIDEGATE_ON_EXIT", value_name = "WAY")]
     pub on_exit: Option<String>,
 }

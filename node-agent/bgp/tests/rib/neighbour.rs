@@ -60,7 +60,8 @@ impl Neighbour {
                 }
                 for prefix in update.announced {
                     assert!(self.families.contains(&Family::of(&prefix)));
-                    (self.stale.remove(&prefix), self.old.remove(&prefix));
+                    self.stale.remove(&prefix);
+                    self.old.remove(&prefix);
                     self.table.insert(prefix, update.attributes.clone().unwrap());
                 }
                 if let Some(family) = update.end_of_rib {

@@ -148,6 +148,11 @@ impl Board {
         has_events || !touched.is_empty()
     }
 
+    /// What happened to sessions of late, oldest first.
+    pub fn events(&mut self) -> Arc<Vec<Event>> {
+        self.events.all()
+    }
+
     /// What is shown of each prefix.
     #[must_use]
     pub const fn routes(&self) -> &OrdMap<IpNet, BgpRoute> {

@@ -1,0 +1,230 @@
+//! What is shown of routes: decisions joined with what neighbours were told, and sessions that come and go.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bgp::{
+    Attributes, Community,
+    attributes::NextHop,
+    export::{Route, Towards, attributes},
+};
+use ipnet::IpNet;
+use model::{
+    bgp_report::{BgpCounters, BgpError, BgpRoute, BgpSession, BgpSessionState},
+    name::Name,
+    quantity::Timestamp,
+    report::EventReason,
+};
+use node_agent::{
+    announce::bgp::{
+        Decided,
+        decision::{Choice, Decision},
+        show::Board,
+    },
+    bgp::{NeighbourKey, Shown, ShownNeighbour, Told},
+};
+use proptest::prelude::*;
+
+fn name(text: &str) -> Name {
+    Name::parse(text).unwrap()
+}
+
+fn prefix(number: u8) -> IpNet {
+    format!("192.0.2.{number}/32").parse().unwrap()
+}
+
+fn key(text: &str) -> NeighbourKey {
+    match text.split_once('@') {
+        None => NeighbourKey { peer: name(text), address: None },
+        Some((peer, address)) => NeighbourKey { peer: name(peer), address: Some(address.parse().unwrap()) },
+    }
+}
+
+fn session(peer: &str, state: BgpSessionState) -> BgpSession {
+    BgpSession {
+        peer: key(peer).peer,
+        address: Some([198, 51, 100, 1].into()),
+        state,
+        since: Timestamp::from_unix_seconds(0),
+        reason: "because".to_owned(),
+        established: u64::from(state == BgpSessionState::Established),
+        remote_asn: Some(65000),
+        local_asn: 64512,
+        remote_router_id: None,
+        host_name: None,
+        negotiated: None,
+        last_sent: None,
+        last_received: None,
+        bfd: None,
+        counters: BgpCounters::default(),
+    }
+}
+
+fn route(med: u32) -> Route {
+    Route { med: Some(med), communities: [Community::NO_EXPORT].into(), prepend: 1, ..Route::default() }
+}
+
+fn told(med: u32) -> Told {
+    let next_hop = NextHop::V4([198, 51, 100, 7].into());
+    let towards =
+        Towards { local_asn: 64512, is_external: true, role: None, next_hop, is_shutting_down: false };
+    let attributes: Arc<Attributes> = Arc::new(attributes(&route(med), &towards));
+    Told { since: Timestamp::from_unix_seconds(7), attributes }
+}
+
+fn decision(peers: &[(&str, Choice)], withheld: Option<&str>) -> Arc<Decision> {
+    let peers = peers.iter().map(|(peer, choice)| (name(peer), choice.clone())).collect();
+    Arc::new(Decision { addresses: BTreeSet::new(), peers, withheld: withheld.map(str::to_owned) })
+}
+
+fn announce(med: u32) -> Choice {
+    Choice::Announce { route: route(med), note: None }
+}
+
+fn neighbour(peer: &str, state: BgpSessionState, prefixes: &[(u8, u32)]) -> (NeighbourKey, ShownNeighbour) {
+    let told = prefixes.iter().map(|(number, med)| (prefix(*number), told(*med))).collect();
+    (key(peer), ShownNeighbour { session: session(peer, state), told })
+}
+
+fn shown(neighbours: Vec<(NeighbourKey, ShownNeighbour)>) -> Shown {
+    Shown { neighbours: neighbours.into_iter().collect(), ..Shown::default() }
+}
+
+fn decided(decisions: Vec<(u8, Arc<Decision>)>) -> Decided {
+    let decisions = decisions.into_iter().map(|(number, decision)| (prefix(number), decision)).collect();
+    Decided { bgp: None, decisions }
+}
+
+/// Peer, since when it knows, and what is said.
+fn say(route: &BgpRoute) -> Vec<(&str, Option<i64>, &str)> {
+    let told = route.peers.iter();
+    told.map(|(peer, told)| (peer.as_str(), told.since.map(|since| since.unix_seconds()), told.text.as_str()))
+        .collect()
+}
+
+use BgpSessionState::{Active, Established};
+
+#[test]
+fn what_each_neighbour_was_told_is_shown_and_why_others_were_not() {
+    let noted = Choice::Announce { route: route(5), note: Some("two say otherwise".to_owned()) };
+    let refused = Choice::Withhold("no IPv4".to_owned());
+    let peers = [("a", noted), ("b", announce(5)), ("c", refused), ("d", announce(5)), ("e", announce(5))];
+    let mut board = Board::default();
+    let neighbours = vec![
+        neighbour("a", Established, &[(1, 5)]),
+        neighbour("b", Active, &[]),
+        neighbour("c", Established, &[]),
+        neighbour("d@198.51.100.1", Established, &[(1, 5)]),
+        neighbour("d@198.51.100.2", Established, &[]),
+        neighbour("z", Established, &[(1, 9)]),
+    ];
+    let text = "next hop 198.51.100.7, AS path 64512 64512, MED 5, communities no-export";
+    assert!(board.follow(decided(vec![(1, decision(&peers, None))]), shown(neighbours)));
+    let route = &board.routes()[&prefix(1)];
+    assert_eq!(
+        say(route),
+        [
+            ("a", Some(7), format!("{text}; two say otherwise").as_str()),
+            ("b", None, "the session is not established"),
+            ("c", None, "no IPv4"),
+            ("d@198.51.100.1", Some(7), text),
+            (
+                "d@198.51.100.2",
+                None,
+                "it is not told yet, or cannot be by this session; the session's reason may say more"
+            ),
+            ("e", None, "it has no session yet"),
+            // It is being withdrawn.
+            ("z", Some(7), "next hop 198.51.100.7, AS path 64512 64512, MED 9, communities no-export"),
+        ]
+    );
+    assert_eq!(route.withheld, None);
+
+    let withheld = decision(&[], Some("the node is being drained"));
+    assert!(board.follow(decided(vec![(1, withheld.clone())]), Shown::default()));
+    assert_eq!(board.routes()[&prefix(1)].withheld.as_deref(), Some("the node is being drained"));
+    assert_eq!(say(&board.routes()[&prefix(1)]), []);
+    assert!(!board.follow(decided(vec![(1, withheld)]), Shown::default()), "nothing is new");
+    assert!(board.follow(Decided::default(), Shown::default()));
+    assert!(board.routes().is_empty());
+}
+
+#[test]
+fn sessions_that_come_go_and_fail_otherwise_are_events() {
+    let mut board = Board::default();
+    let mut look = |session: BgpSession| {
+        let neighbours =
+            [(key("a"), ShownNeighbour { session, told: std::iter::empty::<(IpNet, Told)>().collect() })];
+        board.follow(Decided::default(), shown(neighbours.into()));
+    };
+    let error = |message: &str| BgpError {
+        at: Timestamp::from_unix_seconds(0),
+        code: 2,
+        subcode: 2,
+        message: message.to_owned(),
+    };
+    let failed = |message: &str| BgpSession { last_received: Some(error(message)), ..session("a", Active) };
+    look(session("a", Active));
+    look(session("a", Established));
+    look(BgpSession { established: 2, ..session("a", Established) });
+    look(session("a", Active));
+    look(failed("bad peer AS"));
+    look(failed("bad peer AS"));
+    look(failed("unacceptable hold time"));
+    look(session("a", Established));
+    board.follow(Decided::default(), Shown::default());
+    let events = board.events();
+    let said: Vec<_> = events.iter().map(|event| (event.reason, event.message.as_str())).collect();
+    use EventReason::{BgpSessionDown as Down, BgpSessionUp as Up};
+    assert_eq!(
+        said,
+        [
+            (Up, "the session with a (198.51.100.1, AS 65000) is established"),
+            (Up, "the session with a (198.51.100.1, AS 65000) is established again"),
+            (Down, "the session with a (198.51.100.1, AS 65000) is lost: because"),
+            (Down, "the session with a (198.51.100.1, AS 65000) cannot be established: bad peer AS"),
+            (
+                Down,
+                "the session with a (198.51.100.1, AS 65000) cannot be established: unacceptable hold time"
+            ),
+            (Up, "the session with a (198.51.100.1, AS 65000) is established"),
+            (Down, "the session with a (198.51.100.1, AS 65000) is ended"),
+        ]
+    );
+}
+
+fn moment() -> impl Strategy<Value = (Decided, Shown)> {
+    let choice = prop_oneof![(0..3_u32).prop_map(announce), Just(Choice::Withhold("no".to_owned()))];
+    let peers = prop::collection::vec((prop_oneof![Just("a"), Just("b"), Just("d")], choice), 0..3);
+    let decisions = prop::collection::btree_map(0..6_u8, peers, 0..6);
+    let state = prop_oneof![Just(Established), Just(Active)];
+    let tables = prop::collection::btree_map(0..6_u8, 0..3_u32, 0..6);
+    let key = prop_oneof![Just("a"), Just("b"), Just("d@198.51.100.1"), Just("d@198.51.100.2")];
+    let neighbours = prop::collection::btree_map(key, (state, tables), 0..4);
+    (decisions, neighbours).prop_map(|(decisions, neighbours)| {
+        let decisions = decisions.into_iter().map(|(number, peers)| (number, decision(&peers, None)));
+        let neighbours = neighbours
+            .into_iter()
+            .map(|(peer, (state, table))| neighbour(peer, state, &table.into_iter().collect::<Vec<_>>()));
+        (decided(decisions.collect()), shown(neighbours.collect()))
+    })
+}
+
+proptest! {
+    /// Whatever was shown before, what is shown is what a board that begins with this moment shows.
+    #[test]
+    fn following_shows_the_same_as_beginning_anew(moments in prop::collection::vec(moment(), 1..8)) {
+        let mut board = Board::default();
+        for (decided, shown) in moments {
+            board.follow(decided.clone(), shown.clone());
+            let mut anew = Board::default();
+            anew.follow(decided, shown);
+            prop_assert_eq!(board.routes(), anew.routes());
+        }
+    }
+}
