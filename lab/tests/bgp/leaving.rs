@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::stage::{Peering, Stage};
 
-/// F126, F132: a node that is drained takes its routes back before anything else changes; no connection fails.
+/// F126: a node that is drained takes its routes back before anything else changes; no connection fails.
 #[test]
-fn f126_f132_a_drained_node_withdraws_and_no_connection_fails() {
+fn f126_a_drained_node_withdraws_and_no_connection_fails() {
     let mut stage = Stage::new(2, &Peering::default());
     let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
     stage.wait_routed(vip, &[1, 2]);
@@ -66,9 +66,9 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.spread(vip, 20);
 }
 
-/// F135: control is not needed for what is announced: not while it is away, and not at an agent's start.
+/// Control is not needed for what is announced: not while it is away, and not at an agent's start.
 #[test]
-fn f135_routes_stay_and_come_without_control() {
+fn routes_stay_and_come_without_control() {
     let mut stage = Stage::new(2, &Peering::default());
     let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
     stage.wait_routed(vip, &[1, 2]);
