@@ -96,7 +96,7 @@ impl App {
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &statuses, &*source).await;
-        let hub = Arc::new(Hub::new(store.load().await?, peer_key));
+        let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());

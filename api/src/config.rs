@@ -12,7 +12,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
-use model::config::{ClusterConfig, ConfigError};
+use model::config::{ASN_DEFAULT, ClusterConfig, ConfigError};
 use serde::Deserialize;
 
 use crate::app::Settings;
@@ -42,6 +42,9 @@ pub struct Flags {
     /// Ranges that external IPs, and load balancer addresses of no pool, may be in; none when left out
     #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
     pub allow_external_ip: Vec<IpNet>,
+    /// AS of the nodes that state none, for BGP [default: 64512]
+    #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
+    pub asn: Option<u32>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -101,6 +104,7 @@ struct File {
     service_cidr: Option<Vec<IpNet>>,
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
+    asn: Option<u32>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
     log: Option<String>,
@@ -184,6 +188,7 @@ impl Config {
             service_cidr,
             node_port_range,
             allow_external_ip,
+            asn,
             insecure,
             allowed_host,
             log,
@@ -201,7 +206,8 @@ impl Config {
             list(service_cidr, file.service_cidr).unwrap_or_else(|| vec![default(SERVICE_CIDR_DEFAULT)]),
             ports,
             list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
-        )?;
+        )?
+        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?;
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         if !(is_loopback || is_insecure_said) {
@@ -259,6 +265,13 @@ mod tests {
             merge(&["--listen", "127.0.0.1:1"], "listen = '127.0.0.1:2'\nstore = 'memory:'").unwrap();
         assert_eq!((config.listen.port(), config.store.as_str()), (1, "memory:"));
         assert_eq!(config.settings.cluster.node_port_range(), &(30000..=32767));
+        assert_eq!(config.settings.cluster.asn(), 64_512);
+        assert_eq!(
+            merge(&["--asn", "4200000001"], "asn = 65001").unwrap().settings.cluster.asn(),
+            4_200_000_001
+        );
+        assert_eq!(merge(&[], "asn = 65001").unwrap().settings.cluster.asn(), 65_001);
+        assert!(merge(&["--asn", "23456"], "").unwrap_err().to_string().contains("--asn"));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::{io::Write, sync::Arc};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use model::{
-    compile::node_state,
     feed::{Frame, NetworkState, NodeState, StartMode},
     name::Name,
     quantity::{Position, Revision},
@@ -120,7 +119,7 @@ impl Feed {
         let sent = Sent {
             revision: position.revision,
             network: Arc::clone(&published.network),
-            node: node_state(&published.snapshot, &self.node),
+            node: published.node_state(&self.node),
         };
         sink.line(&line(&Frame::Start { mode, position })).await?;
         sink.line(&line(&Frame::Network((*sent.network).clone()))).await?;
@@ -138,9 +137,9 @@ impl Feed {
     /// Sends what changed since the last batch; says whether there was anything.
     async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
         let deltas = deltas(published, sent.revision).ok_or(End::Restart)?;
-        let node = node_state(&published.snapshot, &self.node);
+        let node = published.node_state_after(&self.node, sent.revision).filter(|node| *node != sent.node);
         let network_changed = sent.network != published.network;
-        let anything = network_changed || node != sent.node || !deltas.is_empty();
+        let anything = network_changed || node.is_some() || !deltas.is_empty();
         sent.revision = published.snapshot.revision();
         if !anything {
             return Ok(false);
@@ -149,7 +148,7 @@ impl Feed {
             sent.network = Arc::clone(&published.network);
             sink.line(&line(&Frame::Network((*sent.network).clone()))).await?;
         }
-        if node != sent.node {
+        if let Some(node) = node {
             sent.node = node;
             sink.line(&line(&Frame::Node(sent.node.clone()))).await?;
         }

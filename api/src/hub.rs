@@ -6,11 +6,13 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use model::{
-    change::{ChangeKind, Commit},
-    compile::{affected, network},
-    feed::NetworkState,
+    advertisement::AdvertisementType,
+    change::{Change, ChangeKind, Commit},
+    compile::{affected, network, node_state},
+    feed::{NetworkState, NodeState},
+    name::Name,
     quantity::{Epoch, Position, Revision},
-    resource::{Kind, ServiceKey},
+    resource::{Kind, Object, ObjectKey, ServiceKey},
     secret::Secret,
     snapshot::Snapshot,
 };
@@ -38,6 +40,10 @@ pub(crate) struct Published {
     /// Facts about the whole cluster.
     pub(crate) network: Arc<NetworkState>,
     network_changed_at: Revision,
+    /// When what nodes are told of BGP last changed for others than a changed Node itself.
+    bgp_changed_at: Revision,
+    /// The AS of Nodes that state none.
+    pub(crate) asn: u32,
 }
 
 /// One commit with the states around it.
@@ -57,11 +63,12 @@ pub(crate) struct Hub {
     current: ArcSwap<Published>,
     bell: watch::Sender<Position>,
     peer_key: Secret,
+    asn: u32,
 }
 
 impl Published {
     /// Derives everything from what a store holds.
-    pub(crate) fn of(loaded: Loaded, peer_key: Secret) -> Self {
+    pub(crate) fn of(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
         let Loaded { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
         Self {
@@ -71,6 +78,8 @@ impl Published {
             recent: Ring::of(position.revision, &recent),
             network: Arc::new(NetworkState { peer_key: Some(peer_key), ..network(&snapshot) }),
             network_changed_at: position.revision,
+            bgp_changed_at: position.revision,
+            asn,
             snapshot,
         }
     }
@@ -78,6 +87,18 @@ impl Published {
     /// Where this state is in history.
     pub(crate) fn position(&self) -> Position {
         Position { epoch: self.epoch, revision: self.snapshot.revision() }
+    }
+
+    /// The settings of a node if they may have changed after a revision. Costs a look-up when they have not.
+    pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
+        let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+        let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
+        (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
+    }
+
+    /// The settings of a node.
+    pub(crate) fn node_state(&self, node: &Name) -> NodeState {
+        node_state(&self.snapshot, node, self.asn)
     }
 
     /// Where a node is that has everything.
@@ -102,6 +123,9 @@ impl Published {
                 }
                 if change.object.spec.kind() == Kind::Node {
                     node_changed_at = Some(commit.revision);
+                }
+                if concerns_bgp(&before, change) {
+                    next.bgp_changed_at = commit.revision;
                 }
             }
             touched.extend(services.into_iter().map(|key| (key, commit.revision)));
@@ -138,12 +162,31 @@ impl Published {
     }
 }
 
+/// Whether a change may be one of what nodes are told of BGP, beside what a Node says of itself.
+fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
+    let is_bgp = |object: &Object| {
+        object.as_advertisement().is_some_and(|spec| spec.advertisement_type == AdvertisementType::Bgp)
+    };
+    match change.object.spec.kind() {
+        Kind::BgpPeer | Kind::BfdProfile => true,
+        Kind::Advertisement => {
+            is_bgp(&change.object) || before.get(&change.object.key()).is_some_and(|object| is_bgp(object))
+        }
+        Kind::Node
+        | Kind::AddressPool
+        | Kind::Workload
+        | Kind::Service
+        | Kind::EndpointSet
+        | Kind::Address => false,
+    }
+}
+
 impl Hub {
-    /// Publishes the first state.
-    pub(crate) fn new(loaded: Loaded, peer_key: Secret) -> Self {
-        let published = Published::of(loaded, peer_key.clone());
+    /// Publishes the first state. `asn` is the AS of Nodes that state none.
+    pub(crate) fn new(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
+        let published = Published::of(loaded, peer_key.clone(), asn);
         let (bell, _) = watch::channel(published.position());
-        Self { current: ArcSwap::from_pointee(published), bell, peer_key }
+        Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
     }
 
     /// The newest state.
@@ -163,7 +206,7 @@ impl Hub {
 
     /// Publishes what a store holds, from nothing. Only the writer calls this.
     pub(crate) fn reload(&self, loaded: Loaded) {
-        self.replace(Published::of(loaded, self.peer_key.clone()));
+        self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
     }
 
     fn replace(&self, published: Published) {

@@ -9,7 +9,7 @@ use http::StatusCode;
 use model::{
     admit::{Operation, Request},
     decode::{Expect, decode},
-    resource::{Object, ObjectKey},
+    resource::{Kind, Object, ObjectKey},
     violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
@@ -77,6 +77,7 @@ fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object,
         return Err(Problem::invalid(read_only));
     }
     json_patch::merge(&mut json, changes);
+    end_password(key, &mut json, changes);
     let expect =
         Expect { kind: Some(key.kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     decode(&json, &expect).map_err(Problem::invalid)
@@ -126,6 +127,15 @@ fn drop_allocated(json: &mut Value, wanted: &str) {
         if let Some(port) = port.as_object_mut() {
             port.remove("nodePort");
         }
+    }
+}
+
+/// `null` removes a field, and a password that is absent is kept: its end is said by the empty one.
+fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
+    let is_ended = changes.pointer("/spec/password").is_some_and(Value::is_null);
+    if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_ended && key.kind == Kind::BgpPeer)
+    {
+        spec.insert("password".to_owned(), Value::from(""));
     }
 }
 

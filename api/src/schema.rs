@@ -5,6 +5,8 @@ use model::{
     address_pool::AddressPoolSpec,
     admit::Action,
     advertisement::AdvertisementSpec,
+    bfd_profile::BfdProfileSpec,
+    bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -12,8 +14,8 @@ use model::{
     quantity::{Position, Revision},
     service::ServiceSpec,
     status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, EndpointSetStatus, NodeStatus, ServiceStatus,
-        WorkloadStatus,
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+        EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
     workload::WorkloadSpec,
 };
@@ -79,6 +81,8 @@ envelopes! {
     Workload, "^Workload$", WorkloadList, WorkloadSpec, WorkloadStatus, "Anything with an address.";
     Node, "^Node$", NodeList, NodeSpec, NodeStatus, "A machine with an agent.";
     AddressPool, "^AddressPool$", AddressPoolList, AddressPoolSpec, AddressPoolStatus, "Load balancer addresses that may be given out.";
+    BfdProfile, "^BfdProfile$", BfdProfileList, BfdProfileSpec, BfdProfileStatus, "How paths to routers are watched by BFD.";
+    BgpPeer, "^BgpPeer$", BgpPeerList, BgpPeerSpec, BgpPeerStatus, "A router that nodes have BGP sessions with.";
     Advertisement, "^Advertisement$", AdvertisementList, AdvertisementSpec, AdvertisementStatus, "Which nodes announce which pools' addresses.";
     Address, "^Address$", AddressList, AddressSpec, AddressStatus, "The record of a load balancer address, kept by the server.";
 }
@@ -112,6 +116,10 @@ pub(crate) enum Object {
     Node(Box<Node>),
     /// An AddressPool.
     AddressPool(Box<AddressPool>),
+    /// A BfdProfile.
+    BfdProfile(Box<BfdProfile>),
+    /// A BgpPeer.
+    BgpPeer(Box<BgpPeer>),
     /// An Advertisement.
     Advertisement(Box<Advertisement>),
     /// An Address; on input refused.

@@ -11,10 +11,14 @@ use model::{
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
-        Announcing, NodeViews, address_pool_status, address_status, advertisement_status,
-        endpoint_set_status, node_status, pool_announced, service_announced, service_status, workload_status,
+        Announcing, NodeViews, address_pool_status, address_status, advertisement_status, bfd_profile_status,
+        bgp_peer_status, endpoint_set_status, node_bgp_status, node_status, pool_announced,
+        service_announced, service_status, workload_status,
     },
-    status::{AddressPoolStatus, AddressStatus, AdvertisementStatus, NodeStatus, ServiceStatus},
+    status::{
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeStatus,
+        ServiceStatus,
+    },
 };
 use serde_json::Value;
 
@@ -72,6 +76,8 @@ impl Shower<'_> {
             Spec::Service(_) => self.service(object).map(serde_json::to_value),
             Spec::Node(_) => self.node(object).map(serde_json::to_value),
             Spec::AddressPool(_) => self.pool(object).map(serde_json::to_value),
+            Spec::BgpPeer(_) => self.bgp_peer(object).map(serde_json::to_value),
+            Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
@@ -125,6 +131,18 @@ impl Shower<'_> {
         Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
     }
 
+    /// The status of a BgpPeer.
+    pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
+        let spec = object.as_bgp_peer()?;
+        let Published { snapshot, asn, .. } = self.view.published();
+        Some(bgp_peer_status(snapshot, &object.metadata.name, spec, *asn))
+    }
+
+    /// The status of a BfdProfile.
+    pub(crate) fn bfd_profile(&self, object: &Object) -> BfdProfileStatus {
+        bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
+    }
+
     /// The status of an Address.
     pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
         let record = object.as_address()?;
@@ -153,6 +171,8 @@ impl Shower<'_> {
     pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
         let Spec::Node(spec) = &object.spec else { return None };
         let view = self.view.table().view(&object.metadata.name)?;
-        Some(node_status(spec, &view, self.view.published.nodes_head()))
+        let Published { snapshot, asn, .. } = self.view.published();
+        let bgp = node_bgp_status(snapshot, object, *asn);
+        Some(NodeStatus { bgp, ..node_status(spec, &view, self.view.published.nodes_head()) })
     }
 }

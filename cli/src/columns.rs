@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    columns_addresses,
+    columns_addresses, columns_bgp,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -51,6 +51,8 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
         ),
         (Resource::Object(Kind::AddressPool), _) => columns_addresses::POOL,
         (Resource::Object(Kind::Advertisement), _) => columns_addresses::ADVERTISEMENT,
+        (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
+        (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
         (Resource::Endpoints, true) => {
@@ -83,6 +85,8 @@ pub fn push(
         Resource::Object(Kind::Advertisement) => {
             vec![columns_addresses::advertisement(object, columns.wide, now)]
         }
+        Resource::Object(Kind::BgpPeer) => vec![columns_bgp::peer(object, columns.wide, now)],
+        Resource::Object(Kind::BfdProfile) => vec![columns_bgp::profile(object, columns.wide, now)],
         Resource::Object(Kind::Address) => vec![columns_addresses::address(object, columns.wide, now)],
         Resource::Endpoints if columns.wide => endpoints_wide(object),
         Resource::Endpoints => vec![endpoints(object)],

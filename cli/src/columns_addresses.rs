@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     age::age,
     columns::age_cell,
+    columns_bgp::{or_dash, with_default},
     style::Tone,
     table::Cell,
     view::{condition, entries, flag, items, joined, labels, number, scalar, text, time},
@@ -36,7 +37,7 @@ pub(crate) const POOL: (&[&str], &[&str]) = (
 /// Headings of advertisements.
 pub(crate) const ADVERTISEMENT: (&[&str], &[&str]) = (
     &["NAME", "TYPE", "POOLS", "NODES", "INTERFACES", "STATUS", "AGE"],
-    &["SERVICES", "PREFERRED", "PING", "WHEN-ISOLATED"],
+    &["SERVICES", "PREFERRED", "PING", "WHEN-ISOLATED", "PEERS", "PREFIXES", "ATTRIBUTES"],
 );
 /// Headings of addresses.
 pub(crate) const ADDRESS: (&[&str], &[&str]) = (
@@ -100,22 +101,46 @@ pub(crate) fn count(addresses: u64) -> String {
 
 pub(crate) fn advertisement(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let kind = text(object, "/spec/type");
+    let is_bgp = kind == "BGP";
+    // What has no effect with the other type is a dash.
+    let of_l2 = |said: String| if is_bgp { "-".to_owned() } else { said };
+    let of_bgp = |said: String| if is_bgp { said } else { "-".to_owned() };
     let mut row: Vec<Cell> = vec![
         if kind.is_empty() { "L2".to_owned() } else { kind }.into(),
         or_all(joined(object, "/spec/addressPools")).into(),
         or_all(selectors(object, "/spec/nodeSelectors")).into(),
-        or_all(joined(object, "/spec/interfaces")).into(),
+        of_l2(or_all(joined(object, "/spec/interfaces"))).into(),
         status(object),
         age_cell(object, now),
     ];
     if wide {
         let isolated = text(object, "/spec/whenIsolated");
         row.push(or_all(selectors(object, "/spec/serviceSelectors")).into());
-        row.push(preferences(object).into());
-        row.push(if flag(object, "/spec/answerPing", true) { "yes" } else { "no" }.into());
-        row.push(isolated.into());
+        row.push(of_l2(preferences(object)).into());
+        row.push(of_l2(if flag(object, "/spec/answerPing", true) { "yes" } else { "no" }.to_owned()).into());
+        row.push(of_l2(isolated).into());
+        row.push(of_bgp(or_all(joined(object, "/spec/peers"))).into());
+        row.push(of_bgp(prefixes(object)).into());
+        row.push(of_bgp(attributes(object)).into());
     }
     row
+}
+
+/// `/32,/128`: the lengths of the announced prefixes.
+fn prefixes(advertisement: &Value) -> String {
+    let [v4, v6] = [("aggregationLength", "32"), ("aggregationLengthV6", "128")]
+        .map(|(field, whole)| with_default(advertisement, &format!("/spec/{field}"), whole));
+    format!("/{v4},/{v6}")
+}
+
+/// `localPref 200 med 10 no-export,65000:1`: what is said with the prefixes.
+fn attributes(advertisement: &Value) -> String {
+    let named =
+        ["localPref", "med", "prepend"].map(|field| (field, text(advertisement, &format!("/spec/{field}"))));
+    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
+    let named = named.map(|(field, value)| format!("{field} {value}"));
+    let communities = Some(joined(advertisement, "/spec/communities")).filter(|text| !text.is_empty());
+    or_dash(named.chain(communities).collect::<Vec<_>>().join(" "))
 }
 
 /// `50×rack=a` for each preference of an advertisement.
@@ -229,7 +254,7 @@ pub(crate) fn or_all(restriction: String) -> String {
 }
 
 /// One word for what has conditions: the reason of the first that does not hold.
-fn status(object: &Value) -> Cell {
+pub(crate) fn status(object: &Value) -> Cell {
     if flag(object, "/spec/disabled", false) {
         return Cell::toned(Tone::Waiting, "Disabled");
     }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     age::age,
     columns::{self, Columns},
-    describe_addresses, describe_objects,
+    describe_addresses, describe_bgp, describe_objects,
     resource::Resource,
     style::{Style, Tone},
     table::Table,
@@ -51,6 +51,8 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::Node => describe_objects::node(&mut page, subject.object, now),
                 Kind::AddressPool => describe_addresses::pool(&mut page, subject.object),
                 Kind::Advertisement => describe_addresses::advertisement(&mut page, subject.object),
+                Kind::BgpPeer => describe_bgp::peer(&mut page, subject.object),
+                Kind::BfdProfile => describe_bgp::profile(&mut page, subject.object),
                 Kind::Address => describe_addresses::address(&mut page, subject.object, now),
             }
             conditions(&mut page, subject.object);

@@ -8,6 +8,7 @@ use crate::{
     columns::{self, Columns},
     columns_addresses::{address_state, conflicts, or_all, preferences, selectors},
     describe::Page,
+    describe_bgp,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -84,6 +85,10 @@ pub(crate) fn advertisement(page: &mut Page, object: &Value) {
     page.field("Services", &or_all(selectors(object, "/spec/serviceSelectors")));
     page.field("Nodes", &or_all(selectors(object, "/spec/nodeSelectors")));
     page.optional("Preferred nodes", &preferences(object));
+    if kind == "BGP" {
+        describe_bgp::advertisement(page, object);
+        return;
+    }
     let interfaces = joined(object, "/spec/interfaces");
     page.field(
         "Interfaces",
@@ -126,6 +131,7 @@ fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
     let since = time(object, "/status/since").filter(|_| !owner.is_empty());
     let since = since.map(|then| format!(" since {then} ({} ago)", age(then, now))).unwrap_or_default();
     page.field("Owner", &format!("{owner}{since}"));
+    page.optional("By BGP", &joined(object, "/spec/announcement/advertisements"));
     page.field("Epoch", &text(object, "/spec/announcement/epoch"));
     let ping = flag(object, "/spec/announcement/answerPing", false);
     page.field("Answers ping", if ping { "yes" } else { "no" });

@@ -7,6 +7,7 @@ use crate::{
     age::age,
     columns::{cluster_addresses, external_addresses, joined_addresses, node_status, workload_ports},
     describe::Page,
+    describe_bgp,
     style::Tone,
     view::{clean, entries, flag, items, joined, labels, number, port_range, scalar, text, time},
 };
@@ -171,6 +172,7 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     if !flag(object, "/spec/proxy/strictARP", true) {
         page.field("Strict ARP", "no: in ipvs mode the node answers for every address it has");
     }
+    describe_bgp::node(page, object);
     page.section("Agent");
     page.field("Version", &text(object, "/status/agentVersion"));
     let reported = time(object, "/status/lastReport");

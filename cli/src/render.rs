@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    columns, columns_addresses,
+    columns, columns_addresses, columns_bgp,
     error::{Failure, Problem},
     resource::Resource,
     style::{Style, Tone},
@@ -266,6 +266,11 @@ fn summary(object: &Value) -> String {
             let pools = if pools.is_empty() { "all pools".to_owned() } else { format!("pools {pools}") };
             vec![text(object, "/spec/type"), pools]
         }
+        Some(Kind::BgpPeer) => {
+            let disabled = if flag(object, "/spec/disabled", false) { "disabled" } else { "" };
+            vec![columns_bgp::remote(object), columns_bgp::asn(object), disabled.to_owned()]
+        }
+        Some(Kind::BfdProfile) => vec![columns_bgp::intervals(object)],
         Some(Kind::Address) => address_summary(object),
         None => Vec::new(),
     };

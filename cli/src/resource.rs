@@ -14,13 +14,15 @@ pub enum Resource {
 }
 
 /// Every word for a resource: the resource, then its plural, its singular and its short name.
-const WORDS: [(Resource, [&str; 3]); 8] = [
+const WORDS: [(Resource, [&str; 3]); 10] = [
     (Resource::Object(Kind::Service), ["services", "service", "svc"]),
     (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
     (Resource::Object(Kind::Workload), ["workloads", "workload", "wl"]),
     (Resource::Object(Kind::Node), ["nodes", "node", "no"]),
     (Resource::Object(Kind::AddressPool), ["addresspools", "addresspool", "pool"]),
     (Resource::Object(Kind::Advertisement), ["advertisements", "advertisement", "adv"]),
+    (Resource::Object(Kind::BgpPeer), ["bgppeers", "bgppeer", "peer"]),
+    (Resource::Object(Kind::BfdProfile), ["bfdprofiles", "bfdprofile", "bfd"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
 ];
@@ -36,6 +38,8 @@ impl Resource {
             Self::Object(Kind::Node) => "node",
             Self::Object(Kind::AddressPool) => "addresspool",
             Self::Object(Kind::Advertisement) => "advertisement",
+            Self::Object(Kind::BgpPeer) => "bgppeer",
+            Self::Object(Kind::BfdProfile) => "bfdprofile",
             Self::Object(Kind::Address) => "address",
             Self::Endpoints => "endpoints",
         }
@@ -109,6 +113,8 @@ fn all() -> Vec<Resource> {
         Kind::Node,
         Kind::AddressPool,
         Kind::Advertisement,
+        Kind::BgpPeer,
+        Kind::BfdProfile,
     ];
     kinds.map(Resource::Object).to_vec()
 }
@@ -188,7 +194,7 @@ mod tests {
     #[test]
     fn targets_are_lists_of_kinds_or_one_object() {
         let target: Target = "svc,all".parse().unwrap();
-        assert_eq!((target.resources.len(), target.name), (6, None));
+        assert_eq!((target.resources.len(), target.name), (8, None));
         assert_eq!("svc/web".parse::<Target>().unwrap().name.as_deref(), Some("web"));
         for bad in ["", "svc,", "all/web", "svc,eps/web"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");

@@ -19,6 +19,8 @@ use model::{
     address::AddressSpec,
     address_pool::AddressPoolSpec,
     advertisement::AdvertisementSpec,
+    bfd_profile::BfdProfileSpec,
+    bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -27,8 +29,8 @@ use model::{
     resource::Kind,
     service::ServiceSpec,
     status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, EndpointSetStatus, NodeStatus, ServiceStatus,
-        WorkloadStatus,
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+        EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
     traffic::ServiceTraffic,
     workload::WorkloadSpec,
@@ -36,13 +38,15 @@ use model::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const RESOURCES: [Resource; 8] = [
+const RESOURCES: [Resource; 10] = [
     Resource::Object(Kind::Service),
     Resource::Object(Kind::EndpointSet),
     Resource::Object(Kind::Workload),
     Resource::Object(Kind::Node),
     Resource::Object(Kind::AddressPool),
     Resource::Object(Kind::Advertisement),
+    Resource::Object(Kind::BgpPeer),
+    Resource::Object(Kind::BfdProfile),
     Resource::Object(Kind::Address),
     Resource::Endpoints,
 ];
@@ -218,6 +222,8 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<WorkloadSpec, WorkloadStatus>(&fixtures["workloads"]);
     all::<AddressPoolSpec, AddressPoolStatus>(&fixtures["addresspools"]);
     all::<AdvertisementSpec, AdvertisementStatus>(&fixtures["advertisements"]);
+    all::<BgpPeerSpec, BgpPeerStatus>(&fixtures["bgppeers"]);
+    all::<BfdProfileSpec, BfdProfileStatus>(&fixtures["bfdprofiles"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {
         let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();

@@ -90,7 +90,16 @@ fn what_holds_nothing_to_import_is_refused() {
 fn no_shape_of_a_document_stops_the_import() {
     let odd = [json!(null), json!([]), json!(1), json!("x"), json!({"a": [1]})];
     for value in &odd {
-        let kinds = ["ConfigMap", "IPAddressPool", "AddressPool", "L2Advertisement"];
+        let kinds = [
+            "ConfigMap",
+            "IPAddressPool",
+            "AddressPool",
+            "L2Advertisement",
+            "BGPAdvertisement",
+            "BGPPeer",
+            "BFDProfile",
+            "Community",
+        ];
         let documents: Vec<Value> = kinds
             .iter()
             .flat_map(|kind| {
@@ -99,10 +108,13 @@ fn no_shape_of_a_document_stops_the_import() {
                     json!({"kind": kind, "apiVersion": "metallb.io/v1", "metadata": {"name": "x", "labels": value},
                         "data": {"config": value}, "spec": {"addresses": value, "autoAssign": value,
                             "serviceAllocation": {"priority": value, "namespaces": value, "serviceSelectors": value},
-                            "ipAddressPools": value, "ipAddressPoolSelectors": value, "nodeSelectors": value}}),
+                            "ipAddressPools": value, "ipAddressPoolSelectors": value, "nodeSelectors": value, "peers": value,
+                            "communities": value, "holdTime": value, "peerASN": value, "password": value, "protocol": "bgp",
+                            "bgpAdvertisements": value}}),
                 ]
             })
-            .chain([json!({"address-pools": value}), json!({"address-pools": [value, {"name": value}]}), value.clone()])
+            .chain([json!({"address-pools": value}), json!({"address-pools": [value, {"name": value}]}),
+                json!({"peers": [value], "bfd-profiles": [value], "bgp-communities": value, "address-pools": []}), value.clone()])
             .collect();
         let imported = translate(&[("file".to_owned(), documents)]);
         for object in &imported.objects {

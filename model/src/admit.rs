@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod addresses;
+mod bgp;
 mod candidate;
 mod entropy;
 mod families;
@@ -228,6 +229,7 @@ fn settle_addresses(
         }));
     }
     pools::check_removed(working, candidates, pruned, violations);
+    bgp::check(working, ledger.config, candidates, pruned, violations);
     let displaced = pools::settle(ledger, working, candidates, pruned, request.evict, violations);
     let retry = request.operations.iter().find_map(|operation| match operation {
         Operation::Retry { after } => Some(after.as_ref()),
@@ -240,6 +242,7 @@ fn settle_addresses(
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);
+    bgp::check_addresses(ledger.before, working, candidates, violations);
 }
 
 /// The members of the apply set that the request no longer names.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{community::Community, name::Name, selector::Selector};
+use crate::{community::Community, name::Name, net::IpFamily, selector::Selector};
 
 /// Selectors, pools and interfaces of one Advertisement.
 pub const ADVERTISEMENT_ENTRIES_MAX: usize = 64;
@@ -13,6 +13,9 @@ pub const ADVERTISEMENT_ENTRIES_MAX: usize = 64;
 pub const INTERFACE_LENGTH_MAX: usize = 15;
 /// The weight of a preference, 1–100.
 pub const PREFERENCE_WEIGHT_MAX: u8 = 100;
+
+/// How often an AS may be repeated in a path.
+pub const PREPEND_MAX: u8 = 16;
 
 /// What an Advertisement should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -78,6 +81,41 @@ pub struct AdvertisementSpec {
 
 const fn yes() -> bool {
     true
+}
+
+impl AdvertisementSpec {
+    /// The length of the announced IPv4 prefixes.
+    #[must_use]
+    pub fn length_v4(&self) -> u8 {
+        self.aggregation_length.unwrap_or(32)
+    }
+
+    /// The length of the announced IPv6 prefixes.
+    #[must_use]
+    pub fn length_v6(&self) -> u8 {
+        self.aggregation_length_v6.unwrap_or(128)
+    }
+
+    /// The length of the announced prefixes of a family.
+    #[must_use]
+    pub fn length(&self, family: IpFamily) -> u8 {
+        match family {
+            IpFamily::V4 => self.length_v4(),
+            IpFamily::V6 => self.length_v6(),
+        }
+    }
+
+    /// Whether prefixes hold more than one address.
+    #[must_use]
+    pub fn aggregates(&self, family: IpFamily) -> bool {
+        self.length(family) < family.bits()
+    }
+
+    /// Whether addresses of a pool, or of none, are announced, as far as pools decide.
+    #[must_use]
+    pub fn covers_pool(&self, pool: Option<&Name>) -> bool {
+        self.address_pools.is_empty() || pool.is_some_and(|pool| self.address_pools.contains(pool))
+    }
 }
 
 /// How addresses are announced.

@@ -27,6 +27,7 @@ mod judge;
 mod rank;
 mod reason;
 
+pub(crate) use judge::covering;
 pub use judge::{Fit, Judgement, Standing, judge};
 pub use reason::{Unfit, Why};
 

@@ -51,7 +51,6 @@ pub struct BgpNeighbour {
     /// Where it is.
     pub remote: BgpRemote,
     /// Its AS.
-    #[schema(value_type = String)]
     pub peer_asn: PeerAsn,
     /// Our AS towards it.
     #[serde(rename = "localASN")]

@@ -7,7 +7,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, Unexpected, Visitor},
+};
 use utoipa::ToSchema;
 
 use crate::{advertisement::InterfaceName, name::Name, secret::Secret, selector::Selector};
@@ -16,6 +19,8 @@ use crate::{advertisement::InterfaceName, name::Name, secret::Secret, selector::
 pub const PEER_SELECTORS_MAX: usize = 64;
 /// The hold time when none is given, in seconds (RFC 4271 §10).
 pub const HOLD_TIME_DEFAULT: u16 = 90;
+/// The shortest hold time but for none at all, in seconds (RFC 4271 §4.2).
+pub const HOLD_TIME_MIN: u16 = 3;
 /// The wait after a failed connection when none is given, in seconds.
 pub const CONNECT_TIME_DEFAULT: u16 = 5;
 /// The longest key of TCP MD5 signatures, in bytes (`TCP_MD5SIG_MAXKEYLEN`).
@@ -31,7 +36,8 @@ pub const DYNAMIC_NEIGHBOURS_DEFAULT: u16 = 16;
 /// See [`BgpPeerSpec::dynamic_limit`].
 pub const DYNAMIC_NEIGHBOURS_MAX: u16 = 256;
 
-/// What a `BgpPeer` should be. Exactly one of `peerAddress`, `interface` and `peerNetwork` is given.
+/// What a `BgpPeer` should be. Exactly one of `peerAddress`, `interface` and `peerNetwork` is given, but that a link-local
+/// `peerAddress` comes with the `interface` that it is on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BgpPeerSpec {
@@ -54,7 +60,6 @@ pub struct BgpPeerSpec {
     pub dynamic_limit: Option<u16>,
     /// The peer's AS: a number, `internal` (ours) or `external` (any but ours).
     #[serde(rename = "peerASN")]
-    #[schema(value_type = Object)]
     pub peer_asn: PeerAsn,
     /// Our AS towards this peer; that of the Node, or of `tidegate-api --asn`, when left out.
     #[serde(default, rename = "localASN", skip_serializing_if = "Option::is_none")]
@@ -80,9 +85,10 @@ pub struct BgpPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, default = 5)]
     pub connect_time: Option<u16>,
-    /// The key of TCP MD5 signatures (RFC 2385), 1–80 bytes. Written, never shown.
+    /// The key of TCP MD5 signatures (RFC 2385), 1–80 bytes. It is written and never shown; `status.hasPassword` says
+    /// whether there is one. A write that leaves it out keeps the one that is there; the empty text takes it away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, write_only, min_length = 1, max_length = 80)]
+    #[schema(value_type = Option<String>, write_only, max_length = 80)]
     pub password: Option<Secret>,
     /// The external peer is several hops away.
     #[serde(default)]
@@ -117,6 +123,41 @@ pub struct BgpPeerSpec {
     /// Have no session with it for the time being.
     #[serde(default)]
     pub disabled: bool,
+}
+
+impl BgpPeerSpec {
+    /// What may be shown: everything but the password.
+    #[must_use]
+    pub fn without_password(&self) -> Self {
+        Self { password: None, ..self.clone() }
+    }
+
+    /// Whether we make no connections to the peer: as asked, and where it is not known before it connects.
+    #[must_use]
+    pub const fn waits_for_connections(&self) -> bool {
+        self.passive || self.peer_network.is_some()
+    }
+
+    /// Whose routes are exchanged.
+    #[must_use]
+    pub fn effective_families(&self) -> BTreeSet<BgpFamily> {
+        if self.families.is_empty() {
+            BTreeSet::from([BgpFamily::IPv4, BgpFamily::IPv6])
+        } else {
+            self.families.clone()
+        }
+    }
+}
+
+/// Why a number can be nobody's AS; `None` for one that can.
+#[must_use]
+pub const fn forbidden_asn(asn: u32) -> Option<&'static str> {
+    match asn {
+        0 => Some("reserved (RFC 7607)"),
+        23_456 => Some("AS_TRANS, which stands for a number of four octets towards old routers (RFC 6793)"),
+        65_535 | u32::MAX => Some("reserved (RFC 7300)"),
+        _ => None,
+    }
 }
 
 /// The BGP of one Node.
@@ -172,10 +213,10 @@ pub enum BgpRole {
 }
 
 /// The AS of a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "AsnForm", into = "AsnForm")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "AsnForm")]
 pub enum PeerAsn {
-    /// This one; not 0.
+    /// This one.
     Number(u32),
     /// Ours.
     Internal,
@@ -183,24 +224,38 @@ pub enum PeerAsn {
     External,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum AsnForm {
     Number(u32),
-    Word(String),
+    Word(&'static str),
 }
 
-impl TryFrom<AsnForm> for PeerAsn {
-    type Error = String;
-    fn try_from(form: AsnForm) -> Result<Self, String> {
-        match form {
-            AsnForm::Number(0) => Err("must not be AS 0, which is reserved (RFC 7607)".to_owned()),
-            AsnForm::Number(asn) => Ok(Self::Number(asn)),
-            AsnForm::Word(word) => match word.as_str() {
-                "internal" => Ok(Self::Internal),
-                "external" => Ok(Self::External),
-                _ => Err(format!("must be an AS number, `internal` or `external`, not `{word}`")),
-            },
+impl<'de> Deserialize<'de> for PeerAsn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AsnVisitor)
+    }
+}
+
+struct AsnVisitor;
+
+impl Visitor<'_> for AsnVisitor {
+    type Value = PeerAsn;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an AS number, `internal` or `external`")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<PeerAsn, E> {
+        let asn = u32::try_from(number).map_err(|_| E::invalid_type(Unexpected::Unsigned(number), &self))?;
+        Ok(PeerAsn::Number(asn))
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<PeerAsn, E> {
+        match word {
+            "internal" => Ok(PeerAsn::Internal),
+            "external" => Ok(PeerAsn::External),
+            _ => Err(E::invalid_type(Unexpected::Str(word), &self)),
         }
     }
 }
@@ -209,8 +264,8 @@ impl From<PeerAsn> for AsnForm {
     fn from(asn: PeerAsn) -> Self {
         match asn {
             PeerAsn::Number(asn) => Self::Number(asn),
-            PeerAsn::Internal => Self::Word("internal".to_owned()),
-            PeerAsn::External => Self::Word("external".to_owned()),
+            PeerAsn::Internal => Self::Word("internal"),
+            PeerAsn::External => Self::Word("external"),
         }
     }
 }

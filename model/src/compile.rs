@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    bgp_state::bgp_state,
     change::Change,
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     endpoint_set::{Endpoint, EndpointSetSpec},
@@ -83,7 +84,12 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     }
     let Some(namespace) = object.metadata.namespace.as_ref() else { return BTreeSet::new() };
     match object.spec.kind() {
-        Kind::Node | Kind::AddressPool | Kind::Advertisement | Kind::Address => BTreeSet::new(),
+        Kind::Node
+        | Kind::AddressPool
+        | Kind::BfdProfile
+        | Kind::BgpPeer
+        | Kind::Advertisement
+        | Kind::Address => BTreeSet::new(),
         Kind::Service => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
@@ -110,14 +116,19 @@ pub fn network(snapshot: &Snapshot) -> NetworkState {
     NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), peer_key: None }
 }
 
-/// The settings of one node; the defaults for a node that does not exist.
+/// The settings of one node; the defaults for a node that does not exist. `asn` is that of Nodes that state none.
 #[must_use]
-pub fn node_state(snapshot: &Snapshot, node: &Name) -> NodeState {
+pub fn node_state(snapshot: &Snapshot, node: &Name, asn: u32) -> NodeState {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     let Some(Spec::Node(spec)) = snapshot.get(&key).map(|object| &object.spec) else {
         return NodeState::default();
     };
-    NodeState { mode: spec.mode, zone: spec.zone.clone(), proxy: spec.proxy.clone(), bgp: None }
+    NodeState {
+        mode: spec.mode,
+        zone: spec.zone.clone(),
+        proxy: spec.proxy.clone(),
+        bgp: bgp_state(snapshot, node, asn).map(Box::new),
+    }
 }
 
 fn served_by(object: &Object) -> Option<ServiceKey> {

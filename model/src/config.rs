@@ -4,7 +4,13 @@ use std::{net::IpAddr, ops::RangeInclusive};
 
 use ipnet::IpNet;
 
-use crate::net::{self, IpFamily};
+use crate::{
+    bgp_peer::forbidden_asn,
+    net::{self, IpFamily},
+};
+
+/// The AS of Nodes when nothing else is said: the first for private use (RFC 6996).
+pub const ASN_DEFAULT: u32 = 64_512;
 
 /// The ranges of a cluster. Checked once, at start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,6 +18,7 @@ pub struct ClusterConfig {
     service_cidrs: Vec<IpNet>,
     node_port_range: RangeInclusive<u16>,
     external_ip_cidrs: Vec<IpNet>,
+    asn: u32,
 }
 
 /// Why ranges are not usable together.
@@ -32,6 +39,9 @@ pub enum ConfigError {
     /// Port 0, or upside down.
     #[error("--node-port-range must run from a smaller to a larger port, both above 0")]
     NodePortRange,
+    /// An AS that nobody can have.
+    #[error("--asn must be somebody's AS; {0} is {1}")]
+    Asn(u32, &'static str),
 }
 
 impl ClusterConfig {
@@ -63,7 +73,24 @@ impl ClusterConfig {
         if *node_port_range.start() == 0 || node_port_range.is_empty() {
             return Err(ConfigError::NodePortRange);
         }
-        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs })
+        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn: ASN_DEFAULT })
+    }
+
+    /// The same with another AS for Nodes that state none.
+    ///
+    /// # Errors
+    /// Nobody can have the AS.
+    pub fn with_asn(self, asn: u32) -> Result<Self, ConfigError> {
+        match forbidden_asn(asn) {
+            Some(why) => Err(ConfigError::Asn(asn, why)),
+            None => Ok(Self { asn, ..self }),
+        }
+    }
+
+    /// The AS of Nodes that state none.
+    #[must_use]
+    pub const fn asn(&self) -> u32 {
+        self.asn
     }
 
     /// The families that Services can have, primary first.

@@ -187,6 +187,8 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
     match kind {
         Kind::Node => decode_part(value, "/spec", violations).map(Spec::Node),
         Kind::AddressPool => decode_part(value, "/spec", violations).map(Spec::AddressPool),
+        Kind::BfdProfile => decode_part(value, "/spec", violations).map(Spec::BfdProfile),
+        Kind::BgpPeer => decode_part(value, "/spec", violations).map(|spec| Spec::BgpPeer(Box::new(spec))),
         Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
         Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
         Kind::Workload => decode_part(value, "/spec", violations).map(Spec::Workload),

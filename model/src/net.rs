@@ -39,6 +39,15 @@ impl IpFamily {
         }
     }
 
+    /// How long its addresses are, in bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+
     /// `IPv4` or `IPv6`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

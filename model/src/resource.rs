@@ -9,6 +9,8 @@ use crate::{
     address::AddressSpec,
     address_pool::AddressPoolSpec,
     advertisement::AdvertisementSpec,
+    bfd_profile::BfdProfileSpec,
+    bgp_peer::BgpPeerSpec,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     name::{Name, Namespace},
@@ -27,6 +29,10 @@ pub enum Kind {
     Node,
     /// Load balancer addresses that may be given out.
     AddressPool,
+    /// How paths to routers are watched.
+    BfdProfile,
+    /// A router that nodes have BGP sessions with.
+    BgpPeer,
     /// Which nodes announce which pools' addresses.
     Advertisement,
     /// Anything with an address.
@@ -41,9 +47,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Node,
         Self::AddressPool,
+        Self::BfdProfile,
+        Self::BgpPeer,
         Self::Advertisement,
         Self::Workload,
         Self::Service,
@@ -57,6 +65,8 @@ impl Kind {
         match self {
             Self::Node => "Node",
             Self::AddressPool => "AddressPool",
+            Self::BfdProfile => "BfdProfile",
+            Self::BgpPeer => "BgpPeer",
             Self::Advertisement => "Advertisement",
             Self::Address => "Address",
             Self::Workload => "Workload",
@@ -71,6 +81,8 @@ impl Kind {
         match self {
             Self::Node => "nodes",
             Self::AddressPool => "addresspools",
+            Self::BfdProfile => "bfdprofiles",
+            Self::BgpPeer => "bgppeers",
             Self::Advertisement => "advertisements",
             Self::Address => "addresses",
             Self::Workload => "workloads",
@@ -83,7 +95,12 @@ impl Kind {
     #[must_use]
     pub const fn is_namespaced(self) -> bool {
         match self {
-            Self::Node | Self::AddressPool | Self::Advertisement | Self::Address => false,
+            Self::Node
+            | Self::AddressPool
+            | Self::BfdProfile
+            | Self::BgpPeer
+            | Self::Advertisement
+            | Self::Address => false,
             Self::Workload | Self::Service | Self::EndpointSet => true,
         }
     }
@@ -95,6 +112,8 @@ impl Kind {
             Self::Address => true,
             Self::Node
             | Self::AddressPool
+            | Self::BfdProfile
+            | Self::BgpPeer
             | Self::Advertisement
             | Self::Workload
             | Self::Service
@@ -225,6 +244,10 @@ pub enum Spec {
     Node(NodeSpec),
     /// Of an AddressPool.
     AddressPool(AddressPoolSpec),
+    /// Of a BfdProfile.
+    BfdProfile(BfdProfileSpec),
+    /// Of a BgpPeer.
+    BgpPeer(Box<BgpPeerSpec>),
     /// Of an Advertisement.
     Advertisement(AdvertisementSpec),
     /// Of an Address.
@@ -244,6 +267,8 @@ impl Spec {
         match self {
             Self::Node(_) => Kind::Node,
             Self::AddressPool(_) => Kind::AddressPool,
+            Self::BfdProfile(_) => Kind::BfdProfile,
+            Self::BgpPeer(_) => Kind::BgpPeer,
             Self::Advertisement(_) => Kind::Advertisement,
             Self::Address(_) => Kind::Address,
             Self::Workload(_) => Kind::Workload,
@@ -252,7 +277,7 @@ impl Spec {
         }
     }
 
-    /// The published form.
+    /// The published form: everything but secrets, which are written and never shown.
     ///
     /// # Panics
     /// Never: every published spec has string keys only.
@@ -261,6 +286,8 @@ impl Spec {
         let json = match self {
             Self::Node(spec) => serde_json::to_value(spec),
             Self::AddressPool(spec) => serde_json::to_value(spec),
+            Self::BfdProfile(spec) => serde_json::to_value(spec),
+            Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
@@ -309,6 +336,8 @@ impl Object {
             Spec::Service(spec) => Some(spec),
             Spec::Node(_)
             | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
             | Spec::Workload(_)
             | Spec::EndpointSet(_)
@@ -323,11 +352,25 @@ impl Object {
             Spec::Address(spec) => Some(spec),
             Spec::Node(_)
             | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
             | Spec::Workload(_)
             | Spec::Service(_)
             | Spec::EndpointSet(_) => None,
         }
+    }
+
+    /// The spec of a BgpPeer object.
+    #[must_use]
+    pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
+        if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// The spec of a BfdProfile object.
+    #[must_use]
+    pub const fn as_bfd_profile(&self) -> Option<&BfdProfileSpec> {
+        if let Spec::BfdProfile(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// The spec of an Advertisement object.
@@ -337,6 +380,8 @@ impl Object {
             Spec::Advertisement(spec) => Some(spec),
             Spec::Node(_)
             | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
             | Spec::Address(_)
             | Spec::Workload(_)
             | Spec::Service(_)

@@ -2,6 +2,7 @@
 
 mod announced;
 mod assigned;
+mod bgp;
 mod node;
 mod sources;
 
@@ -30,6 +31,7 @@ pub use self::announced::{
     Announcing, address_status, advertisement_status, pool_announced, service_announced,
 };
 pub use self::assigned::address_pool_status;
+pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 

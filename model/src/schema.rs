@@ -2,10 +2,21 @@
 
 use utoipa::{
     PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+    openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema, schema::Type},
 };
 
-use crate::{quantity::Position, resource::ServiceKey, service::ClusterIp};
+use crate::{bgp_peer::PeerAsn, quantity::Position, resource::ServiceKey, service::ClusterIp};
+
+impl PartialSchema for PeerAsn {
+    fn schema() -> RefOr<Schema> {
+        let number = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(u32::MAX));
+        let word = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["internal", "external"]));
+        let description = "A number; `internal`: ours; `external`: any but ours.";
+        let either = OneOfBuilder::new().description(Some(description)).item(number).item(word).build();
+        RefOr::T(Schema::OneOf(either))
+    }
+}
+impl ToSchema for PeerAsn {}
 
 macro_rules! text_schema {
     ($ty:ty, $description:literal, $pattern:expr, $example:literal) => {

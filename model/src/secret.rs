@@ -1,11 +1,14 @@
-//! A secret text: it travels, but no log and no debug output shows it.
+//! A secret text: it travels, but no log, no debug output and no error shows it.
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 
 /// A secret text.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
@@ -26,5 +29,81 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    /// Reads a text. What is none is refused without being repeated: it may be a secret that lacks its quotes.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Text)
+    }
+}
+
+struct Text;
+
+impl Text {
+    fn refuse<T, E: Error>() -> Result<T, E> {
+        Err(E::custom("must be a text; put it in quotes"))
+    }
+}
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Secret;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Secret, E> {
+        Ok(Secret(text.to_owned()))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Secret, E> {
+        Ok(Secret(text))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Secret, E> {
+        Self::refuse()
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Secret, E> {
+        Self::refuse()
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Secret, E> {
+        Self::refuse()
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Secret, E> {
+        Self::refuse()
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Secret, E> {
+        Self::refuse()
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Secret, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Self::refuse()
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Secret, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Self::refuse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_repeated_neither_when_it_is_shown_nor_when_it_cannot_be_read() {
+        let secret: Secret = serde_json::from_str(r#""hush""#).unwrap();
+        assert_eq!((secret.reveal(), format!("{secret:?}").as_str()), ("hush", "Secret(…)"));
+        for bad in ["4711", "-4711", "4711.5", "true", "null", r#"["4711"]"#, r#"{"a":"4711"}"#] {
+            let error = serde_json::from_str::<Secret>(bad).unwrap_err().to_string();
+            assert!(error.contains("must be a text") && !error.contains("4711"), "{bad}: {error}");
+        }
     }
 }

@@ -312,6 +312,8 @@ impl Snapshot {
             (Spec::Address(spec), _) => self.index_address(spec, entry),
             (Spec::AddressPool(spec), _) => self.index_pool(&key.name, spec, entry),
             (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
+            // They are few and looked at one by one.
+            (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }

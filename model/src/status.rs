@@ -1,6 +1,9 @@
 //! Status: what was observed of an object, rolled up from what the agents report. Never intent, never stored with it.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -51,7 +54,7 @@ pub enum ConditionType {
     Connected,
     /// The node has everything, read back.
     Converged,
-    /// The EndpointSet or Workload is an endpoint of a Service.
+    /// The EndpointSet or Workload is an endpoint of a Service; a Node has the BgpPeer; a BgpPeer names the BfdProfile.
     Used,
     /// The AddressPool has a free address of every IP family that it holds.
     HasRoom,
@@ -192,6 +195,9 @@ pub struct NodeStatus {
     /// What is odd on the node without making its agent unhealthy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Who it is in BGP; only where a BgpPeer selects it, or its spec says something about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bgp: Option<NodeBgpStatus>,
     /// What happened on the node of late, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
@@ -247,6 +253,84 @@ pub struct PoolUsage {
 pub struct AdvertisementStatus {
     /// Whether it announces anything, and why not.
     pub conditions: Vec<Condition>,
+}
+
+/// What was observed of a BgpPeer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerStatus {
+    /// Whether any node has a session with it, and why not.
+    pub conditions: Vec<Condition>,
+    /// Whether it has a password, which is never shown.
+    pub has_password: bool,
+    /// The nodes that have, or try to have, a session with it: their AS and BGP Identifier; at most 100.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<Name, BgpPeerNode>,
+    /// How many these are, also beyond the listed ones.
+    #[serde(default)]
+    pub nodes_total: u32,
+}
+
+/// One node's side of a BgpPeer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerNode {
+    /// Its AS towards the peer.
+    #[serde(rename = "localASN")]
+    pub local_asn: u32,
+    /// Its BGP Identifier.
+    #[schema(value_type = String)]
+    pub router_id: Ipv4Addr,
+    /// Why it has no session with the peer although it is selected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// What was observed of a BfdProfile.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BfdProfileStatus {
+    /// Whether a BgpPeer uses it.
+    pub conditions: Vec<Condition>,
+    /// The BgpPeers that name it; at most 100.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub used_by: BTreeSet<Name>,
+}
+
+/// Who a Node is in BGP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBgpStatus {
+    /// Its AS.
+    pub asn: u32,
+    /// Where the AS is from.
+    pub asn_from: AsnSource,
+    /// Its BGP Identifier.
+    #[schema(value_type = String)]
+    pub router_id: Ipv4Addr,
+    /// Where the BGP Identifier is from.
+    pub router_id_from: RouterIdSource,
+}
+
+/// Where the AS of a Node is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum AsnSource {
+    /// `spec.bgp.asn` of the Node.
+    Node,
+    /// `--asn` of the control server.
+    Default,
+}
+
+/// Where the BGP Identifier of a Node is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub enum RouterIdSource {
+    /// `spec.bgp.routerId` of the Node.
+    Node,
+    /// Its first IPv4 address.
+    Address,
+    /// Its name: a number that is the same each time.
+    Name,
 }
 
 /// What was observed of an Address.

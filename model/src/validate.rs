@@ -10,6 +10,7 @@ use crate::{
     wanted::check_annotations,
 };
 
+pub(crate) mod bgp;
 mod endpoints;
 mod node;
 mod pool;
@@ -35,7 +36,12 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
         Spec::Workload(spec) => endpoints::validate_workload(spec, &mut found),
         Spec::Node(spec) => node::validate(spec, &mut found),
         Spec::AddressPool(spec) => pool::validate(spec, &mut found),
-        Spec::Advertisement(spec) => pool::validate_advertisement(spec, &mut found),
+        Spec::Advertisement(spec) => {
+            pool::validate_advertisement(spec, &mut found);
+            bgp::validate_advertisement(spec, &mut found);
+        }
+        Spec::BgpPeer(spec) => bgp::validate_peer(spec, &mut found),
+        Spec::BfdProfile(spec) => bgp::validate_profile(spec, &mut found),
         Spec::Address(_) => found.push(
             Violation::new(
                 "/kind",

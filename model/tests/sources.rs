@@ -25,6 +25,8 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         Spec::Service(_)
         | Spec::Node(_)
         | Spec::AddressPool(_)
+        | Spec::BfdProfile(_)
+        | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
         | Spec::Address(_) => panic!("has another status"),
     }

@@ -48,6 +48,7 @@ impl ProxyDefaults {
                 },
                 strict_arp: said.strict_arp && !is_arp_lax,
             },
+            bgp: node.bgp.clone(),
         }
     }
 

@@ -55,6 +55,12 @@ impl Derived {
         }
     }
 
+    /// The node.
+    #[must_use]
+    pub const fn node(&self) -> &Name {
+        &self.place.node
+    }
+
     /// What the kernel should hold.
     #[must_use]
     pub const fn desired(&self) -> &Desired {

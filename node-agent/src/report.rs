@@ -4,8 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use model::{
+    bgp_report::ROUTES_MAX,
     name::Name,
-    report::{Counters, EVENTS_MAX, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
+    report::{
+        ANNOUNCEMENTS_MAX, Counters, EVENTS_MAX, Event, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic,
+    },
 };
 use reqwest::{Client, StatusCode, Url};
 use tokio::{sync::watch, time::Instant};
@@ -14,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use crate::{
     agent::traffic::TrafficByService,
-    announce::{Announcing, shown::Announcements, thread::Message, told},
+    announce::{Announcing, bgp::show::View, shown::Announcements, thread::Message, told},
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},
@@ -60,6 +63,8 @@ pub struct Sources {
     pub links: watch::Receiver<Links>,
     /// What it announces.
     pub announced: watch::Receiver<Announcements>,
+    /// What it tells routers.
+    pub routes: View,
     /// Whether control has been heard and knows this node.
     pub is_known: watch::Receiver<bool>,
 }
@@ -78,24 +83,27 @@ pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) 
 }
 
 async fn run_forever(reporter: Reporter, sources: Sources) {
-    let Sources { mut status, mut links, mut announced, mut is_known } = sources;
+    let Sources { mut status, mut links, mut announced, mut routes, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
     let mut backoff = Backoff::new(RETRY_FLOOR, RETRY_CAP);
     let mut last_error = None;
     let (mut told, mut told_at) = (Told::default(), Instant::now());
-    let mut told_addresses = told::Told::default();
+    let mut told_addresses = told::Told::new(ANNOUNCEMENTS_MAX);
+    let mut told_routes = told::Told::new(ROUTES_MAX);
     let mut connects = reporter.tally.feed_connects.get();
     loop {
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
             told = Told::default();
             told_at = Instant::now();
-            told_addresses = told::Told::default();
+            told_addresses.forget();
+            told_routes.forget();
         }
         if std::mem::replace(&mut connects, reporter.tally.feed_connects.get()) != connects {
             // Whoever is at the other end of a new stream may know nothing of what was told before.
-            told_addresses = told::Told::default();
+            told_addresses.forget();
+            told_routes.forget();
         }
         let mut report = {
             let status = status.borrow_and_update();
@@ -112,13 +120,25 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         report.announcements = news.changed.clone();
         report.announcements_gone = news.gone.clone();
         report.announcements_complete = news.is_complete;
-        let has_more = news.has_more;
+        let route_news = {
+            let shown = routes.routes.borrow_and_update();
+            report.events = merge_events(&report.events, &shown.events);
+            told_routes.news(&shown.routes)
+        };
+        report.bgp = routes.report();
+        report.warnings.extend(routes.warnings());
+        report.warnings.truncate(EVENTS_MAX);
+        report.bgp_routes = route_news.changed.clone();
+        report.bgp_routes_gone = route_news.gone.clone();
+        report.bgp_routes_complete = route_news.is_complete;
+        let has_more = news.has_more || route_news.has_more;
         let sent = reporter.send(&report).await;
         reporter.announcing.tell(Message::Control(sent.is_ok()));
         match sent {
             Ok(()) => {
                 told.delivered(report.traffic);
                 told_addresses.delivered(news);
+                told_routes.delivered(route_news);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
@@ -127,14 +147,21 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                 if has_more {
                     continue;
                 }
-                if wait(&mut status, &mut links, &mut announced, &report.facts).await.is_err() {
+                let mut changing = Changing {
+                    status: &mut status,
+                    links: &mut links,
+                    announced: &mut announced,
+                    routes: &mut routes,
+                };
+                if changing.wait(&report.facts).await.is_err() {
                     return;
                 }
             }
             Err(error) => {
                 // Control may have forgotten everything meanwhile.
                 told = Told::default();
-                told_addresses = told::Told::default();
+                told_addresses.forget();
+                told_routes.forget();
                 reporter.tally.report_errors.inc();
                 let text = chain(&error);
                 if last_error.as_ref() == Some(&text) {
@@ -149,28 +176,42 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
     }
 }
 
-/// Waits until there is something to tell, or it is time to say that the agent lives. Of interfaces that come and go all
-/// day, such as those of containers, only what the facts say of them is told.
-async fn wait(
-    status: &mut watch::Receiver<Status>,
-    links: &mut watch::Receiver<Links>,
-    announced: &mut watch::Receiver<Announcements>,
-    told: &Facts,
-) -> Result<(), watch::error::RecvError> {
-    let pause = tokio::time::sleep(REPORT_INTERVAL);
-    tokio::pin!(pause);
-    loop {
-        tokio::select! {
-            changed = status.changed() => return changed,
-            Ok(()) = announced.changed() => return Ok(()),
-            () = &mut pause => return Ok(()),
-            Ok(()) = links.changed() => {
-                if facts::of(&links.borrow_and_update()) != *told {
-                    return Ok(());
+/// What a report follows at once.
+struct Changing<'a> {
+    status: &'a mut watch::Receiver<Status>,
+    links: &'a mut watch::Receiver<Links>,
+    announced: &'a mut watch::Receiver<Announcements>,
+    routes: &'a mut View,
+}
+
+impl Changing<'_> {
+    /// Waits until there is something to tell, or it is time to say that the agent lives. Of interfaces that come and go
+    /// all day, such as those of containers, only what the facts say of them is told.
+    async fn wait(&mut self, told: &Facts) -> Result<(), watch::error::RecvError> {
+        let pause = tokio::time::sleep(REPORT_INTERVAL);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                changed = self.status.changed() => return changed,
+                Ok(()) = self.announced.changed() => return Ok(()),
+                () = self.routes.changed() => return Ok(()),
+                () = &mut pause => return Ok(()),
+                Ok(()) = self.links.changed() => {
+                    if facts::of(&self.links.borrow_and_update()) != *told {
+                        return Ok(());
+                    }
                 }
             }
         }
     }
+}
+
+/// The last events of two lists, oldest first.
+#[must_use]
+pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
+    let mut all = [some, others].concat();
+    all.sort_by_key(|event| event.time);
+    all.split_off(all.len().saturating_sub(EVENTS_MAX))
 }
 
 impl Reporter {

@@ -1,9 +1,9 @@
 //! Puts the parts together and takes them apart again.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use model::node::ProxyMode;
+use model::{name::Name, node::ProxyMode};
 use reqwest::Client;
 use tokio::{
     net::TcpListener,
@@ -17,7 +17,13 @@ use crate::{
         Agent, Beginning, Kernel,
         thread::{self, BATCHES_WAITING_MAX},
     },
-    announce,
+    announce::{
+        self,
+        bgp::{Routing, show, speaker::Speakers},
+        ports::OnExit,
+    },
+    bfd::Bfd,
+    bgp::{Leave, Speaker},
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     journal::{Journal, lock::StateDirLock},
@@ -88,10 +94,16 @@ pub async fn run(
     let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
     // Ends when nobody looks at the interfaces any longer.
     let _follower = tokio::spawn(follower.run());
+    let bfd = Bfd::start().context("BFD cannot be started")?;
+    let speaker = Speaker::start(&node, bfd.share(), links.clone()).context("BGP cannot be started")?;
+    let speaker = Arc::new(speaker);
     let announcer =
-        announce::start::start(node.clone(), announce_config, links.clone(), &announcing, messages)
+        announce::start::start(node.clone(), announce_config, bfd, links.clone(), &announcing, messages)
             .context("addresses cannot be announced")?;
     agent.announce_by(announcing.clone());
+    let routing = Routing::new(Box::new(Speakers::new(Arc::clone(&speaker))));
+    let routes = show::start(routing.decided(), speaker.shown());
+    agent.route_by(routing);
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
 
@@ -122,11 +134,16 @@ pub async fn run(
         announcing: announcing.clone(),
     };
     let announced = announcer.shown;
-    let sources =
-        Sources { status: running.status.clone(), links, announced: announced.clone(), is_known: known };
+    let sources = Sources {
+        status: running.status.clone(),
+        links,
+        announced: announced.clone(),
+        routes: routes.clone(),
+        is_known: known,
+    };
     let report = tokio::spawn(report::run(reporter, sources, stop.clone()));
     let status = running.status.clone();
-    let shown = Shown { node, boot_id, status: running.status, announced, tally };
+    let shown = Shown { node: node.clone(), boot_id, status: running.status, announced, routes, tally };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {
@@ -138,6 +155,7 @@ pub async fn run(
     let ended = spawn_blocking(move || running.thread.join()).await?;
     stop.cancel();
     let on_exit = announce_config.on_exit;
+    stop_speaking(speaker, on_exit, &node).await;
     spawn_blocking(move || {
         announcing.leave(on_exit);
         // A panic has been printed by the thread already.
@@ -152,5 +170,17 @@ pub async fn run(
     match ended {
         Ok(outcome) => outcome.context("the saved state could not be synced"),
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Ends the sessions with routers, in a way that says what becomes of the routes. The loop has ended: nobody else uses the
+/// speaker.
+async fn stop_speaking(speaker: Arc<Speaker>, on_exit: OnExit, node: &Name) {
+    let how = match on_exit {
+        OnExit::Keep => Leave::Restart,
+        OnExit::Handover => Leave::Shutdown(format!("the agent of node {node} is stopped")),
+    };
+    if let Some(speaker) = Arc::into_inner(speaker) {
+        speaker.leave(how).await;
     }
 }

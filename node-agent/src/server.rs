@@ -1,4 +1,5 @@
-//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`, `/v1/announcements`. It only reads.
+//! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`, `/v1/announcements`,
+//! `/v1/routes`. It only reads.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
@@ -9,7 +10,9 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use ipnet::IpNet;
 use model::{
+    bgp_report::{BgpReport, BgpRoute, BgpSessionState},
     name::Name,
     node::ProxyMode,
     quantity::Position,
@@ -28,7 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agent::traffic::TrafficByService,
-    announce::shown::{Announcements, Counts},
+    announce::{
+        bgp::show::View,
+        shown::{Announcements, Counts},
+    },
     report,
     status::Status,
     tally::Tally,
@@ -51,6 +57,8 @@ pub struct Shown {
     pub status: watch::Receiver<Status>,
     /// What it announces.
     pub announced: watch::Receiver<Announcements>,
+    /// What it tells routers.
+    pub routes: View,
     /// What it counts.
     pub tally: Tally,
 }
@@ -79,6 +87,7 @@ struct StateAnswer {
     journal_bytes: u64,
     announcements: Counts,
     peers: Vec<PeerReport>,
+    bgp: Option<BgpReport>,
 }
 
 /// The answer of `/healthz`.
@@ -102,12 +111,14 @@ pub fn router(shown: Shown) -> Router {
     shown.tally.register(&mut registry);
     registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
     registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
+    registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
         .route("/v1/state", get(state))
         .route("/v1/traffic", get(traffic))
         .route("/v1/announcements", get(announcements))
+        .route("/v1/routes", get(routes))
         .with_state(shown)
         .route("/metrics", get(move || std::future::ready(metrics(&registry))))
 }
@@ -127,7 +138,8 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, tally } = shown;
+    let Shown { node, boot_id, status, announced, mut routes, tally } = shown;
+    let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
     let status = status.borrow().clone();
     let counters = report::counters(&tally, &status);
@@ -160,13 +172,14 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures_total,
         failures: (*failures).clone(),
         problems,
-        warnings: warnings.into_iter().chain(announced.warning.clone()).collect(),
-        events: (*events).clone(),
+        warnings: warnings.into_iter().chain(announced.warning.clone()).chain(routes.warnings()).collect(),
+        events: report::merge_events(&events, &events_of_bgp),
         counters,
         feed_refusals: tally.feed_refusals.get(),
         journal_bytes,
         announcements: announced.counts(),
         peers: announced.peers.to_vec(),
+        bgp: routes.report(),
     })
 }
 
@@ -178,6 +191,33 @@ async fn traffic(State(shown): State<Shown>) -> Json<TrafficByService> {
 async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, Announced>> {
     let addresses = shown.announced.borrow().addresses.clone();
     Json(addresses.into_iter().collect())
+}
+
+async fn routes(State(shown): State<Shown>) -> Json<BTreeMap<IpNet, BgpRoute>> {
+    let routes = shown.routes.routes.borrow().routes.clone();
+    Json(routes.into_iter().collect())
+}
+
+/// Turns the sessions of the moment into metrics.
+#[derive(Debug)]
+struct BgpCollector(View);
+
+impl Collector for BgpCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let sessions = self.0.clone().report().map(|report| report.sessions).unwrap_or_default();
+        let up = sessions.iter().filter(|session| session.state == BgpSessionState::Established).count();
+        let told = sessions.iter().map(|session| session.counters.prefixes_sent).sum();
+        let gauges = [
+            ("bgp_sessions", "BGP sessions that there should be", sessions.len() as u64),
+            ("bgp_sessions_established", "BGP sessions that are established", up as u64),
+            ("bgp_prefixes_told", "Prefixes that BGP neighbours have from this node, of all sessions", told),
+        ];
+        for (name, help, value) in gauges {
+            let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::<u64>::new(value).encode(family)?;
+        }
+        Ok(())
+    }
 }
 
 /// Turns what is announced at the moment into metrics: sums, because an address each would swamp who collects them.

@@ -131,6 +131,24 @@ fn f132_the_next_in_rank_takes_over_when_the_owner_falls_silent_and_keeps_it_whe
     );
 }
 
+/// An order that confirms an owner is no permission to announce at once after it has lost its link: another took over.
+#[test]
+fn f117_an_owner_whose_link_was_cut_asks_before_it_announces_again() {
+    let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);
+    script.input("a silent", Input::Peer(name("a"), Liveness::Down));
+    script.after(50).input("order", Input::Ordered(order(2, "b a", false)));
+    script.after(50).input("link cut", Input::Gate(Gate::Closed("no link".to_owned())));
+    script.after(900).input("link back", Input::Gate(Gate::Open));
+    script.after(5).input("a answers", Input::Probed(Some(from("a"))));
+    script.expect(
+        "0 a silent: [Announce] Owner: a, which announced it, fell silent
+         50 order: [] Owner: a, which announced it, fell silent
+         100 link cut: [Withdraw] Held: no link
+         1000 link back: [Probe] Held: it asks whether somebody answers for the address, before it does
+         1005 a answers: [] Standby: a (02:00:00:00:00:0a on eth0) answers for it and keeps it",
+    );
+}
+
 #[test]
 fn f132_a_hand_over_is_taken_at_once_and_a_restart_is_waited_for() {
     let mut script = Script::with(order(1, "a b", false), &[("a", Liveness::Up)]);

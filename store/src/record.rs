@@ -10,6 +10,8 @@ use model::{
     address::AddressSpec,
     address_pool::AddressPoolSpec,
     advertisement::AdvertisementSpec,
+    bfd_profile::BfdProfileSpec,
+    bgp_peer::BgpPeerSpec,
     change::{Change, ChangeKind, Commit},
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
@@ -61,6 +63,8 @@ pub(crate) fn encode(object: &Object) -> String {
     let body = match &object.spec {
         Spec::Node(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::AddressPool(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::BfdProfile(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::BgpPeer(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Advertisement(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
@@ -79,6 +83,12 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
         Kind::Node => read::<NodeSpec>(body).map(|(metadata, spec)| (metadata, Spec::Node(spec))),
         Kind::AddressPool => {
             read::<AddressPoolSpec>(body).map(|(metadata, spec)| (metadata, Spec::AddressPool(spec)))
+        }
+        Kind::BfdProfile => {
+            read::<BfdProfileSpec>(body).map(|(metadata, spec)| (metadata, Spec::BfdProfile(spec)))
+        }
+        Kind::BgpPeer => {
+            read::<BgpPeerSpec>(body).map(|(metadata, spec)| (metadata, Spec::BgpPeer(Box::new(spec))))
         }
         Kind::Advertisement => {
             read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))

@@ -96,8 +96,14 @@ impl Assigner {
                     self.concern_service(published, &key);
                 }
             }
-            // Addresses are followed by their compiled forms; what a pool allows was decided when it gave them.
-            Spec::Address(_) | Spec::AddressPool(_) | Spec::Workload(_) | Spec::EndpointSet(_) => {}
+            // Which Advertisements cover an address depends on its pool, which its compiled form does not tell.
+            Spec::Address(record) => self.concern(record.address),
+            // What a pool allows was decided when it gave its addresses; peers are matters of the nodes.
+            Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
+            | Spec::Workload(_)
+            | Spec::EndpointSet(_) => {}
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
         Kind::Workload => add_kind::<schema::Workload, schema::WorkloadList>(router, kind),
         Kind::Node => add_kind::<schema::Node, schema::NodeList>(router, kind),
         Kind::AddressPool => add_kind::<schema::AddressPool, schema::AddressPoolList>(router, kind),
+        Kind::BfdProfile => add_kind::<schema::BfdProfile, schema::BfdProfileList>(router, kind),
+        Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
         Kind::Address => super::addresses::add(router),
     }
@@ -186,8 +188,9 @@ fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
 }
 
 fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
-    // A pool stays while Services hold its addresses.
-    let refusals: &[Code] = if kind == Kind::AddressPool { &[Code::Invalid] } else { &[] };
+    // A pool stays while Services hold its addresses, and what other objects name stays while they do.
+    let is_named = matches!(kind, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer);
+    let refusals: &[Code] = if is_named { &[Code::Invalid] } else { &[] };
     doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
         .named("name", "The name of the object.")
         .mutation(kind)

@@ -146,7 +146,7 @@ fn count_services(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<Clust
     totals
 }
 
-/// Notes pools and Advertisements that announce nothing.
+/// Notes pools and Advertisements that announce nothing, and peers that no node has.
 fn note_announcing(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<ClusterProblem>) {
     let snapshot = &view.published().snapshot;
     for object in snapshot.list(Kind::AddressPool, None, None) {
@@ -159,6 +159,10 @@ fn note_announcing(view: &View<'_>, shower: &Shower<'_>, problems: &mut Vec<Clus
     }
     for object in snapshot.list(Kind::Advertisement, None, None) {
         let conditions = shower.advertisement(object).map(|status| status.conditions).unwrap_or_default();
+        note(object, &conditions, None, problems);
+    }
+    for object in snapshot.list(Kind::BgpPeer, None, None) {
+        let conditions = shower.bgp_peer(object).map(|status| status.conditions).unwrap_or_default();
         note(object, &conditions, None, problems);
     }
 }

@@ -24,6 +24,8 @@ Kinds:
   nodes (no)           machines with an agent
   addresspools (pool)  load balancer addresses that may be given out, and to whom
   advertisements (adv) which nodes announce the addresses of which pools
+  bgppeers (peer)      routers that nodes have BGP sessions with
+  bfdprofiles (bfd)    how paths to routers are watched by BFD
   addresses (addr)     each address in use, who has it, which node announces it; read only
   endpoints (ep)       what the server computed for each Service; read only
   all                  every kind that is written: not addresses, not endpoints
@@ -42,6 +44,7 @@ pub(super) const DESCRIBE_HELP: &str = "\
 Examples:
   tidegate describe svc web             conditions with reasons and hints, endpoints, nodes that lag
   tidegate describe pool lan            what it gives, how much is left, who holds what
+  tidegate describe peer tor-1          which nodes have a session with the router, and as whom
   tidegate describe addr 192.0.2.7      who announces it, who would, and why the others would not
   tidegate describe node/node-1         what its agent found and how far it is";
 
@@ -105,8 +108,10 @@ pub(super) const IMPORT_HELP: &str = "\
 Understood are, of MetalLB:
   ConfigMap with address-pools          the old form; also its embedded text alone
   IPAddressPool, L2Advertisement        the resources of metallb.io; also the deprecated AddressPool
+  BGPPeer, BGPAdvertisement, BFDProfile, Community
+                                        the same of BGP; also in the ConfigMap
 What becomes of every setting is said on stderr, a line each: mapped, approximated (with the difference), or
-ignored (with the reason). Everything of BGP is ignored: addresses are announced by ARP and NDP only.
+ignored (with the reason). Passwords are carried over and stand in the output; Secrets are not read.
 
 Examples:
   tidegate import metallb.yaml > pools.yaml

@@ -2,10 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Draft, fields::Fields, pool, report::NO_BGP};
+use model::name::Name;
+
+use super::{
+    Draft,
+    fields::Fields,
+    metallb_bgp::{self, Spelling},
+    pool,
+};
 use crate::{
     parse::{Language, objects},
-    view::scalar,
+    view::{entries, scalar, text},
 };
 
 /// Whether a document without a kind is the text that stands in such a ConfigMap.
@@ -24,18 +31,33 @@ pub(super) fn embedded(draft: &mut Draft, text: &Value) {
 /// The settings.
 pub(super) fn config(draft: &mut Draft, document: &Value) {
     let mut fields = Fields::of(document, "");
+    if let Some(named) = fields.take("bgp-communities") {
+        for (name, value) in entries(named, "") {
+            metallb_bgp::community(draft, &format!("bgp-communities.{name}"), name, &scalar(value));
+        }
+    }
+    for (number, value) in fields.list_or_report("bfd-profiles", &mut draft.report).iter().enumerate() {
+        bfd_profile(draft, value, &format!("bfd-profiles[{number}]"));
+    }
     for (number, pool) in fields.list_or_report("address-pools", &mut draft.report).iter().enumerate() {
         address_pool(draft, pool, &format!("address-pools[{number}]"));
     }
-    for (number, _) in fields.list_or_report("peers", &mut draft.report).iter().enumerate() {
-        draft.report.ignored(&format!("peers[{number}]"), NO_BGP);
-    }
-    for key in ["bgp-communities", "bfd-profiles"] {
-        if fields.take(key).is_some() {
-            draft.report.ignored(key, NO_BGP);
+    for (number, value) in fields.list_or_report("peers", &mut draft.report).iter().enumerate() {
+        // They have no names there.
+        if let Ok(name) = Name::parse(&format!("peer-{}", number + 1)) {
+            let at = format!("peers[{number}]");
+            metallb_bgp::peer(draft, name, Fields::of(value, at), Spelling::ConfigMap);
         }
     }
     fields.rest(&mut draft.report);
+}
+
+fn bfd_profile(draft: &mut Draft, value: &Value, at: &str) {
+    let mut fields = Fields::of(value, at);
+    fields.take("name");
+    let at_name = fields.path("name");
+    let Some(name) = pool::name(&text(value, "/name"), &at_name, &mut draft.report) else { return };
+    metallb_bgp::profile(draft, name, fields, Spelling::ConfigMap);
 }
 
 fn address_pool(draft: &mut Draft, value: &Value, at: &str) {
@@ -75,11 +97,15 @@ fn address_pool(draft: &mut Draft, value: &Value, at: &str) {
             draft.advertisements.insert(name.clone(), announcing.as_object().cloned().unwrap_or_default());
             draft.announced.insert(name.clone());
         }
-        "bgp" => draft.report.ignored(&at_protocol, NO_BGP),
+        "bgp" => draft.report.mapped(&at_protocol, &format!("bgp: advertisement/{name}")),
         other => draft.report.ignored(&at_protocol, &format!("`{other}` is neither layer2 nor bgp")),
     }
-    if fields.take("bgp-advertisements").is_some() {
-        draft.report.ignored(&fields.path("bgp-advertisements"), NO_BGP);
+    let at_list = fields.path("bgp-advertisements");
+    let list = fields.list_or_report("bgp-advertisements", &mut draft.report);
+    match protocol.as_str() {
+        "bgp" => metallb_bgp::advertisements_of_pool(draft, &name, list, &at_list, Spelling::ConfigMap),
+        _ if !list.is_empty() => draft.report.ignored(&at_list, "not with this protocol"),
+        _ => {}
     }
     fields.rest(&mut draft.report);
     draft.pools.insert(name, (Default::default(), spec));

@@ -1,4 +1,5 @@
-//! MetalLB's resources of the group `metallb.io`: pools and layer 2 advertisements.
+//! MetalLB's resources of the group `metallb.io`: pools and layer 2 advertisements, and how both types of advertisements
+//! name pools.
 
 use model::{
     metadata::Labels,
@@ -7,7 +8,12 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Draft, fields::Fields, pool, report::NO_BGP};
+use super::{
+    Draft,
+    fields::Fields,
+    metallb_bgp::{self, Spelling},
+    pool,
+};
 use crate::view::{scalar, text};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
@@ -34,6 +40,8 @@ pub(super) fn old_pool(draft: &mut Draft, document: &Value) {
         return;
     }
     let Some((name, mut fields, spec)) = begin(draft, document) else { return };
+    let at_list = fields.path("bgpAdvertisements");
+    let list = fields.list_or_report("bgpAdvertisements", &mut draft.report);
     match fields.take("protocol").map(scalar).unwrap_or_default().as_str() {
         "layer2" => {
             draft.report.mapped("spec.protocol", &format!("layer2: advertisement/{name}"));
@@ -41,10 +49,13 @@ pub(super) fn old_pool(draft: &mut Draft, document: &Value) {
             draft.advertisements.insert(name.clone(), announcing.as_object().cloned().unwrap_or_default());
             draft.announced.insert(name.clone());
         }
-        _ => draft.report.ignored("spec.protocol", NO_BGP),
-    }
-    if fields.take("bgpAdvertisements").is_some() {
-        draft.report.ignored("spec.bgpAdvertisements", NO_BGP);
+        "bgp" => {
+            draft.report.mapped("spec.protocol", &format!("bgp: advertisement/{name}"));
+            metallb_bgp::advertisements_of_pool(draft, &name, list, &at_list, Spelling::Resource);
+        }
+        other => {
+            draft.report.ignored("spec.protocol", &format!("`{other}` is neither layer2 nor bgp"));
+        }
     }
     fields.rest(&mut draft.report);
     let labels = labels(draft, document);
@@ -183,7 +194,11 @@ fn announcing(draft: &mut Draft, mut fields: Fields<'_>, name: &Name) -> Result<
 }
 
 /// The pools that an advertisement names or selects; `None` when it is for all.
-fn pools(draft: &mut Draft, fields: &mut Fields<'_>, name: &Name) -> Result<Option<Vec<Name>>, String> {
+pub(super) fn pools(
+    draft: &mut Draft,
+    fields: &mut Fields<'_>,
+    name: &Name,
+) -> Result<Option<Vec<Name>>, String> {
     let mut named = Vec::new();
     for pool in fields.list("ipAddressPools")? {
         let pool = scalar(pool);

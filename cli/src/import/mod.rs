@@ -5,6 +5,7 @@
 //! address or announce one. Such a pool gives on request only, and such an advertisement is left out.
 
 mod fields;
+mod metallb_bgp;
 mod metallb_config;
 mod metallb_objects;
 mod pool;
@@ -13,6 +14,7 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
+    community::Community,
     decode::{Expect, decode},
     metadata::Labels,
     name::Name,
@@ -39,10 +41,15 @@ pub struct Imported {
 pub fn translate(sources: &[(String, Vec<Value>)]) -> Imported {
     let mut draft = Draft::default();
     let all = || sources.iter().flat_map(|(file, documents)| documents.iter().map(move |at| (file, at)));
-    // Advertisements select pools by label, also pools that come later.
-    let (pools, others): (Vec<_>, Vec<_>) =
-        all().partition(|(_, document)| kind(document) == "IPAddressPool");
-    for (file, document) in pools.into_iter().chain(others) {
+    // Advertisements select pools by label and name peers and communities, peers name profiles; all of these may come later.
+    let mut documents: Vec<_> = all().collect();
+    documents.sort_by_key(|(_, document)| match kind(document).as_str() {
+        "IPAddressPool" | "Community" => 0,
+        "BFDProfile" => 1,
+        "BGPPeer" => 2,
+        _ => 3,
+    });
+    for (file, document) in documents {
         one(&mut draft, file, document);
     }
     draft.finish()
@@ -57,12 +64,18 @@ fn one(draft: &mut Draft, file: &str, document: &Value) {
         ("IPAddressPool", _) => metallb_objects::pool(draft, document),
         ("AddressPool", _) => metallb_objects::old_pool(draft, document),
         ("L2Advertisement", _) => metallb_objects::advertisement(draft, document),
-        ("BGPPeer" | "BGPAdvertisement" | "BFDProfile" | "Community", _) => {
-            draft.report.ignored("spec", report::NO_BGP);
-        }
+        ("BGPPeer", _) if is_metallb(document) => metallb_bgp::peer_object(draft, document),
+        ("BFDProfile", _) => metallb_bgp::profile_object(draft, document),
+        ("BGPAdvertisement", _) => metallb_bgp::advertisement_object(draft, document),
+        ("Community", _) => metallb_bgp::communities_object(draft, document),
         ("", _) if metallb_config::is_config(document) => metallb_config::config(draft, document),
         (_, _) => draft.report.ignored("", "nothing here imports this kind"),
     }
+}
+
+/// Whether a document of a kind that others have as well is MetalLB's.
+fn is_metallb(document: &Value) -> bool {
+    text(document, "/apiVersion").starts_with("metallb.io/")
 }
 
 fn kind(document: &Value) -> String {
@@ -76,6 +89,12 @@ struct Draft {
     pools: BTreeMap<Name, (Labels, Map<String, Value>)>,
     /// By name.
     advertisements: BTreeMap<Name, Map<String, Value>>,
+    /// By name.
+    profiles: BTreeMap<Name, Map<String, Value>>,
+    /// By name.
+    peers: BTreeMap<Name, Map<String, Value>>,
+    /// Communities that have names.
+    communities: BTreeMap<String, Community>,
     /// Pools that something announces.
     announced: BTreeSet<Name>,
     report: Report,
@@ -86,17 +105,17 @@ impl Draft {
         let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
         self.report.begin("All together");
         for name in self.pools.keys().filter(|name| !all_announced && !self.announced.contains(*name)) {
-            self.report.note(
-                &format!("addresspool/{name}"),
-                "announced by nobody: no layer 2 advertisement names it",
-            );
+            self.report
+                .note(&format!("addresspool/{name}"), "announced by nobody: no advertisement names it");
         }
-        let pools = self.pools.iter().map(|(name, (labels, spec))| object("AddressPool", name, labels, spec));
         let none = Labels::default();
+        let pools = self.pools.iter().map(|(name, (labels, spec))| object("AddressPool", name, labels, spec));
+        let profiles = self.profiles.iter().map(|(name, spec)| object("BfdProfile", name, &none, spec));
+        let peers = self.peers.iter().map(|(name, spec)| object("BgpPeer", name, &none, spec));
         let advertisements =
             self.advertisements.iter().map(|(name, spec)| object("Advertisement", name, &none, spec));
         let mut objects = Vec::new();
-        for object in pools.chain(advertisements).collect::<Vec<_>>() {
+        for object in pools.chain(profiles).chain(peers).chain(advertisements).collect::<Vec<_>>() {
             match decode(&object, &Expect::default()) {
                 Ok(_) => objects.push(object),
                 Err(violations) => {

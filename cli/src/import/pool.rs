@@ -45,7 +45,7 @@ pub(super) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
             Some(name)
         }
         Err(error) => {
-            report.ignored(at, &format!("the whole pool is left out: its name {error}"));
+            report.ignored(at, &format!("left out: its name {error}"));
             None
         }
     }

@@ -4,9 +4,6 @@ use std::fmt::Write;
 
 use crate::view::clean;
 
-/// Why everything of BGP is left out.
-pub(super) const NO_BGP: &str = "BGP is not spoken: addresses are announced by ARP and NDP only";
-
 /// How well a setting was carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fidelity {

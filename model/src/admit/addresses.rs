@@ -127,7 +127,12 @@ impl<'a> Ledger<'a> {
         let makes_room = |candidate: &Candidate| match candidate.key.kind {
             Kind::AddressPool => true,
             Kind::Service | Kind::Node => candidate.is_known(),
-            Kind::Advertisement | Kind::Address | Kind::Workload | Kind::EndpointSet => false,
+            Kind::BfdProfile
+            | Kind::BgpPeer
+            | Kind::Advertisement
+            | Kind::Address
+            | Kind::Workload
+            | Kind::EndpointSet => false,
         };
         if retry.is_some() || self.has_room || has_pruned || candidates.iter().any(makes_room) {
             self.retry(working, retry.flatten());

@@ -82,6 +82,16 @@ fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut
     spec.lost_since = known;
 }
 
+/// Whoever writes back what was read has no password to write: the one that is there stays. The empty one ends it.
+fn keep_password(new: &mut Object, old: Option<&Object>) {
+    let Spec::BgpPeer(spec) = &mut new.spec else { return };
+    match &spec.password {
+        None => spec.password = old.and_then(Object::as_bgp_peer).and_then(|old| old.password.clone()),
+        Some(password) if password.reveal().is_empty() => spec.password = None,
+        Some(_) => {}
+    }
+}
+
 fn resolve_one(
     snapshot: &Snapshot,
     request: &Request,
@@ -113,6 +123,7 @@ fn resolve_one(
     let mut new = new.cloned();
     if let Some(object) = &mut new {
         keep_lease(object, old.as_deref(), &at, violations);
+        keep_password(object, old.as_deref());
         let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
         let asked = request.apply_set.as_ref().map(|set| set.name.clone());
         if let (Some(owner), Some(asked)) = (&owner, &asked)

@@ -1,12 +1,13 @@
 //! Which addresses may stand where: virtual, workload and node addresses are distinct and never mixed.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use super::pools;
 use crate::{
     config::ClusterConfig,
     net,
-    resource::{Object, Spec},
+    node::NodeSpec,
+    resource::{Kind, Object, Spec},
     service::ServiceSpec,
     snapshot::Snapshot,
     violation::{Violation, ViolationCode},
@@ -21,7 +22,7 @@ pub(super) fn check(
     match &object.spec {
         Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
         Spec::AddressPool(spec) => pools::check(snapshot, config, spec, found),
-        Spec::Advertisement(_) | Spec::Address(_) => {}
+        Spec::BfdProfile(_) | Spec::BgpPeer(_) | Spec::Advertisement(_) | Spec::Address(_) => {}
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
                 outside_service_range(
@@ -48,6 +49,7 @@ pub(super) fn check(
                     found.push(Violation::new(at, ViolationCode::AddressTaken, message));
                 }
             }
+            check_router_id(snapshot, spec, found);
             for (index, cidr) in spec.workload_cidrs.iter().enumerate() {
                 if let Some(range) = config.service_cidrs().iter().find(|range| net::overlaps(range, cidr)) {
                     let message = format!("must not overlap the range of virtual addresses, {range}");
@@ -57,6 +59,18 @@ pub(super) fn check(
                 pools::check_workload_network(snapshot, format!("/spec/workloadCIDRs/{index}"), cidr, found);
             }
         }
+    }
+}
+
+/// Two speakers with one BGP Identifier are one to a router that has sessions with both (RFC 4271 §6.8).
+fn check_router_id(snapshot: &Snapshot, spec: &NodeSpec, found: &mut Vec<Violation>) {
+    let id_of = |spec: &NodeSpec| spec.bgp.as_ref().and_then(|bgp| bgp.router_id);
+    let Some(id) = id_of(spec) else { return };
+    let has_id =
+        |object: &&Arc<Object>| matches!(&object.spec, Spec::Node(other) if id_of(other) == Some(id));
+    if let Some(holder) = snapshot.list(Kind::Node, None, None).find(has_id) {
+        let message = format!("must be of one Node alone; Node {} has {id}", holder.metadata.name);
+        found.push(Violation::new("/spec/bgp/routerId", ViolationCode::Duplicate, message));
     }
 }
 

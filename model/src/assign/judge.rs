@@ -114,7 +114,7 @@ pub fn judge(scene: &Scene<'_>, address: IpAddr) -> Option<Judgement> {
 }
 
 /// The Advertisements of a type that cover an address by its pool and Services.
-fn covering<'a>(
+pub(crate) fn covering<'a>(
     snapshot: &'a Snapshot,
     record: &'a AddressSpec,
     how: AdvertisementType,
@@ -128,11 +128,9 @@ fn covering<'a>(
     let all = snapshot.list(Kind::Advertisement, None, None);
     let all = all.filter_map(|object| Some((&object.metadata.name, object.as_advertisement()?)));
     all.filter(move |(_, spec)| {
-        let of_pool = spec.address_pools.is_empty()
-            || record.pool.as_ref().is_some_and(|pool| spec.address_pools.contains(pool));
         let of_service = spec.service_selectors.is_empty()
             || labels.iter().any(|labels| Selector::any_matches(&spec.service_selectors, labels));
-        spec.advertisement_type == how && of_pool && of_service
+        spec.advertisement_type == how && spec.covers_pool(record.pool.as_ref()) && of_service
     })
 }
 

@@ -86,7 +86,7 @@ impl Judgement {
             return Why {
                 reason: "NoAdvertisement",
                 message: format!("no Advertisement covers {address}"),
-                hint: "create an Advertisement of type L2 that covers it, or route it to the nodes by other means",
+                hint: "create an Advertisement that covers it, or route it to the nodes by other means",
             };
         }
         if self.nodes.is_empty() {

@@ -1,16 +1,20 @@
 //! The roll-up of announcements: of an address, of a Service with addresses, of a pool and of an Advertisement.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{NodeView, condition, no, yes};
+use super::{
+    NodeView,
+    bgp::{reaches_peers, told_by_bgp},
+    condition, no, yes,
+};
 use crate::{
     address::AddressSpec,
     address_pool::{AddressPoolSpec, AddressRange},
-    advertisement::AdvertisementSpec,
+    advertisement::{AdvertisementSpec, AdvertisementType},
     announcements::AnnouncementBook,
-    assign::{Scene, judge},
+    assign::{Scene, covering, judge},
     name::Name,
     report::{Announced, Role},
     resource::{Kind, ObjectKey, ServiceKey, Spec},
@@ -37,6 +41,8 @@ pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatu
     let owner = of.owner(record);
     let is_candidate =
         |node: &Name| record.announcement.candidates.iter().any(|candidate| candidate.node == *node);
+    // Where routers are told, nobody answers: there is nothing to be a candidate for.
+    let judgement = judgement.filter(|judgement| judgement.is_advertised || judgement.by_bgp.is_empty());
     let mut not_candidates = judgement.map(|judgement| judgement.not_candidates()).unwrap_or_default();
     not_candidates.retain(|node, _| !is_candidate(node));
     AddressStatus {
@@ -81,10 +87,32 @@ impl Announcing<'_> {
     }
 
     fn address(&self, record: &AddressSpec) -> Condition {
-        let AddressSpec { address, announcement, .. } = record;
         if record.services.is_empty() {
-            return no(AT, "InQuarantine", format!("no Service has {address}"));
+            return no(AT, "InQuarantine", format!("no Service has {}", record.address));
         }
+        if record.announcement.advertisements.is_empty() {
+            return self.by_l2(record);
+        }
+        let by_bgp = told_by_bgp(record);
+        let is_answered_for = !record.announcement.candidates.is_empty()
+            || covering(self.scene.snapshot, record, AdvertisementType::L2).next().is_some();
+        if !is_answered_for {
+            return by_bgp;
+        }
+        // Who asks for both wants both: the one that is missing is what is told.
+        let by_l2 = self.by_l2(record);
+        if by_l2.status != ConditionStatus::True {
+            return by_l2;
+        }
+        if by_bgp.status != ConditionStatus::True {
+            return by_bgp;
+        }
+        Condition { message: format!("{}; {}", by_l2.message, by_bgp.message), ..by_l2 }
+    }
+
+    /// Whether a node answers for an address in its network.
+    fn by_l2(&self, record: &AddressSpec) -> Condition {
+        let AddressSpec { address, announcement, .. } = record;
         if let Some(conflict) = self.conflict(*address) {
             return conflict;
         }
@@ -127,6 +155,10 @@ impl Announcing<'_> {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         };
         let is_possible = judgement.nodes.iter().any(|(_, standing)| standing.why().is_none());
+        if !judgement.is_advertised && !judgement.by_bgp.is_empty() {
+            let message = format!("the Advertisements that cover {address} are being recorded");
+            return no(AT, "NotYetAnnounced", message);
+        }
         if judgement.is_advertised && is_possible {
             return no(AT, "NotYetAnnounced", format!("the candidates for {address} are being chosen"));
         }
@@ -145,7 +177,11 @@ pub fn pool_announced(scene: &Scene<'_>, name: &Name, spec: &AddressPoolSpec) ->
     let covering: Vec<_> = advertisements.filter(covers).collect();
     if covering.is_empty() {
         return no(AT, "NoAdvertisement", format!("no Advertisement covers pool {name}"))
-            .hint("create an Advertisement of type L2 for it; until then nothing announces its addresses");
+            .hint("create an Advertisement for it; until then nothing announces its addresses");
+    }
+    if covering.iter().any(|one| one.advertisement_type == AdvertisementType::Bgp) {
+        // Routers may be told of any address; whether they are is a matter of the Advertisement.
+        return yes(AT, "Announceable");
     }
     if scene.nodes.iter().all(|view| view.report.is_none()) {
         let message = "no node has said which networks it is in".to_owned();
@@ -185,6 +221,10 @@ fn advertised(scene: &Scene<'_>, spec: &AdvertisementSpec) -> Condition {
             [..] => no(AT, "NoMatchingNode", message)
                 .hint("compare the labels of the Nodes (--label of the agent)"),
         };
+    }
+    if spec.advertisement_type == AdvertisementType::Bgp {
+        let names: BTreeSet<&Name> = selected.iter().map(|view| view.name).collect();
+        return reaches_peers(scene.snapshot, spec, &names);
     }
     let facts: Vec<_> = selected.iter().filter_map(|view| view.report).map(|report| &report.facts).collect();
     let has_interface = |name: &str| facts.iter().any(|facts| facts.subnets.contains_key(name));

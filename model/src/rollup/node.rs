@@ -36,6 +36,7 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         mode: Some(report.mode),
         warnings: report.warnings.clone(),
         events: report.events.clone(),
+        bgp: None,
     }
 }
 

@@ -76,6 +76,8 @@ impl Snapshot {
         match &self.objects.get(&key)?.spec {
             Spec::AddressPool(spec) => Some(spec),
             Spec::Node(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
             | Spec::Address(_)
             | Spec::Workload(_)

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{check_address, check_length, check_network, check_unique};
+use super::{bgp::validate_node, check_address, check_length, check_network, check_unique};
 use crate::{
     net,
     node::{
@@ -23,6 +23,9 @@ pub(super) fn validate(spec: &NodeSpec, found: &mut Vec<Violation>) {
     validate_networks("/spec/proxy/clusterCIDRs", &spec.proxy.cluster_cidrs, found);
     validate_networks("/spec/proxy/nodePortAddresses", &spec.proxy.node_port_addresses, found);
     validate_marks(&spec.proxy, found);
+    if let Some(bgp) = &spec.bgp {
+        validate_node(bgp, found);
+    }
 }
 
 fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {

@@ -73,7 +73,7 @@ fn check_ranges(at: &str, ranges: &[AddressRange], found: &mut Vec<Violation>) {
     }
 }
 
-fn check_selectors(at: &str, selectors: &[Selector], max: usize, found: &mut Vec<Violation>) {
+pub(super) fn check_selectors(at: &str, selectors: &[Selector], max: usize, found: &mut Vec<Violation>) {
     if check_length(at, selectors.len(), max, found) {
         for (index, selector) in selectors.iter().enumerate() {
             check_selector(&format!("{at}/{index}"), selector, found);

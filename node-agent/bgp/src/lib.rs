@@ -10,9 +10,13 @@
 
 pub mod attributes;
 pub mod capability;
+pub mod export;
 pub mod family;
 pub mod message;
 pub mod notification;
+pub mod rib;
+pub mod session;
+pub mod wire;
 
 pub use attributes::{AsPath, Attributes, Community, ExtendedCommunity, LargeCommunity, Origin, Segment};
 pub use capability::{Capability, GracefulRestart, Role};

@@ -1,13 +1,20 @@
 //! Tells those who announce addresses what the kernel holds: before a pass what it will hold no longer, after it what it
 //! holds.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use model::resource::ServiceKey;
+use model::{bgp::BgpState, feed::AddressState, resource::ServiceKey};
 
 use super::Agent;
 use crate::{
-    announce::{Announcing, Following, machine::Gate},
+    announce::{
+        Announcing, Following,
+        bgp::{
+            self, Routing,
+            endpoints::{Endpoints, Standing},
+        },
+        machine::Gate,
+    },
     dataplane::Scope,
     state::Touched,
 };
@@ -16,37 +23,63 @@ impl Agent {
     /// Lets the addresses of the state be announced, as soon as the kernel holds what they lead to.
     pub fn announce_by(&mut self, announcing: Announcing) {
         self.announcing = announcing;
-        let addresses = self.state.addresses().iter();
-        let addresses = addresses.map(|(address, state)| (*address, Some(state.clone()))).collect();
+        let addresses = self.all_addresses();
         let key = self.state.network().peer_key.clone();
         self.announcing.follow(Following { addresses, is_old: true, key, ..Following::default() });
     }
 
+    /// Lets the prefixes of the state be announced to routers, as soon as the kernel holds what they lead to.
+    pub fn route_by(&mut self, mut routing: Routing) {
+        let (bgp, addresses) = (Some(self.bgp()), self.all_addresses());
+        routing.follow(bgp::Following { bgp, addresses, ..bgp::Following::default() });
+        self.routing = Some(routing);
+    }
+
     /// Brings what a batch has changed; when it returns, what the kernel is about to lose is not announced any longer.
-    pub(super) fn announce_changes(&self, touched: &Touched) {
-        let Touched { services, addresses, network, node: _, bgp: _ } = touched;
+    pub(super) fn announce_changes(&mut self, touched: &Touched) {
+        let Touched { services, addresses, network, node: _, bgp } = touched;
         let (changing, closing): (BTreeSet<_>, BTreeSet<_>) = services
             .iter()
             .cloned()
             .partition(|service| self.derived.desired().programs.contains_key(service));
+        let state = |address| self.state.addresses().get(address).cloned();
+        let addresses: Vec<_> = addresses.iter().map(|address| (*address, state(address))).collect();
+        let bgp = bgp.then(|| self.bgp());
+        if let Some(routing) = &mut self.routing {
+            let endpoints = |service: &ServiceKey| {
+                let compiled = self.state.services().get(service)?;
+                let has_address = !compiled.load_balancer_ips.is_empty();
+                has_address.then(|| (service.clone(), Endpoints::of(compiled, self.derived.node())))
+            };
+            let changing = changing.iter().filter_map(endpoints).collect();
+            let (addresses, closing) = (addresses.clone(), closing.clone());
+            routing.follow(bgp::Following { bgp, addresses, closing, changing });
+        }
         if addresses.is_empty() && closing.is_empty() && !network {
             return;
         }
-        let state = |address| self.state.addresses().get(address).cloned();
-        let addresses = addresses.iter().map(|address| (*address, state(address))).collect();
         let key = self.state.network().peer_key.clone();
         self.announcing.follow(Following { addresses, is_old: false, closing, changing, key });
     }
 
     /// Says which Services with load balancer addresses the kernel holds after a pass, as far as the pass looked.
-    pub(super) fn announce_outcomes(&self, scope: &Scope) {
-        let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| {
+    pub(super) fn announce_outcomes(&mut self, scope: &Scope) {
+        let gates = |services: &mut dyn Iterator<Item = &ServiceKey>| -> Vec<_> {
             services.filter_map(|service| Some((service.clone(), self.gate(service)?))).collect()
         };
-        self.announcing.programmed(match scope {
+        let gates = match scope {
             Scope::Everything => gates(&mut self.state.services().keys()),
             Scope::Services(services) => gates(&mut services.iter()),
-        });
+        };
+        if let Some(routing) = &mut self.routing {
+            let standing = |(service, gate): &(ServiceKey, Gate)| {
+                let compiled = self.state.services().get(service)?;
+                let endpoints = Endpoints::of(compiled, self.derived.node());
+                Some((service.clone(), Standing { programmed: gate.clone(), endpoints }))
+            };
+            routing.programmed(gates.iter().filter_map(standing).collect(), *scope == Scope::Everything);
+        }
+        self.announcing.programmed(gates);
     }
 
     fn gate(&self, service: &ServiceKey) -> Option<Gate> {
@@ -56,5 +89,14 @@ impl Agent {
         }
         let failure = self.derived.unsupported().get(service).or_else(|| self.outcomes.failure(service));
         Some(failure.map_or(Gate::Open, |failure| Gate::Closed(failure.message.clone())))
+    }
+
+    fn all_addresses(&self) -> Vec<(IpAddr, Option<Arc<AddressState>>)> {
+        let addresses = self.state.addresses().iter();
+        addresses.map(|(address, state)| (*address, Some(state.clone()))).collect()
+    }
+
+    fn bgp(&self) -> Option<Arc<BgpState>> {
+        self.state.node().bgp.as_deref().cloned().map(Arc::new)
     }
 }

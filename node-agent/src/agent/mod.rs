@@ -13,7 +13,6 @@
 //! held, and work for a small change that grows with the number of Services.
 
 mod backends;
-mod events;
 mod gates;
 mod outcomes;
 mod passes;
@@ -30,14 +29,15 @@ use model::{name::Name, quantity::Position, resource::ServiceKey};
 use tracing::{debug, error};
 
 pub use self::backends::Opener;
-use self::{backends::Backends, events::Events, outcomes::Outcomes, traffic::Readings};
+use self::{backends::Backends, outcomes::Outcomes, traffic::Readings};
 use crate::{
-    announce::Announcing,
+    announce::{Announcing, bgp::Routing},
     backoff::Backoff,
     conntrack::{Cleaner, FlowTable},
     dataplane::OpenError,
     defaults::ProxyDefaults,
     desired::Derived,
+    events::Events,
     feed::machine::Batch,
     health_port::HealthPorts,
     journal::Journal,
@@ -84,6 +84,8 @@ pub struct Agent {
     /// Whether flows may be left of a backend whose place another has taken.
     has_mode_changed: bool,
     announcing: Announcing,
+    /// Announces to routers; nothing in agents that do not.
+    routing: Option<Routing>,
 }
 
 /// Everything is to be observed and looked at.
@@ -162,6 +164,7 @@ impl Agent {
             are_leftovers_removed: false,
             has_mode_changed: false,
             announcing: Announcing::default(),
+            routing: None,
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     net::IpAddr,
     time::{Instant, SystemTime},
 };
@@ -186,12 +185,4 @@ fn key_of(secret: &Secret) -> Option<Key> {
     let digest = Sha256::digest(secret.reveal().as_bytes());
     let secret = ::bfd::Secret::new(digest.get(..KEY_BYTES)?).ok()?;
     Some(Key { id: KEY_ID, algorithm: Algorithm::MeticulousKeyedSha1, secret })
-}
-
-/// Starts BFD, in the network namespace of the calling thread.
-///
-/// # Errors
-/// When the kernel gives no thread or no sockets.
-pub fn start_peers(config: AnnounceConfig, announcing: Announcing) -> io::Result<Peers> {
-    Ok(Peers::new(Bfd::start()?, config, announcing))
 }

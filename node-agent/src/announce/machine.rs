@@ -434,6 +434,8 @@ impl Ownership {
             outputs.retain(|output| *output == Output::Probe);
             outputs.push(Output::Withdraw);
             self.end();
+            // Also of an order that came while it announced: others may own the address when it could again.
+            self.is_fresh = false;
         }
         self.phase = if self.rank().is_some() { Phase::Standby(why) } else { Phase::Away };
     }

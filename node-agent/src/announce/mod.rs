@@ -9,6 +9,7 @@
 //! serve it; it is withdrawn before the kernel pass that takes it away, and announced after the one that brings it.
 
 pub mod adapters;
+pub mod bgp;
 pub mod l2;
 pub mod liveness;
 pub mod machine;

@@ -7,22 +7,24 @@ use tokio::sync::watch;
 
 use super::{
     Announcing, Running,
-    adapters::{L2, start_peers},
+    adapters::{L2, Peers},
     l2::announcer::{Announcer, Timing},
     l2::machine::REFRESH_INTERVAL,
     neighbours::KernelNeighbours,
     ping::{Ping, SETTLE_TIME},
     thread::{Message, Parts},
 };
-use crate::{config::announcing::AnnounceConfig, entropy, links::Links};
+use crate::{bfd::Bfd, config::announcing::AnnounceConfig, entropy, links::Links};
 
-/// Starts announcing on the interfaces that `links` shows, in the network namespace of the calling thread, which has to be inside a runtime.
+/// Starts announcing on the interfaces that `links` shows, in the network namespace of the calling thread, which has to be
+/// inside a runtime; other nodes are watched by `bfd`.
 ///
 /// # Errors
 /// When the kernel gives no sockets or threads.
 pub fn start(
     node: Name,
     config: AnnounceConfig,
+    bfd: Bfd,
     links: watch::Receiver<Links>,
     announcing: &Announcing,
     messages: mpsc::Receiver<Message>,
@@ -36,7 +38,7 @@ pub fn start(
     let parts = Parts {
         node,
         wire: Box::new(L2::new(announcer, conflicts, ping, announcing.clone())),
-        watch: Box::new(start_peers(config, announcing.clone())?),
+        watch: Box::new(Peers::new(bfd, config, announcing.clone())),
         neighbours: Box::new(KernelNeighbours::open()?),
         detection_time: config.detection_time(),
     };

@@ -1,49 +1,62 @@
-//! What control has been told of addresses, so that a report carries only what differs. Pure.
+//! What control has been told of addresses or prefixes, so that a report carries only what differs. Pure.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use imbl::{OrdMap, ordmap::DiffItem};
-use model::report::{ANNOUNCEMENTS_MAX, Announced};
 
 /// What control has been told; nothing after a start, so that the first report is complete.
-#[derive(Debug, Default)]
-pub struct Told {
-    addresses: OrdMap<IpAddr, Announced>,
+#[derive(Debug)]
+pub struct Told<K: Ord, V> {
+    told: OrdMap<K, V>,
     has_begun: bool,
+    per_report_max: usize,
 }
 
-/// What a report says of addresses.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct News {
+/// What a report says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct News<K, V> {
     /// What is new or different.
-    pub changed: BTreeMap<IpAddr, Announced>,
-    /// Where this node has no part any longer.
-    pub gone: BTreeSet<IpAddr>,
+    pub changed: BTreeMap<K, V>,
+    /// What this node has no part in any longer.
+    pub gone: BTreeSet<K>,
     /// Whether control is to forget what it was told before.
     pub is_complete: bool,
     /// Whether more is left for the next report.
     pub has_more: bool,
 }
 
-impl Told {
+impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
+    /// Nothing yet; a report carries at most so many changes.
+    #[must_use]
+    pub fn new(per_report_max: usize) -> Self {
+        Self { told: OrdMap::new(), has_begun: false, per_report_max }
+    }
+
+    /// Begins anew: control may know nothing of what it was told.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.per_report_max);
+    }
+
     /// What control has not been told, at most as much as a report may carry.
     #[must_use]
-    pub fn news(&self, addresses: &OrdMap<IpAddr, Announced>) -> News {
-        let mut news = News { is_complete: !self.has_begun, ..News::default() };
-        for difference in self.addresses.diff(addresses) {
-            if news.changed.len() + news.gone.len() == ANNOUNCEMENTS_MAX {
+    pub fn news(&self, all: &OrdMap<K, V>) -> News<K, V> {
+        let mut news = News {
+            changed: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            is_complete: !self.has_begun,
+            has_more: false,
+        };
+        for difference in self.told.diff(all) {
+            if news.changed.len() + news.gone.len() == self.per_report_max {
                 news.has_more = true;
                 break;
             }
             match difference {
-                DiffItem::Add(address, announced) | DiffItem::Update { new: (address, announced), .. } => {
-                    news.changed.insert(*address, announced.clone());
+                DiffItem::Add(key, value) | DiffItem::Update { new: (key, value), .. } => {
+                    news.changed.insert(key.clone(), value.clone());
                 }
-                DiffItem::Remove(address, _) => {
-                    news.gone.insert(*address);
+                DiffItem::Remove(key, _) => {
+                    news.gone.insert(key.clone());
                 }
             }
         }
@@ -51,18 +64,23 @@ impl Told {
     }
 
     /// Notes that it has been told.
-    pub fn delivered(&mut self, news: News) {
+    pub fn delivered(&mut self, news: News<K, V>) {
         self.has_begun = true;
-        for address in news.gone {
-            self.addresses.remove(&address);
+        for key in news.gone {
+            self.told.remove(&key);
         }
-        self.addresses.extend(news.changed);
+        self.told.extend(news.changed);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use model::{quantity::Timestamp, report::Role};
+    use std::net::IpAddr;
+
+    use model::{
+        quantity::Timestamp,
+        report::{ANNOUNCEMENTS_MAX, Announced, Role},
+    };
 
     use super::*;
 
@@ -86,12 +104,13 @@ mod tests {
 
     #[test]
     fn the_first_report_is_complete_and_later_ones_carry_what_differs() {
-        let mut told = Told::default();
+        let mut told = Told::new(ANNOUNCEMENTS_MAX);
         let mut addresses = all(3);
         let news = told.news(&addresses);
         assert_eq!((news.is_complete, news.changed.len(), news.has_more), (true, 3, false));
         told.delivered(news);
-        assert_eq!(told.news(&addresses), News::default());
+        let news = told.news(&addresses);
+        assert_eq!((news.is_complete, news.changed.len(), news.gone.len()), (false, 0, 0));
         addresses.insert(IpAddr::V4(1.into()), announced(2));
         addresses.remove(&IpAddr::V4(2.into()));
         let news = told.news(&addresses);
@@ -103,7 +122,7 @@ mod tests {
     #[test]
     fn more_than_fits_is_told_in_several_reports() {
         let addresses = all(2 * u32::try_from(ANNOUNCEMENTS_MAX).unwrap() + 7);
-        let mut told = Told::default();
+        let mut told = Told::new(ANNOUNCEMENTS_MAX);
         let mut sizes = Vec::new();
         loop {
             let news = told.news(&addresses);

@@ -14,8 +14,9 @@ use tokio::sync::watch;
 
 use super::{
     peer::{self, Peer},
-    peers::{Fault, PeerKey, PeerState, SessionConfig},
+    peers::{Fault, PeerKey, PeerState, SessionConfig, TooManyPeers},
     socket::{self, Arrival, BUFFER_BYTES, Door},
+    wants::{Owner, Wants},
 };
 use crate::entropy;
 
@@ -42,6 +43,7 @@ pub(super) enum Pass {
 
 #[derive(Debug)]
 pub(super) struct Engine {
+    wants: Wants,
     peers: BTreeMap<PeerKey, Peer>,
     by_discriminator: BTreeMap<NonZeroU32, PeerKey>,
     doors: BTreeMap<Door, Arc<UdpSocket>>,
@@ -60,6 +62,7 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) fn new() -> Self {
         Self {
+            wants: Wants::default(),
             peers: BTreeMap::new(),
             by_discriminator: BTreeMap::new(),
             doors: BTreeMap::new(),
@@ -72,7 +75,18 @@ impl Engine {
         }
     }
 
-    pub(super) fn set_peers(&mut self, wanted: BTreeMap<PeerKey, SessionConfig>, now: Instant) {
+    pub(super) fn set_peers(
+        &mut self,
+        owner: Owner,
+        wanted: BTreeMap<PeerKey, SessionConfig>,
+        now: Instant,
+    ) -> Result<(), TooManyPeers> {
+        let wanted = self.wants.set(owner, wanted)?;
+        self.follow(wanted, now);
+        Ok(())
+    }
+
+    fn follow(&mut self, wanted: BTreeMap<PeerKey, SessionConfig>, now: Instant) {
         let is_kept = |key: &PeerKey, peer: &Peer| {
             wanted.get(key).is_some_and(|config| config.reach == peer.config.reach)
         };
@@ -126,8 +140,9 @@ impl Engine {
         self.ring();
     }
 
-    pub(super) fn states(&self) -> BTreeMap<PeerKey, PeerState> {
-        self.peers.iter().map(|(key, peer)| (*key, peer.state())).collect()
+    pub(super) fn states(&self, owner: Owner) -> BTreeMap<PeerKey, PeerState> {
+        let own = self.peers.iter().filter(|(key, _)| self.wants.has(owner, key));
+        own.map(|(key, peer)| (*key, peer.state())).collect()
     }
 
     pub(super) const fn strangers(&self) -> u64 {

@@ -23,12 +23,16 @@ mod peer;
 mod peers;
 mod socket;
 mod thread;
+mod wants;
 
 use std::{
     collections::BTreeMap,
     io,
     os::unix::net::UnixDatagram,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU32, Ordering},
+    },
     thread::JoinHandle,
     time::Instant,
 };
@@ -40,21 +44,31 @@ use engine::Engine;
 pub use peers::{
     Counters, Fault, PEERS_MAX, PeerKey, PeerState, Reach, RemoteState, SessionConfig, TooManyPeers,
 };
+use wants::Owner;
 
 /// The diagnostic of an `AdminDown` that says: I hand over, take my addresses now.
 pub const HANDOVER: Diagnostic = Diagnostic::AdministrativelyDown;
 /// The diagnostic of an `AdminDown` that says: I restart or leave, keep what I have for a while.
 pub const RESTART: Diagnostic = Diagnostic::None;
 
-/// The BFD of this node. Dropping it ends all sessions without a word: peers then find a failed path, so say
-/// [`Self::admin_down`] first where that is not meant.
+/// The BFD of this node, as one owner of peers sees it; [`Self::share`] makes another. Dropping one of several ends the
+/// sessions that nobody else wants, saying [`RESTART`]. Dropping the last one ends all sessions without a word: peers then
+/// find a failed path, so say [`Self::admin_down`] first where that is not meant.
 #[derive(Debug)]
 pub struct Bfd {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    running: Arc<Running>,
+    owner: Owner,
 }
 
-/// What the thread and its owner have in common.
+/// The thread, which ends with the last owner.
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    owners: AtomicU32,
+}
+
+/// What the thread and its owners have in common.
 #[derive(Debug)]
 struct Shared {
     engine: Mutex<Engine>,
@@ -84,64 +98,86 @@ impl Bfd {
         wakes.set_nonblocking(true)?;
         let shared = Arc::new(Shared { engine: Mutex::new(Engine::new()), waker });
         let thread = thread::spawn(Arc::clone(&shared), wakes)?;
-        Ok(Self { shared, thread: Some(thread) })
+        // The first one is number 0.
+        let running = Running { shared, thread: Some(thread), owners: AtomicU32::new(1) };
+        Ok(Self { running: Arc::new(running), owner: Owner(0) })
     }
 
-    /// Says with whom to have sessions. Those that are wanted as they are go on untouched; those with other intervals
+    /// The same BFD for another owner of peers. A peer that several want has one session, with the intervals of the one
+    /// that notices a failure sooner; its reach and its key are those that the elder owner says.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        let owner = Owner(self.running.owners.fetch_add(1, Ordering::Relaxed));
+        Self { running: Arc::clone(&self.running), owner }
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.running.shared
+    }
+
+    /// Says with whom this owner wants sessions. Those that are wanted as they are go on untouched; those with other intervals
     /// renegotiate them without falling; those that are not wanted any more say [`RESTART`] and end.
     ///
     /// A peer that cannot be had, because of its addresses or because the local one is not on this node yet, fails alone:
     /// see [`PeerState::fault`]. What may change is tried again every second.
     ///
     /// # Errors
-    /// More than [`PEERS_MAX`]; then nothing has changed.
+    /// More than [`PEERS_MAX`] with those of other owners; then nothing has changed.
     pub fn set_peers(&self, wanted: BTreeMap<PeerKey, SessionConfig>) -> Result<(), TooManyPeers> {
-        if wanted.len() > PEERS_MAX {
-            return Err(TooManyPeers { wanted: wanted.len() });
-        }
-        self.shared.engine().set_peers(wanted, Instant::now());
-        self.shared.wake();
+        self.shared().engine().set_peers(self.owner, wanted, Instant::now())?;
+        self.shared().wake();
         Ok(())
     }
 
-    /// Every session as it is.
+    /// Every session of this owner as it is.
     #[must_use]
     pub fn states(&self) -> BTreeMap<PeerKey, PeerState> {
-        self.shared.engine().states()
+        self.shared().engine().states(self.owner)
     }
 
     /// How many packets belonged to no session and were dropped.
     #[must_use]
     pub fn strangers(&self) -> u64 {
-        self.shared.engine().strangers()
+        self.shared().engine().strangers()
     }
 
-    /// A bell that rings at once when something other than counters and intervals has changed in [`Self::states`].
+    /// A bell that rings at once when something other than counters and intervals has changed in [`Self::states`] of any
+    /// owner.
     #[must_use]
     pub fn news(&self) -> watch::Receiver<u64> {
-        self.shared.engine().news()
+        self.shared().engine().news()
     }
 
-    /// Holds all sessions down, also those that are set later. Several packets with the diagnostic have been given to the
+    /// Holds all sessions down, of all owners, also those that are set later. Several packets with the diagnostic have been given to the
     /// kernel for every peer when this returns.
     pub fn admin_down(&self, diagnostic: Diagnostic) {
-        self.shared.engine().hold_down(diagnostic, Instant::now());
-        self.shared.wake();
+        self.shared().engine().hold_down(diagnostic, Instant::now());
+        self.shared().wake();
     }
 
     /// Lets sessions come up again after [`Self::admin_down`].
     pub fn enable(&self) {
-        self.shared.engine().enable(Instant::now());
-        self.shared.wake();
+        self.shared().engine().enable(Instant::now());
+        self.shared().wake();
     }
 
-    /// Ends the thread and closes all sockets, without a word to the peers.
+    /// Ends this owner's part, as dropping it does.
     pub fn stop(self) {
         drop(self);
     }
 }
 
 impl Drop for Bfd {
+    fn drop(&mut self) {
+        // The last one goes without a word.
+        if Arc::strong_count(&self.running) > 1 {
+            let nothing = self.set_peers(BTreeMap::new());
+            debug_assert!(nothing.is_ok(), "no peers are not too many");
+        }
+    }
+}
+
+impl Drop for Running {
     fn drop(&mut self) {
         self.shared.engine().stop();
         self.shared.wake();

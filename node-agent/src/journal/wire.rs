@@ -86,7 +86,7 @@ pub fn encode_change(state: &State, touched: &Touched, position: Position) -> Ve
     if touched.network {
         push_line(&mut bytes, &Frame::Network(state.network().clone()));
     }
-    if touched.node {
+    if touched.node || touched.bgp {
         push_line(&mut bytes, &Frame::Node(state.node().clone()));
     }
     for key in &touched.services {

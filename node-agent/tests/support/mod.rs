@@ -8,6 +8,7 @@
 
 pub mod agents;
 pub mod bfd;
+pub mod bgp;
 pub mod change;
 pub mod control;
 pub mod cost;

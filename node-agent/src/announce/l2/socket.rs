@@ -1,7 +1,6 @@
 //! A packet socket: frames of one protocol on one interface, as far as a filter lets them pass.
 //!
-//! Three system calls have no safe form in the libraries at hand; they are here, each in a function of its own, and
-//! nowhere else.
+//! One system call has no safe form in the libraries at hand; it is here, in a function of its own.
 
 use std::{
     io,
@@ -19,6 +18,7 @@ use super::{
     filter::{FRAME_BYTES_MAX, Instruction},
     wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6},
 };
+use crate::socket_option;
 
 /// Room for frames that wait to be read or sent, in bytes: some thousand questions, or announcements, at once.
 const BUFFER_BYTES: usize = 2 << 20;
@@ -53,7 +53,7 @@ impl PacketSocket {
         let _ = setsockopt(&descriptor, sockopt::RcvBufForce, &BUFFER_BYTES);
         let _ = setsockopt(&descriptor, sockopt::SndBufForce, &BUFFER_BYTES);
         // Kernels before 4.20 do not know it; the filter drops our own frames as well.
-        let _ = set_option(descriptor.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &ON);
+        let _ = socket_option::set(descriptor.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &ON);
         let socket = Self { descriptor };
         socket.set_filter(program)?;
         bind(socket.descriptor.as_fd(), index, family)?;
@@ -71,7 +71,7 @@ impl PacketSocket {
             .collect();
         let len = u16::try_from(instructions.len()).map_err(|_| io::Error::from(Errno::EINVAL))?;
         let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
-        set_option(self.descriptor.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        socket_option::set(self.descriptor.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     /// Reads one frame, if there is one.
@@ -118,21 +118,5 @@ fn bind(descriptor: BorrowedFd<'_>, index: u32, family: IpFamily) -> io::Result<
     // SAFETY: the pointer and the length are those of a whole `sockaddr_ll`, which outlives the call; the descriptor is
     // borrowed for as long.
     let answer = unsafe { libc::bind(descriptor.as_raw_fd(), (&raw const address).cast(), length) };
-    Ok(Errno::result(answer).map(|_| ())?)
-}
-
-#[allow(unsafe_code, reason = "no library at hand has these options")]
-fn set_option<T>(
-    descriptor: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
-    let length = libc::socklen_t::try_from(size_of::<T>()).map_err(|_| Errno::EINVAL)?;
-    // SAFETY: the pointer and the length are those of a whole `T`, which outlives the call. A `sock_fprog` points to the
-    // instructions of its caller, who keeps them until the call has returned; the kernel copies them.
-    let answer = unsafe {
-        libc::setsockopt(descriptor.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length)
-    };
     Ok(Errno::result(answer).map(|_| ())?)
 }

@@ -11,7 +11,7 @@ use crate::desired::limit_message;
 
 /// The last events, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Events {
+pub(crate) struct Events {
     ring: VecDeque<Event>,
     /// What was shown last, so that a status costs nothing while nothing happens.
     shown: Option<Arc<Vec<Event>>>,
@@ -19,7 +19,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Notes that something happened; the same again in a row only counts.
-    pub(super) fn record(&mut self, reason: EventReason, message: String) {
+    pub(crate) fn record(&mut self, reason: EventReason, message: String) {
         let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         let time = Timestamp::from_unix_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
         let message = limit_message(message);
@@ -37,7 +37,7 @@ impl Events {
     }
 
     /// All of them.
-    pub(super) fn all(&mut self) -> Arc<Vec<Event>> {
+    pub(crate) fn all(&mut self) -> Arc<Vec<Event>> {
         let shown = self.shown.get_or_insert_with(|| Arc::new(self.ring.iter().cloned().collect()));
         Arc::clone(shown)
     }

@@ -1,0 +1,184 @@
+//! From a route of ours to the attributes with which one neighbour is told of it (RFC 4271 §5).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use crate::{
+    attributes::{
+        AsPath, Attributes, Community, ExtendedCommunity, LargeCommunity, NextHop, Origin, Segment,
+    },
+    capability::Role,
+    family::Family,
+};
+
+/// `LOCAL_PREF` towards peers of the own AS when nothing else is said; what routers take for routes without one.
+pub const LOCAL_PREF_DEFAULT: u32 = 100;
+/// Attributes that are remembered for one neighbour: routes differ by Advertisements, of which there are few.
+const REMEMBERED_MAX: usize = 1024;
+
+/// What is said of a prefix, the same to every neighbour.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// `MULTI_EXIT_DISC`; to all.
+    pub med: Option<u32>,
+    /// `LOCAL_PREF`; to peers of the own AS.
+    pub local_pref: Option<u32>,
+    /// How often the own AS is in the path beyond what is due; to peers of other AS.
+    pub prepend: u8,
+    /// Communities (RFC 1997).
+    pub communities: BTreeSet<Community>,
+    /// Extended communities (RFC 4360).
+    pub extended_communities: BTreeSet<ExtendedCommunity>,
+    /// Large communities (RFC 8092).
+    pub large_communities: BTreeSet<LargeCommunity>,
+}
+
+/// What of a neighbour the attributes depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Towards {
+    /// Our AS towards it.
+    pub local_asn: u32,
+    /// Whether it is of another AS.
+    pub is_external: bool,
+    /// What we are to it, where a role is configured (RFC 9234).
+    pub role: Option<Role>,
+    /// Whereto it is to send packets.
+    pub next_hop: NextHop,
+    /// Whether it is to prefer other paths, because this one will go (RFC 8326).
+    pub is_shutting_down: bool,
+}
+
+/// The attributes of a route for a neighbour. No `AS_SET` and no `ATOMIC_AGGREGATE`: prefixes are aggregated of addresses that are
+/// all ours, so that no path is left out.
+#[must_use]
+pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
+    let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
+    let Towards { local_asn, is_external, role, next_hop, is_shutting_down } = *towards;
+    let mut communities = communities.clone();
+    if is_shutting_down {
+        communities.insert(Community::GRACEFUL_SHUTDOWN);
+    }
+    let preference = if is_shutting_down { 0 } else { local_pref.unwrap_or(LOCAL_PREF_DEFAULT) };
+    Attributes {
+        origin: Origin::Igp,
+        as_path: if is_external { own_path(local_asn, *prepend) } else { AsPath::default() },
+        next_hop,
+        med: *med,
+        local_pref: (!is_external).then_some(preference),
+        is_atomic_aggregate: false,
+        aggregator: None,
+        communities,
+        extended_communities: extended_communities.clone(),
+        large_communities: large_communities.clone(),
+        only_to_customer: role.filter(|role| is_external && marks(*role)).map(|_| local_asn),
+    }
+}
+
+/// RFC 4271 §5.1.2: the own AS, once and as often as it is prepended.
+fn own_path(local_asn: u32, prepend: u8) -> AsPath {
+    let count = usize::from(prepend.saturating_add(1));
+    AsPath(vec![Segment::Sequence(vec![local_asn; count])])
+}
+
+/// RFC 9234 §5: whether routes to the other side of this role may only go down from there.
+const fn marks(role: Role) -> bool {
+    match role {
+        Role::Provider | Role::Peer | Role::RouteServer => true,
+        Role::Customer | Role::RouteServerClient => false,
+    }
+}
+
+/// Makes the attributes for one neighbour, so that equal ones are shared.
+#[derive(Debug, Clone, Default)]
+pub struct Exports {
+    towards: BTreeMap<Family, Towards>,
+    made: BTreeMap<(Family, Route), Arc<Attributes>>,
+}
+
+impl Exports {
+    /// For a neighbour that takes routes of these families.
+    #[must_use]
+    pub const fn new(towards: BTreeMap<Family, Towards>) -> Self {
+        Self { towards, made: BTreeMap::new() }
+    }
+
+    /// The attributes of a route; nothing when the neighbour takes none of that family.
+    pub fn attributes(&mut self, family: Family, route: &Route) -> Option<Arc<Attributes>> {
+        let towards = self.towards.get(&family)?;
+        let key = (family, route.clone());
+        if let Some(made) = self.made.get(&key) {
+            return Some(Arc::clone(made));
+        }
+        if self.made.len() == REMEMBERED_MAX {
+            self.made.clear();
+        }
+        let made = Arc::new(attributes(route, towards));
+        self.made.insert(key, Arc::clone(&made));
+        Some(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn towards(is_external: bool) -> Towards {
+        Towards {
+            local_asn: 4_200_000_001,
+            is_external,
+            role: None,
+            next_hop: NextHop::V4([192, 0, 2, 1].into()),
+            is_shutting_down: false,
+        }
+    }
+
+    #[test]
+    fn other_as_are_told_the_path_and_the_own_one_the_preference() {
+        let route = Route { med: Some(50), local_pref: Some(200), prepend: 2, ..Route::default() };
+        let outside = attributes(&route, &towards(true));
+        assert_eq!(outside.as_path, AsPath(vec![Segment::Sequence(vec![4_200_000_001; 3])]));
+        assert_eq!((outside.local_pref, outside.med, outside.origin), (None, Some(50), Origin::Igp));
+        let inside = attributes(&route, &towards(false));
+        assert_eq!((inside.as_path, inside.local_pref, inside.med), (AsPath::default(), Some(200), Some(50)));
+        let plain = attributes(&Route::default(), &towards(false));
+        assert_eq!(plain.local_pref, Some(LOCAL_PREF_DEFAULT));
+        let longest = attributes(&Route { prepend: u8::MAX, ..route }, &towards(true));
+        assert_eq!(longest.as_path, AsPath(vec![Segment::Sequence(vec![4_200_000_001; 255])]));
+    }
+
+    #[test]
+    fn a_path_that_will_go_says_so_and_is_the_last_choice_inside() {
+        let shutting = |is_external| Towards { is_shutting_down: true, ..towards(is_external) };
+        let route = Route { communities: [Community(1)].into(), ..Route::default() };
+        let inside = attributes(&route, &shutting(false));
+        assert_eq!(inside.communities, [Community(1), Community::GRACEFUL_SHUTDOWN].into());
+        assert_eq!(inside.local_pref, Some(0));
+        assert_eq!(attributes(&route, &shutting(true)).local_pref, None);
+    }
+
+    #[test]
+    fn routes_are_marked_for_those_who_may_not_pass_them_up() {
+        let marked = |role, is_external| {
+            attributes(&Route::default(), &Towards { role: Some(role), ..towards(is_external) })
+                .only_to_customer
+        };
+        for role in [Role::Provider, Role::Peer, Role::RouteServer] {
+            assert_eq!(marked(role, true), Some(4_200_000_001), "{role}");
+        }
+        for role in [Role::Customer, Role::RouteServerClient] {
+            assert_eq!(marked(role, true), None, "{role}");
+        }
+        assert_eq!(marked(Role::Provider, false), None);
+    }
+
+    #[test]
+    fn equal_attributes_are_shared_and_foreign_families_have_none() {
+        let mut exports = Exports::new([(Family::Ipv4Unicast, towards(true))].into());
+        let first = exports.attributes(Family::Ipv4Unicast, &Route::default()).unwrap();
+        let again = exports.attributes(Family::Ipv4Unicast, &Route::default()).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(exports.attributes(Family::Ipv6Unicast, &Route::default()), None);
+    }
+}

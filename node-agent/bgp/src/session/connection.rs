@@ -1,0 +1,126 @@
+//! One connection with the neighbour, and its timers.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    session::{
+        ConnectionId, Direction, Negotiated, State,
+        prefixes::Prefixes,
+        timing::{OPEN_HOLD, send_hold},
+    },
+    wire,
+};
+
+/// A connection that exists.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) direction: Direction,
+    pub(super) stage: Stage,
+    /// When the hold time began last.
+    pub(super) heard: Instant,
+    /// When KEEPALIVE was sent last.
+    pub(super) spoken: Instant,
+    /// The time from then to the next one.
+    pub(super) pause: Duration,
+    /// Since when the neighbour takes no bytes.
+    pub(super) stalled: Option<Instant>,
+}
+
+/// How far a connection is.
+#[derive(Debug, Clone)]
+pub(super) enum Stage {
+    OpenSent,
+    OpenConfirm(Box<Negotiated>),
+    Established(Box<Exchange>),
+}
+
+/// An established session.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    pub(super) negotiated: Negotiated,
+    pub(super) since: Instant,
+    pub(super) prefixes: Prefixes,
+}
+
+impl Connection {
+    /// A connection over which OPEN is being sent.
+    pub(super) const fn new(id: ConnectionId, direction: Direction, now: Instant) -> Self {
+        Self {
+            id,
+            direction,
+            stage: Stage::OpenSent,
+            heard: now,
+            spoken: now,
+            pause: Duration::ZERO,
+            stalled: None,
+        }
+    }
+
+    pub(super) const fn state(&self) -> State {
+        match self.stage {
+            Stage::OpenSent => State::OpenSent,
+            Stage::OpenConfirm(_) => State::OpenConfirm,
+            Stage::Established(_) => State::Established,
+        }
+    }
+
+    pub(super) const fn is_established(&self) -> bool {
+        matches!(self.stage, Stage::Established(_))
+    }
+
+    pub(super) fn negotiated(&self) -> Option<&Negotiated> {
+        match &self.stage {
+            Stage::OpenSent => None,
+            Stage::OpenConfirm(negotiated) => Some(negotiated),
+            Stage::Established(exchange) => Some(&exchange.negotiated),
+        }
+    }
+
+    pub(super) fn negotiated_mut(&mut self) -> Option<&mut Negotiated> {
+        match &mut self.stage {
+            Stage::OpenSent => None,
+            Stage::OpenConfirm(negotiated) => Some(negotiated),
+            Stage::Established(exchange) => Some(&mut exchange.negotiated),
+        }
+    }
+
+    pub(super) fn exchange_mut(&mut self) -> Option<&mut Exchange> {
+        match &mut self.stage {
+            Stage::OpenSent | Stage::OpenConfirm(_) => None,
+            Stage::Established(exchange) => Some(exchange),
+        }
+    }
+
+    pub(super) fn context(&self) -> wire::Context {
+        self.negotiated().map(Negotiated::context).unwrap_or_default()
+    }
+
+    /// The Hold Timer (RFC 4271 §8.1.3, event 10): when the neighbour was silent for too long.
+    pub(super) fn silent_at(&self) -> Option<Instant> {
+        let agreed = |hold_time: u16| (hold_time != 0).then(|| Duration::from_secs(hold_time.into()));
+        let longest = match &self.stage {
+            Stage::OpenSent => Some(OPEN_HOLD),
+            // A neighbour that wants no keepalives owes the first one nevertheless.
+            Stage::OpenConfirm(negotiated) => agreed(negotiated.hold_time).or(Some(OPEN_HOLD)),
+            Stage::Established(exchange) => agreed(exchange.negotiated.hold_time),
+        };
+        longest.map(|longest| self.heard + longest)
+    }
+
+    /// The Keepalive Timer (event 11).
+    pub(super) fn speaks_at(&self) -> Option<Instant> {
+        let speaks = self.negotiated().is_some_and(|negotiated| negotiated.keepalive_time != 0);
+        speaks.then(|| self.spoken + self.pause)
+    }
+
+    /// The Send Hold Timer (RFC 9687 §3.1).
+    pub(super) fn stuck_at(&self) -> Option<Instant> {
+        let hold_time = self.negotiated().map_or(0, |negotiated| negotiated.hold_time);
+        self.stalled.map(|since| since + send_hold(hold_time))
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.silent_at(), self.speaks_at(), self.stuck_at()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,168 @@
+//! What a neighbour announces, counted in bounded memory: nothing is done with it but to hold the neighbour to its limit.
+//!
+//! Up to [`KNOWN_MAX`] prefixes are remembered one by one, so that counts and limits up to there are exact. Beyond, a bitmap
+//! of hashes tells how many different ones were announced in the session (linear counting; an error of about a third of
+//! a percent at a million, 32 KiB). It forgets nothing that is withdrawn: a neighbour that announces ever other prefixes
+//! meets its limit earlier than by what it announces at a time, one that repeats itself does not.
+
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use ipnet::IpNet;
+
+use crate::session::PrefixCount;
+
+/// Prefixes that are remembered one by one.
+const KNOWN_MAX: usize = 10_000;
+/// Bits of the bitmap; a power of two.
+const BITS: usize = 1 << 18;
+/// The highest limit that the bitmap can tell.
+const LIMIT_MAX: u32 = 1_000_000;
+
+/// The prefixes of one session.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Prefixes {
+    known: BTreeSet<IpNet>,
+    sketch: Option<Sketch>,
+    /// The owner knows that the limit is near.
+    is_near_told: bool,
+}
+
+impl Prefixes {
+    pub(super) fn announce(&mut self, prefix: IpNet) {
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add(&prefix);
+        }
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert(prefix);
+        } else if self.sketch.is_none() && !self.known.contains(&prefix) {
+            let mut sketch = Sketch::default();
+            self.known.iter().for_each(|prefix| sketch.add(prefix));
+            sketch.add(&prefix);
+            self.sketch = Some(sketch);
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, prefix: &IpNet) {
+        self.known.remove(prefix);
+    }
+
+    pub(super) fn count(&self) -> PrefixCount {
+        let known = u32::try_from(self.known.len()).expect("at most KNOWN_MAX");
+        if self.sketch.is_some() { PrefixCount::AtLeast(known) } else { PrefixCount::Exactly(known) }
+    }
+
+    /// More than `limit` were announced.
+    pub(super) fn exceeds(&self, limit: u32) -> bool {
+        match &self.sketch {
+            None => self.known.len() as u64 > limit.into(),
+            // There is a bitmap because there was one more than are remembered.
+            Some(_) if limit as usize <= KNOWN_MAX => true,
+            // What the estimate may be wrong by is in the neighbour's favour.
+            Some(sketch) => limit <= LIMIT_MAX && sketch.estimate() > limit.saturating_add(limit / 50),
+        }
+    }
+
+    /// Three quarters of `limit` are reached; once.
+    pub(super) fn comes_near(&mut self, limit: u32) -> bool {
+        let is_news = !self.is_near_told && limit > 3 && self.exceeds(limit - limit / 4 - 1);
+        self.is_near_told |= is_news;
+        is_news
+    }
+}
+
+/// A bitmap of hashes.
+#[derive(Debug, Clone)]
+struct Sketch {
+    words: Vec<u64>,
+    ones: usize,
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self { words: vec![0; BITS / 64], ones: 0 }
+    }
+}
+
+impl Sketch {
+    fn add(&mut self, prefix: &IpNet) {
+        let mut hasher = DefaultHasher::new();
+        prefix.hash(&mut hasher);
+        let bit = usize::try_from(hasher.finish() % BITS as u64).expect("below BITS");
+        let (word, mask) = (&mut self.words[bit / 64], 1 << (bit % 64));
+        self.ones += usize::from(*word & mask == 0);
+        *word |= mask;
+    }
+
+    /// How many different ones were added: −BITS · ln(share of zeros).
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate of at most some millions"
+    )]
+    fn estimate(&self) -> u32 {
+        let zeros = (BITS - self.ones).max(1);
+        (BITS as f64 * (BITS as f64 / zeros as f64).ln()) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use ipnet::Ipv4Net;
+
+    use super::*;
+
+    fn prefix(number: u32) -> IpNet {
+        Ipv4Net::new_assert(Ipv4Addr::from_bits(number), 32).into()
+    }
+
+    fn announced(count: u32) -> Prefixes {
+        let mut prefixes = Prefixes::default();
+        (0..count).for_each(|number| prefixes.announce(prefix(number)));
+        prefixes
+    }
+
+    #[test]
+    fn up_to_ten_thousand_all_is_exact() {
+        let mut prefixes = announced(10_000);
+        assert_eq!(prefixes.count(), PrefixCount::Exactly(10_000));
+        assert!(prefixes.exceeds(9_999) && !prefixes.exceeds(10_000));
+        (0..10_000).for_each(|number| prefixes.announce(prefix(number)));
+        assert!(!prefixes.exceeds(10_000), "the same again");
+        prefixes.withdraw(&prefix(1));
+        prefixes.withdraw(&prefix(1));
+        prefixes.withdraw(&prefix(77_777));
+        assert_eq!(prefixes.count(), PrefixCount::Exactly(9_999));
+        prefixes.announce(prefix(1));
+        prefixes.announce(prefix(77_777));
+        assert_eq!(prefixes.count(), PrefixCount::AtLeast(10_000));
+        assert!(prefixes.exceeds(10_000));
+    }
+
+    #[test]
+    fn beyond_it_is_an_estimate_in_the_neighbours_favour_that_repetition_does_not_raise() {
+        for count in [20_000, 200_000, 1_000_000] {
+            let mut prefixes = announced(count);
+            (0..count).step_by(3).for_each(|number| prefixes.announce(prefix(number)));
+            assert!(!prefixes.exceeds(count), "{count}");
+            assert!(prefixes.exceeds(count - count / 20), "{count}");
+            assert_eq!(prefixes.count(), PrefixCount::AtLeast(10_000));
+        }
+        assert!(!announced(1_200_000).exceeds(1_000_001), "no limit of that height is held");
+        assert!(announced(1_200_000).exceeds(1_000_000));
+    }
+
+    #[test]
+    fn three_quarters_of_the_limit_are_told_once() {
+        let mut prefixes = announced(74);
+        assert!(!prefixes.comes_near(100));
+        prefixes.announce(prefix(74));
+        assert!(prefixes.comes_near(100) && !prefixes.comes_near(100));
+        assert!(!announced(1).comes_near(1), "of so small a limit nothing is near");
+    }
+}

@@ -1,0 +1,64 @@
+//! Prefixes in UPDATE messages (RFC 4271 §4.3, RFC 4760 §5).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::reader::Reader;
+use crate::family::Family;
+
+/// The field is not made up of prefixes of its family (RFC 7606 §5.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// Reads a field of prefixes to its end. Bits behind a prefix' length are irrelevant (RFC 4271 §4.3) and cleared.
+pub(super) fn read(bytes: &[u8], family: Family) -> Result<Vec<IpNet>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut prefixes = Vec::new();
+    while !reader.is_empty() {
+        prefixes.push(prefix(&mut reader, family).ok_or(Malformed)?);
+    }
+    Ok(prefixes)
+}
+
+fn prefix(reader: &mut Reader<'_>, family: Family) -> Option<IpNet> {
+    let bits = reader.u8()?;
+    let bytes = reader.bytes(usize::from(bits).div_ceil(8))?;
+    let net = match family {
+        Family::Ipv4Unicast => IpNet::V4(Ipv4Net::new(Ipv4Addr::from(padded::<4>(bytes)?), bits).ok()?),
+        Family::Ipv6Unicast => IpNet::V6(Ipv6Net::new(Ipv6Addr::from(padded::<16>(bytes)?), bits).ok()?),
+    };
+    Some(net.trunc())
+}
+
+/// The bytes with zeros behind them; `None` when there are more than an address has.
+fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+    let mut address = [0; N];
+    address.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(address)
+}
+
+/// Writes a prefix.
+pub(super) fn write(out: &mut Vec<u8>, prefix: &IpNet) {
+    let bits = prefix.prefix_len();
+    out.push(bits);
+    let used = usize::from(bits).div_ceil(8);
+    match prefix.trunc() {
+        IpNet::V4(net) => out.extend(net.addr().octets().iter().take(used)),
+        IpNet::V6(net) => out.extend(net.addr().octets().iter().take(used)),
+    }
+}
+
+/// How many routes of another family there are, as far as they look like prefixes; a field that does not counts as one.
+pub(super) fn count_foreign(bytes: &[u8]) -> usize {
+    let mut reader = Reader::new(bytes);
+    let mut count = 0;
+    while !reader.is_empty() {
+        let Some(bits) = reader.u8() else { return 1 };
+        if reader.bytes(usize::from(bits).div_ceil(8)).is_none() {
+            return 1;
+        }
+        count += 1;
+    }
+    count
+}

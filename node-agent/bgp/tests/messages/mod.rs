@@ -1,0 +1,65 @@
+//! Messages for the tests of the wire: put together from bytes, and any that can be sent.
+
+#![allow(dead_code, reason = "every test uses some of it")]
+
+pub(crate) mod any;
+
+use bgp::{Message, Open, Update, wire::Context};
+
+/// A peer of another AS that knows AS numbers of four octets.
+pub(crate) const EXTERNAL: Context = Context {
+    four_octet_as: true,
+    extended_messages: false,
+    extended_next_hop: false,
+    is_external: true,
+    is_confederation: false,
+};
+/// One of the same AS.
+pub(crate) const INTERNAL: Context = Context { is_external: false, ..EXTERNAL };
+/// One of another AS that knows AS numbers of two octets only.
+pub(crate) const OLD: Context = Context { four_octet_as: false, ..EXTERNAL };
+
+pub(crate) const OPEN: u8 = 1;
+pub(crate) const UPDATE: u8 = 2;
+pub(crate) const NOTIFICATION: u8 = 3;
+pub(crate) const KEEPALIVE: u8 = 4;
+pub(crate) const REFRESH: u8 = 5;
+
+/// A message with a right header.
+pub(crate) fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(19 + body.len()).unwrap();
+    [&[0xff; 16], length.to_be_bytes().as_slice(), &[kind], body].concat()
+}
+
+/// An UPDATE of these fields.
+pub(crate) fn update(withdrawn: &[u8], attributes: &[Vec<u8>], announced: &[u8]) -> Vec<u8> {
+    let attributes = attributes.concat();
+    let length = |field: &[u8]| u16::try_from(field.len()).unwrap().to_be_bytes();
+    let body = [&length(withdrawn), withdrawn, &length(&attributes), &attributes, announced].concat();
+    frame(UPDATE, &body)
+}
+
+/// A path attribute with one octet of length, or two when the flags say so.
+pub(crate) fn attribute(flags: u8, code: u8, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len()).unwrap().to_be_bytes();
+    let length = if flags & 0x10 == 0 { &length[1..] } else { &length };
+    [&[flags, code], length, value].concat()
+}
+
+/// ORIGIN IGP, an `AS_PATH` through AS 65001 and `NEXT_HOP` 192.0.2.1.
+pub(crate) fn mandatory(context: &Context) -> Vec<Vec<u8>> {
+    let path: &[u8] = if context.four_octet_as { &[2, 1, 0, 0, 0xfd, 0xe9] } else { &[2, 1, 0xfd, 0xe9] };
+    vec![attribute(0x40, 1, &[0]), attribute(0x40, 2, path), attribute(0x40, 3, &[192, 0, 2, 1])]
+}
+
+/// The UPDATE that this has to be.
+pub(crate) fn as_update(message: Message) -> Update {
+    let Message::Update(update) = message else { panic!("{message:?} is no UPDATE") };
+    *update
+}
+
+/// The OPEN that this has to be.
+pub(crate) fn as_open(message: Message) -> Open {
+    let Message::Open(open) = message else { panic!("{message:?} is no OPEN") };
+    open
+}

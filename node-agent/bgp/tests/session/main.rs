@@ -1,0 +1,15 @@
+//! The session of BGP: a table of every state and event, scenarios, and two sessions against each other.
+
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test fails by panicking, also in its helpers")]
+
+mod collisions;
+mod contract;
+mod limits;
+mod properties;
+mod restarts;
+mod scenarios;
+mod support;
+mod table;
+mod timers;
+mod words;
+mod world;

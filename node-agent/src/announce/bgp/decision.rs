@@ -1,0 +1,214 @@
+//! What becomes of one prefix: to whom it is announced and how, and why not. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use ::bgp::{ExtendedCommunity, LargeCommunity, export::Route};
+use ipnet::IpNet;
+use model::{
+    bgp::{BgpAdvertisement, BgpNeighbour, BgpState},
+    bgp_peer::BgpFamily,
+    community::Community,
+    name::Name,
+};
+
+/// Addresses of one prefix that are shown: an aggregate may have any number.
+pub const ADDRESSES_SHOWN_MAX: usize = 256;
+
+/// The addresses of a prefix, by the Advertisement that makes it of them.
+pub type Members = BTreeMap<Name, Group>;
+
+/// The addresses that one Advertisement makes one prefix of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Group {
+    open: BTreeSet<IpAddr>,
+    closed: BTreeSet<IpAddr>,
+}
+
+/// Whether this node serves an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Member {
+    /// It does.
+    Open,
+    /// It does not.
+    Closed,
+}
+
+/// What becomes of one prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The addresses that it is announced for; while it is not, those that it would be announced for. Not more than
+    /// [`ADDRESSES_SHOWN_MAX`].
+    pub addresses: BTreeSet<IpAddr>,
+    /// What becomes of it at each peer that an Advertisement means; empty while nothing of it is served.
+    pub peers: BTreeMap<Name, Choice>,
+    /// Why it is announced to nobody.
+    pub withheld: Option<String>,
+}
+
+/// What becomes of one prefix at one peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// It is announced.
+    Announce {
+        /// With these attributes.
+        route: Route,
+        /// What several Advertisements say differently, in words.
+        note: Option<String>,
+    },
+    /// It is not; why, in words.
+    Withhold(String),
+}
+
+impl Group {
+    /// Takes an address in, or moves it.
+    pub fn insert(&mut self, address: IpAddr, member: Member) {
+        self.remove(address);
+        match member {
+            Member::Open => self.open.insert(address),
+            Member::Closed => self.closed.insert(address),
+        };
+    }
+
+    /// Takes an address out.
+    pub fn remove(&mut self, address: IpAddr) {
+        self.open.remove(&address);
+        self.closed.remove(&address);
+    }
+
+    /// Whether there is no address.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.closed.is_empty()
+    }
+}
+
+impl Decision {
+    /// What a peer is to be told.
+    #[must_use]
+    pub fn route(&self, peer: &Name) -> Option<&Route> {
+        match self.peers.get(peer)? {
+            Choice::Announce { route, .. } => Some(route),
+            Choice::Withhold(_) => None,
+        }
+    }
+}
+
+/// Decides. `obstacle` says why this node does not serve an address.
+#[must_use]
+pub fn decide<'a>(
+    prefix: &IpNet,
+    members: &Members,
+    bgp: &BgpState,
+    obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
+) -> Decision {
+    let is_served = members.values().any(|group| !group.open.is_empty());
+    if bgp.is_draining || !is_served {
+        let withheld = if bgp.is_draining {
+            "the node is being drained".to_owned()
+        } else {
+            unserved(members.values(), &obstacle)
+        };
+        let addresses = members.values().flat_map(|group| group.open.iter().chain(&group.closed));
+        let addresses = addresses.copied().take(ADDRESSES_SHOWN_MAX).collect();
+        return Decision { addresses, peers: BTreeMap::new(), withheld: Some(withheld) };
+    }
+    let mut peers = BTreeMap::new();
+    for (peer, neighbour) in &bgp.peers {
+        let named =
+            members.iter().filter_map(|(name, group)| Some((name, bgp.advertisements.get(name)?, group)));
+        let meant: Vec<_> = named.filter(|(_, advertisement, _)| means(advertisement, peer)).collect();
+        if meant.is_empty() {
+            continue;
+        }
+        let open = meant.iter().filter(|(_, _, group)| !group.open.is_empty());
+        let by: Vec<_> = open.map(|(name, advertisement, _)| (*name, *advertisement)).collect();
+        let choice = if by.is_empty() {
+            Choice::Withhold(unserved(meant.iter().map(|(_, _, group)| *group), &obstacle))
+        } else {
+            choose(prefix, neighbour, &by)
+        };
+        peers.insert(peer.clone(), choice);
+    }
+    let is_announced = peers.values().any(|choice| matches!(choice, Choice::Announce { .. }));
+    let withheld = match (is_announced, peers.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some("this node has none of the peers that it is to be announced to".to_owned()),
+        (false, false) => Some("none of the peers can be told of it".to_owned()),
+    };
+    let addresses = members.values().flat_map(|group| &group.open);
+    Decision { addresses: addresses.copied().take(ADDRESSES_SHOWN_MAX).collect(), peers, withheld }
+}
+
+fn means(advertisement: &BgpAdvertisement, peer: &Name) -> bool {
+    advertisement.peers.is_empty() || advertisement.peers.contains(peer)
+}
+
+/// Why none of the addresses is served, said of the first one.
+fn unserved<'a, 'b>(
+    groups: impl Iterator<Item = &'b Group> + Clone,
+    obstacle: impl Fn(&IpAddr) -> Option<&'a str>,
+) -> String {
+    let Some(first) = groups.clone().filter_map(|group| group.closed.first()).min() else {
+        return "it has no addresses".to_owned();
+    };
+    let why = obstacle(first).unwrap_or("it is not served here");
+    let has_others = groups.clone().any(|group| group.closed.last().is_some_and(|last| last != first));
+    if has_others { format!("{first}: {why}; nor are the others served here") } else { why.to_owned() }
+}
+
+fn choose(prefix: &IpNet, neighbour: &BgpNeighbour, by: &[(&Name, &BgpAdvertisement)]) -> Choice {
+    let (family, word) = match prefix {
+        IpNet::V4(_) => (BgpFamily::IPv4, "IPv4"),
+        IpNet::V6(_) => (BgpFamily::IPv6, "IPv6"),
+    };
+    if !neighbour.families.contains(&family) {
+        return Choice::Withhold(format!("no routes of {word} are exchanged with this peer"));
+    }
+    let mut route = Route::default();
+    if let Some((_, first)) = by.first() {
+        (route.med, route.local_pref, route.prepend) = (first.med, first.local_pref, first.prepend);
+    }
+    let communities = by.iter().flat_map(|(_, advertisement)| &advertisement.communities);
+    communities.for_each(|community| add(&mut route, *community));
+    let notes = differences(by);
+    Choice::Announce { route, note: (!notes.is_empty()).then(|| notes.join("; ")) }
+}
+
+fn add(route: &mut Route, community: Community) {
+    match community {
+        Community::Standard(value) => {
+            route.communities.insert(::bgp::Community(value));
+        }
+        Community::Extended(bytes) => {
+            route.extended_communities.insert(ExtendedCommunity(bytes));
+        }
+        Community::Large(parts) => {
+            route.large_communities.insert(LargeCommunity(parts));
+        }
+    }
+}
+
+/// What Advertisements say otherwise than the first, whose word counts.
+fn differences(by: &[(&Name, &BgpAdvertisement)]) -> Vec<String> {
+    let Some(((first_name, first), others)) = by.split_first() else { return Vec::new() };
+    let say = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());
+    let mut notes = Vec::new();
+    for (name, other) in others {
+        let fields = [
+            ("med", first.med, other.med),
+            ("localPref", first.local_pref, other.local_pref),
+            ("prepend", Some(first.prepend.into()), Some(other.prepend.into())),
+        ];
+        for (field, counts, otherwise) in fields.into_iter().filter(|(_, counts, other)| counts != other) {
+            notes.push(format!(
+                "advertisement/{name} says {field} {}, but {} of advertisement/{first_name} counts",
+                say(otherwise),
+                say(counts),
+            ));
+        }
+    }
+    notes
+}

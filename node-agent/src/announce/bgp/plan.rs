@@ -1,0 +1,270 @@
+//! Which prefixes this node announces to which peers, and why not the others: what changes is brought to the prefixes that
+//! it concerns, and to no other. Pure.
+//!
+//! ```text
+//!  Services in the kernel, endpoints ──▶ obstacle of each address ─┐
+//!  Advertisements, aggregation length ─▶ prefixes of each address ─┴─▶ members of each prefix ──▶ decision ──▶ changes
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use ::bgp::export::Route;
+use imbl::OrdMap;
+use ipnet::IpNet;
+use model::{
+    bgp::{BgpAdvertisement, BgpState},
+    feed::AddressState,
+    name::Name,
+    net::IpFamily,
+    resource::ServiceKey,
+};
+
+use super::{
+    decision::{self, Decision, Member, Members},
+    endpoints::{Endpoints, Standing},
+};
+use crate::announce::machine::Gate;
+
+/// What is decided of all prefixes; a clone shares everything.
+pub type Decisions = OrdMap<IpNet, Arc<Decision>>;
+/// What a peer is to be told of a prefix from now on; `None`: that it is gone.
+pub type Change = (Name, IpNet, Option<Route>);
+
+/// All addresses and prefixes.
+#[derive(Debug, Default)]
+pub struct Plan {
+    bgp: Option<Arc<BgpState>>,
+    addresses: BTreeMap<IpAddr, Entry>,
+    by_service: BTreeMap<ServiceKey, BTreeSet<IpAddr>>,
+    standings: BTreeMap<ServiceKey, Standing>,
+    prefixes: BTreeMap<IpNet, Members>,
+    touched: BTreeSet<IpNet>,
+    decisions: Decisions,
+    looked_at: u64,
+}
+
+/// One address.
+#[derive(Debug)]
+struct Entry {
+    state: Arc<AddressState>,
+    /// The Services that are programmed, but not with this address yet.
+    awaited: BTreeSet<ServiceKey>,
+    /// Why this node does not serve it.
+    obstacle: Option<String>,
+    /// The prefix of which each Advertisement makes it a member.
+    prefixes: BTreeMap<Name, IpNet>,
+}
+
+impl Plan {
+    /// What is decided, as of the last [`Self::take_changes`].
+    #[must_use]
+    pub const fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// How often a prefix was decided on, for tests of the cost of a change.
+    #[must_use]
+    pub const fn looked_at(&self) -> u64 {
+        self.looked_at
+    }
+
+    /// Takes who this node is and what it carries out; concerns everything.
+    pub fn set_bgp(&mut self, bgp: Option<Arc<BgpState>>) {
+        self.bgp = bgp;
+        for address in self.addresses.keys().copied().collect::<Vec<_>>() {
+            self.place(address);
+        }
+        // Also those whose members are the same may be announced otherwise.
+        self.touched.extend(self.prefixes.keys());
+    }
+
+    /// Takes the state of an address. What is new of it waits for the pass that programs it, if its Services are among those
+    /// that the next pass will change.
+    pub fn set_address(&mut self, state: Arc<AddressState>, changing: &BTreeMap<ServiceKey, Endpoints>) {
+        let address = state.address;
+        let before = self.addresses.get(&address);
+        let had = |service: &&ServiceKey| before.is_some_and(|entry| entry.state.services.contains(*service));
+        let added = state.services.iter().filter(|service| !had(service));
+        let mut awaited: BTreeSet<_> =
+            added.filter(|service| changing.contains_key(*service)).cloned().collect();
+        let still = before.into_iter().flat_map(|entry| &entry.awaited);
+        awaited.extend(still.filter(|service| state.services.contains(*service)).cloned());
+        self.unlink(address);
+        for service in &state.services {
+            self.by_service.entry(service.clone()).or_default().insert(address);
+        }
+        match self.addresses.get_mut(&address) {
+            Some(entry) => (entry.state, entry.awaited) = (state, awaited),
+            None => {
+                let entry = Entry { state, awaited, obstacle: None, prefixes: BTreeMap::new() };
+                self.addresses.insert(address, entry);
+            }
+        }
+        self.place(address);
+    }
+
+    /// Forgets an address.
+    pub fn remove_address(&mut self, address: IpAddr) {
+        self.unlink(address);
+        if let Some(entry) = self.addresses.remove(&address) {
+            self.leave(address, &entry.prefixes);
+        }
+    }
+
+    /// Takes how Services came out of a pass; `None`: the kernel will not hold them any longer.
+    pub fn set_standings(&mut self, standings: impl IntoIterator<Item = (ServiceKey, Option<Standing>)>) {
+        for (service, standing) in standings {
+            match standing {
+                Some(standing) => self.standings.insert(service.clone(), standing),
+                None => self.standings.remove(&service),
+            };
+            for address in self.by_service.get(&service).cloned().unwrap_or_default() {
+                if let Some(entry) = self.addresses.get_mut(&address) {
+                    entry.awaited.remove(&service);
+                }
+                self.place(address);
+            }
+        }
+    }
+
+    /// Takes which endpoints a Service will have after the next pass: what it loses counts at once.
+    pub fn narrow(&mut self, service: &ServiceKey, next: &Endpoints) {
+        let Some(standing) = self.standings.get_mut(service) else { return };
+        let narrowed = standing.endpoints.narrowed(next);
+        if narrowed != standing.endpoints {
+            standing.endpoints = narrowed;
+            for address in self.by_service.get(service).cloned().unwrap_or_default() {
+                self.place(address);
+            }
+        }
+    }
+
+    /// Decides on what was touched; says what peers are to be told otherwise than before.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for prefix in std::mem::take(&mut self.touched) {
+            self.looked_at += 1;
+            let before = self.decisions.get(&prefix).cloned();
+            let next = self.decide(&prefix);
+            let route = |decision: Option<&Decision>, peer: &Name| {
+                decision.and_then(|decision| decision.route(peer)).cloned()
+            };
+            // Peers that are gone have nobody to be told.
+            for peer in self.bgp.iter().flat_map(|bgp| bgp.peers.keys()) {
+                let wanted = route(next.as_ref(), peer);
+                if route(before.as_deref(), peer) != wanted {
+                    changes.push((peer.clone(), prefix, wanted));
+                }
+            }
+            match next {
+                Some(next) if before.as_deref() == Some(&next) => {}
+                Some(next) => {
+                    self.decisions.insert(prefix, Arc::new(next));
+                }
+                None => {
+                    self.decisions.remove(&prefix);
+                }
+            }
+        }
+        changes
+    }
+
+    fn decide(&self, prefix: &IpNet) -> Option<Decision> {
+        let (bgp, members) = (self.bgp.as_deref()?, self.prefixes.get(prefix)?);
+        let obstacle = |address: &IpAddr| self.addresses.get(address)?.obstacle.as_deref();
+        Some(decision::decide(prefix, members, bgp, obstacle))
+    }
+
+    /// Puts an address where it belongs, after something about it has changed.
+    fn place(&mut self, address: IpAddr) {
+        let Some(entry) = self.addresses.get(&address) else { return };
+        let obstacle = self.obstacle(entry);
+        let prefixes = prefixes(&entry.state, self.bgp.as_deref());
+        if obstacle == entry.obstacle && prefixes == entry.prefixes {
+            return;
+        }
+        let before = entry.prefixes.clone();
+        self.leave(address, &before);
+        let member = if obstacle.is_none() { Member::Open } else { Member::Closed };
+        for (advertisement, prefix) in &prefixes {
+            let members = self.prefixes.entry(*prefix).or_default();
+            members.entry(advertisement.clone()).or_default().insert(address, member);
+            self.touched.insert(*prefix);
+        }
+        if let Some(entry) = self.addresses.get_mut(&address) {
+            (entry.obstacle, entry.prefixes) = (obstacle, prefixes);
+        }
+    }
+
+    fn leave(&mut self, address: IpAddr, prefixes: &BTreeMap<Name, IpNet>) {
+        for (advertisement, prefix) in prefixes {
+            self.touched.insert(*prefix);
+            let Some(members) = self.prefixes.get_mut(prefix) else { continue };
+            if let Some(group) = members.get_mut(advertisement) {
+                group.remove(address);
+                if group.is_empty() {
+                    members.remove(advertisement);
+                }
+            }
+            if members.is_empty() {
+                self.prefixes.remove(prefix);
+            }
+        }
+    }
+
+    fn unlink(&mut self, address: IpAddr) {
+        let Some(entry) = self.addresses.get(&address) else { return };
+        for service in &entry.state.services {
+            if let Some(addresses) = self.by_service.get_mut(service) {
+                addresses.remove(&address);
+                if addresses.is_empty() {
+                    self.by_service.remove(service);
+                }
+            }
+        }
+    }
+
+    /// Why this node does not serve an address: all its Services have to be in the kernel, and one of them has to be answered.
+    fn obstacle(&self, entry: &Entry) -> Option<String> {
+        let family = IpFamily::of(entry.state.address);
+        let mut unanswered = None;
+        let mut is_answered = false;
+        for service in &entry.state.services {
+            let standing = self.standings.get(service).filter(|_| !entry.awaited.contains(service));
+            let Some(Standing { programmed, endpoints }) = standing else {
+                return Some(format!("Service {service} has not been programmed here yet"));
+            };
+            if let Gate::Closed(why) = programmed {
+                return Some(format!("Service {service} is not programmed here: {why}"));
+            }
+            match endpoints.get(family) {
+                Gate::Open => is_answered = true,
+                Gate::Closed(why) => {
+                    unanswered.get_or_insert_with(|| format!("Service {service}: {why}"));
+                }
+            }
+        }
+        if is_answered { None } else { Some(unanswered.unwrap_or_else(|| "no Service has it".to_owned())) }
+    }
+}
+
+/// The prefixes that the Advertisements of this node make of an address.
+fn prefixes(state: &AddressState, bgp: Option<&BgpState>) -> BTreeMap<Name, IpNet> {
+    let Some(bgp) = bgp else { return BTreeMap::new() };
+    let named = state.announcement.advertisements.iter();
+    let carried_out = named.filter_map(|name| Some((name, bgp.advertisements.get(name)?)));
+    carried_out.map(|(name, carried_out)| (name.clone(), aggregate(state.address, carried_out))).collect()
+}
+
+fn aggregate(address: IpAddr, advertisement: &BgpAdvertisement) -> IpNet {
+    let length = match address {
+        IpAddr::V4(_) => advertisement.aggregation_length,
+        IpAddr::V6(_) => advertisement.aggregation_length_v6,
+    };
+    // A length that cannot be aggregates nothing.
+    IpNet::new(address, length).unwrap_or_else(|_| IpNet::from(address)).trunc()
+}

@@ -1,0 +1,76 @@
+//! The real speaker, behind the words of [`Routers`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use model::{bgp::BgpState, name::Name};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
+
+use super::{Routers, plan::Change};
+use crate::bgp::{NeighbourKey, Shown, Speaker};
+
+/// Time for which the loop does not wait for a neighbour again that did not take a withdrawal in time: a stuck one must not
+/// hold up every change until its session ends.
+const LATE_TIME: Duration = Duration::from_secs(10);
+
+/// Tells routers by a speaker.
+pub struct Speakers {
+    speaker: Arc<Speaker>,
+    shown: watch::Receiver<Shown>,
+    runtime: Handle,
+    /// Neighbours that are not waited for, and until when.
+    late: BTreeMap<NeighbourKey, Instant>,
+}
+
+impl Speakers {
+    /// Uses a speaker. Has to be called inside a runtime, and used outside of one.
+    #[must_use]
+    pub fn new(speaker: Arc<Speaker>) -> Self {
+        let shown = speaker.shown();
+        Self { speaker, shown, runtime: Handle::current(), late: BTreeMap::new() }
+    }
+}
+
+impl Routers for Speakers {
+    fn configure(&mut self, bgp: Option<&BgpState>) {
+        self.speaker.configure(bgp);
+    }
+
+    fn change(&mut self, changes: Vec<Change>) {
+        self.speaker.change(changes);
+    }
+
+    fn hold_end_of_rib(&mut self, is_held: bool) {
+        self.speaker.hold_end_of_rib(is_held);
+    }
+
+    fn wait_withdrawn(&mut self, withdrawn: &BTreeMap<Name, BTreeSet<IpNet>>, time_max: Duration) -> bool {
+        let Self { speaker: _, shown, runtime, late } = self;
+        let now = Instant::now();
+        late.retain(|_, until| *until > now);
+        let is_done = |shown: &Shown| ignorant(shown, withdrawn).all(|key| late.contains_key(key));
+        let waited = runtime.block_on(async { timeout(time_max, shown.wait_for(is_done)).await.map(drop) });
+        if waited.is_err() {
+            let until = Instant::now() + LATE_TIME;
+            late.extend(ignorant(&shown.borrow(), withdrawn).map(|key| (key.clone(), until)));
+        }
+        waited.is_ok()
+    }
+}
+
+/// The neighbours that still know of what is withdrawn.
+fn ignorant<'a>(
+    shown: &'a Shown,
+    withdrawn: &'a BTreeMap<Name, BTreeSet<IpNet>>,
+) -> impl Iterator<Item = &'a NeighbourKey> {
+    let knows = move |(key, neighbour): &(&NeighbourKey, &crate::bgp::ShownNeighbour)| {
+        let gone = withdrawn.get(&key.peer).into_iter().flatten();
+        let mut known = gone.filter(|prefix| neighbour.told.contains_key(*prefix));
+        known.next().is_some()
+    };
+    shown.neighbours.iter().filter(knows).map(|(key, _)| key)
+}

@@ -1,0 +1,133 @@
+//! One connection with a neighbour: what has come and is not read, and what is to go and was not taken by the kernel.
+
+use std::{
+    io::{self, ErrorKind},
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd},
+    task::{Context as TaskContext, Poll, ready},
+};
+
+use ::bgp::{Notification, session::ConnectionId, wire::Context};
+use tokio::net::TcpStream;
+
+use super::frames::Frames;
+
+/// Bytes taken from a connection before anything else has its turn.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    stream: TcpStream,
+    frames: Frames,
+    unsent: Vec<u8>,
+    /// Of `unsent`, how much the kernel has.
+    taken: usize,
+    /// The kernel took less than there was.
+    pub(super) is_stalled: bool,
+}
+
+/// What a connection is ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ready {
+    Read,
+    Write,
+}
+
+/// What reading gave.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// Something or nothing.
+    Bytes,
+    /// The end, and why.
+    End(String),
+}
+
+impl Connection {
+    pub(super) fn new(id: ConnectionId, stream: TcpStream) -> io::Result<Self> {
+        let (local, remote) = (stream.local_addr()?, stream.peer_addr()?);
+        let (frames, unsent) = (Frames::default(), Vec::new());
+        Ok(Self { id, local, remote, stream, frames, unsent, taken: 0, is_stalled: false })
+    }
+
+    /// Waits until bytes can be read, or written while there are some to write.
+    pub(super) fn poll_ready(&self, context: &mut TaskContext<'_>) -> Poll<Ready> {
+        if self.stream.poll_read_ready(context).is_ready() {
+            return Poll::Ready(Ready::Read);
+        }
+        if self.unsent_bytes() == 0 {
+            return Poll::Pending;
+        }
+        // An error shows when it is tried.
+        let _tried = ready!(self.stream.poll_write_ready(context));
+        Poll::Ready(Ready::Write)
+    }
+
+    /// Reads what has come, as much as fits a turn.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
+        let mut bytes = 0;
+        while bytes < READ_BYTES_MAX {
+            match self.stream.try_read(buffer) {
+                Ok(0) => return Read::End("the neighbour closed the connection".to_owned()),
+                Ok(read) => {
+                    self.frames.push(&buffer[..read]);
+                    bytes += read;
+                    if read < buffer.len() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Read::End(super::words::lost(&error)),
+            }
+        }
+        Read::Bytes
+    }
+
+    /// The next whole message that has come.
+    pub(super) fn frame(&mut self, context: &Context) -> Option<Result<&[u8], Notification>> {
+        self.frames.next(context)
+    }
+
+    /// Puts bytes behind those that wait to be sent.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.taken == self.unsent.len() {
+            self.unsent.clear();
+            self.taken = 0;
+        }
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    pub(super) fn unsent_bytes(&self) -> usize {
+        self.unsent.len() - self.taken
+    }
+
+    /// Gives the kernel what it takes; answers how much that was.
+    pub(super) fn write(&mut self) -> io::Result<usize> {
+        let before = self.taken;
+        while self.taken < self.unsent.len() {
+            match self.stream.try_write(&self.unsent[self.taken..]) {
+                Ok(written) => self.taken += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.taken - before)
+    }
+
+    /// The stream and what of the bytes is left over.
+    pub(super) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
+        self.unsent.drain(..self.taken);
+        (self.stream, self.unsent)
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

@@ -1,0 +1,214 @@
+//! Where neighbours may connect to us: on which addresses, with which keys, from how near.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::Arc,
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use model::{
+    bgp::{BgpNeighbour, BgpRemote},
+    bgp_peer::BGP_PORT,
+    secret::Secret,
+};
+use nix::errno::Errno;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+    task::JoinHandle,
+};
+use tracing::debug;
+
+use super::{key, settings, socket};
+
+/// Pause after connections could not be accepted, as when there are no file descriptors left.
+const ACCEPT_RETRY: Duration = Duration::from_secs(1);
+
+/// A connection that somebody has made.
+#[derive(Debug)]
+pub(super) struct Visit {
+    pub(super) stream: TcpStream,
+    pub(super) remote: SocketAddr,
+    pub(super) local: SocketAddr,
+}
+
+/// What a door has to be like.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// The keys, by those who have them.
+    keys: BTreeMap<IpNet, Secret>,
+    /// The lowest hop limit with which packets of all who may come arrive; 0: any.
+    hop_limit_min: u8,
+}
+
+/// The doors for some peers. Where one of them does not say at which address of ours, the door is for all addresses of its
+/// family: the kernel lets nobody have both.
+pub(super) fn plan<'a>(peers: impl Iterator<Item = &'a BgpNeighbour> + Clone) -> BTreeMap<IpAddr, Wanted> {
+    let mut doors = BTreeMap::new();
+    for is_ipv4 in [true, false] {
+        let of_family = peers.clone().filter(|peer| is_of(&peer.remote, is_ipv4));
+        let is_open = of_family.clone().any(|peer| named_address(peer).is_none());
+        for peer in of_family {
+            let all: IpAddr =
+                if is_ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let address = named_address(peer).filter(|_| !is_open).unwrap_or(all);
+            let near = peer.ttl_security.map_or(0, |hops| u8::MAX - (hops.max(1) - 1));
+            let door = doors.entry(address).or_insert(Wanted { keys: BTreeMap::new(), hop_limit_min: near });
+            door.hop_limit_min = door.hop_limit_min.min(near);
+            door.keys.extend(peer.password.clone().map(|key| (settings::sources(&peer.remote), key)));
+        }
+    }
+    doors
+}
+
+const fn is_of(remote: &BgpRemote, is_ipv4: bool) -> bool {
+    match remote {
+        BgpRemote::Address(address) => address.is_ipv4() == is_ipv4,
+        BgpRemote::Network { network, limit: _ } => matches!(network, IpNet::V4(_)) == is_ipv4,
+        BgpRemote::Interface(_) => !is_ipv4,
+    }
+}
+
+/// Our address towards a peer, unless there may be several of it.
+fn named_address(peer: &BgpNeighbour) -> Option<IpAddr> {
+    peer.source_address.filter(|source| !matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+}
+
+/// The doors as they are.
+#[derive(Debug)]
+pub(super) struct Doors {
+    doors: BTreeMap<IpAddr, Door>,
+    visits: mpsc::Sender<Visit>,
+}
+
+#[derive(Debug)]
+struct Door {
+    wanted: Wanted,
+    /// Lets visitors in.
+    open: Result<Open, Fault>,
+}
+
+#[derive(Debug)]
+struct Open {
+    listener: Arc<TcpListener>,
+    task: JoinHandle<()>,
+}
+
+/// Why a door is closed.
+type Fault = String;
+
+impl Doors {
+    pub(super) const fn new(visits: mpsc::Sender<Visit>) -> Self {
+        Self { doors: BTreeMap::new(), visits }
+    }
+
+    /// Opens, closes and changes doors as wanted. A door that cannot be opened has a fault and is tried again by
+    /// [`Self::try_again`].
+    pub(super) fn set(&mut self, wanted: BTreeMap<IpAddr, Wanted>) {
+        // Closed before others are opened, which may be in the way.
+        self.doors.retain(|address, _| wanted.contains_key(address));
+        for (address, wanted) in wanted {
+            let door = match self.doors.remove(&address) {
+                Some(Door { wanted: before, open: Ok(open) }) => {
+                    let changed = change(open.listener.as_fd(), address, &before, &wanted);
+                    let open = changed.map(|()| open).map_err(|error| fault(address, &error));
+                    Door { wanted, open }
+                }
+                Some(Door { open: Err(_), .. }) | None => {
+                    let open = self.open(address, &wanted);
+                    Door { wanted, open }
+                }
+            };
+            self.doors.insert(address, door);
+        }
+    }
+
+    /// Tries to open what is closed; answers whether anything is different.
+    pub(super) fn try_again(&mut self) -> bool {
+        let closed = self.doors.iter().filter(|(_, door)| door.open.is_err());
+        let closed: Vec<_> = closed.map(|(address, door)| (*address, door.wanted.clone())).collect();
+        let before = self.faults();
+        for (address, wanted) in closed {
+            let open = self.open(address, &wanted);
+            self.doors.insert(address, Door { wanted, open });
+        }
+        self.faults() != before
+    }
+
+    /// Why doors are closed, in words.
+    pub(super) fn faults(&self) -> BTreeMap<IpAddr, String> {
+        let faults = self
+            .doors
+            .iter()
+            .filter_map(|(address, door)| Some((*address, door.open.as_ref().err()?.clone())));
+        faults.collect()
+    }
+
+    fn open(&self, address: IpAddr, wanted: &Wanted) -> Result<Open, Fault> {
+        let nothing = Wanted::default();
+        let prepare = |socket: BorrowedFd<'_>| change(socket, address, &nothing, wanted);
+        let listener = socket::listener(SocketAddr::new(address, BGP_PORT), prepare)
+            .map_err(|error| fault(address, &error))?;
+        let listener = Arc::new(listener);
+        let task = tokio::spawn(accept(Arc::clone(&listener), self.visits.clone()));
+        Ok(Open { listener, task })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // It holds the socket.
+        self.task.abort();
+    }
+}
+
+/// Sets what differs.
+fn change(socket: BorrowedFd<'_>, address: IpAddr, before: &Wanted, wanted: &Wanted) -> io::Result<()> {
+    if before.hop_limit_min != wanted.hop_limit_min {
+        socket::set_hop_limit_min(socket, address.is_ipv4(), wanted.hop_limit_min)?;
+    }
+    for network in before.keys.keys().filter(|network| !wanted.keys.contains_key(network)) {
+        key::set(socket, network, None)?;
+    }
+    for (network, password) in &wanted.keys {
+        if before.keys.get(network) != Some(password) {
+            key::set(socket, network, Some(password))?;
+        }
+    }
+    Ok(())
+}
+
+fn fault(address: IpAddr, error: &io::Error) -> Fault {
+    let at = SocketAddr::new(address, BGP_PORT);
+    let why = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EADDRINUSE) => "another program listens there".to_owned(),
+        Some(Errno::EADDRNOTAVAIL) => "the address is not on this node".to_owned(),
+        Some(_) | None => error.to_string(),
+    };
+    format!("connections to {at} cannot be accepted: {why}")
+}
+
+async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<Visit>) {
+    loop {
+        let visit = match listener.accept().await {
+            Ok((stream, remote)) => stream.local_addr().map(|local| Visit { stream, remote, local }),
+            Err(error) => Err(error),
+        };
+        match visit {
+            Ok(visit) => {
+                if visits.send(visit).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                debug!(%error, "a connection of a BGP neighbour is lost before it was accepted");
+                // Only those that nobody can repair by trying on come in a row.
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}

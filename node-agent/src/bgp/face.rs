@@ -1,0 +1,213 @@
+//! What one neighbour shows: the session in the words of the report.
+
+use std::net::IpAddr;
+
+use ::bgp::{
+    Message, Notification,
+    capability::Capability,
+    session::{Down, Negotiated, Session, State},
+    wire::Decoded,
+};
+use model::{
+    bgp_report::{BGP_TEXT_BYTES_MAX, BgpCounters, BgpError, BgpNegotiated, BgpSession, BgpSessionState},
+    quantity::Timestamp,
+};
+use tokio::sync::watch;
+use tracing::info;
+
+use super::{
+    routes::Routes,
+    settings::Settings,
+    shown::{self, NeighbourKey, Shown, ShownNeighbour},
+    words,
+};
+
+/// The longest name of a host that is shown, in bytes.
+const HOST_NAME_BYTES_MAX: usize = 255;
+
+/// What is shown of a neighbour besides what its session knows itself.
+#[derive(Debug)]
+pub(super) struct Face {
+    key: NeighbourKey,
+    board: watch::Sender<Shown>,
+    pub(super) address: Option<IpAddr>,
+    /// How BFD sees the path.
+    pub(super) bfd: Option<String>,
+    /// Why nobody can connect to us.
+    pub(super) door_fault: Option<String>,
+    pub(super) counters: BgpCounters,
+    /// Of the segments with wrong signatures, those that came before the session was established last.
+    md5_failures_before: u64,
+    /// What is waited for before there is a session at all.
+    waiting: Option<&'static str>,
+    state: State,
+    since: Timestamp,
+    established: u64,
+    last_sent: Option<BgpError>,
+    last_received: Option<BgpError>,
+}
+
+impl Face {
+    pub(super) fn new(key: NeighbourKey, settings: &Settings, board: watch::Sender<Shown>) -> Self {
+        let address = match &settings.place {
+            super::settings::Place::Address(address) => Some(*address),
+            super::settings::Place::Interface(_) => None,
+        };
+        Self {
+            key,
+            board,
+            address,
+            bfd: None,
+            door_fault: None,
+            counters: BgpCounters::default(),
+            md5_failures_before: 0,
+            waiting: None,
+            state: State::Idle,
+            since: shown::now(),
+            established: 0,
+            last_sent: None,
+            last_received: None,
+        }
+    }
+
+    pub(super) const fn wait(&mut self, what: &'static str) {
+        self.waiting = Some(what);
+    }
+
+    pub(super) const fn go_on(&mut self) {
+        self.waiting = None;
+    }
+
+    pub(super) fn received(&mut self, result: &Result<Decoded, Notification>) {
+        self.counters.messages_received += 1;
+        let Ok(Decoded { message, faults }) = result else { return };
+        self.counters.attribute_errors += faults.len() as u64;
+        match message {
+            Message::Update(_) => self.counters.updates_received += 1,
+            Message::Notification(notification) => self.last_received = Some(error(notification)),
+            Message::Open(_) | Message::Keepalive | Message::Refresh(_) => {}
+        }
+    }
+
+    pub(super) fn sent(&mut self, message: &Message) {
+        self.counters.messages_sent += 1;
+        match message {
+            Message::Update(_) => self.counters.updates_sent += 1,
+            Message::Notification(notification) => self.last_sent = Some(error(notification)),
+            Message::Open(_) | Message::Keepalive | Message::Refresh(_) => {}
+        }
+    }
+
+    pub(super) fn established(&mut self, negotiated: &Negotiated) {
+        self.established += 1;
+        self.md5_failures_before = self.counters.md5_failures;
+        let asn = negotiated.peer_asn;
+        info!(neighbour = %self.key, asn, "BGP session is established");
+    }
+
+    pub(super) fn down(&self, down: &Down) {
+        let Down { why, sent: _, received: _, peer_keeps_routes } = down;
+        info!(neighbour = %self.key, why, peer_keeps_routes, "BGP session is down");
+    }
+
+    pub(super) fn entered(&mut self, state: State) {
+        (self.state, self.since) = (state, shown::now());
+    }
+
+    /// Shows how it is; rings the bell when anything but counters is different.
+    pub(super) fn show(&mut self, session: &Session, settings: &Settings, routes: &Routes) {
+        self.counters.prefixes_sent = routes.told().len() as u64;
+        self.counters.prefixes_received = session.prefixes().number().into();
+        let report = self.report(session, settings, routes);
+        self.board.send_if_modified(|board| {
+            let before = board.neighbours.get(&self.key);
+            let is_news = before.is_none_or(|before| {
+                let session = BgpSession { counters: before.session.counters, ..report.clone() };
+                session != before.session || !before.told.ptr_eq(routes.told())
+            });
+            let is_different = is_news || before.is_none_or(|before| before.session != report);
+            if is_different {
+                let shown = ShownNeighbour { session: report, told: routes.told().clone() };
+                board.neighbours.insert(self.key.clone(), shown);
+            }
+            is_news
+        });
+    }
+
+    /// The neighbour is none any more.
+    pub(super) fn remove(&self) {
+        self.board.send_modify(|board| {
+            board.neighbours.remove(&self.key);
+        });
+    }
+
+    fn report(&self, session: &Session, settings: &Settings, routes: &Routes) -> BgpSession {
+        let open = session.peer_open();
+        let host_name = open.and_then(|open| {
+            open.capabilities.iter().find_map(|capability| {
+                let Capability::HostName { host, domain: _ } = capability else { return None };
+                Some(host).filter(|host| !host.is_empty())
+            })
+        });
+        BgpSession {
+            peer: self.key.peer.clone(),
+            address: self.address,
+            state: state(session.state()),
+            since: self.since,
+            reason: words::cut(&self.reason(session, routes), BGP_TEXT_BYTES_MAX),
+            established: self.established,
+            remote_asn: open.map(|open| open.asn),
+            local_asn: settings.session.local_asn,
+            remote_router_id: open.map(|open| open.router_id),
+            host_name: host_name.map(|name| words::cut(name, HOST_NAME_BYTES_MAX)),
+            negotiated: session.negotiated().map(negotiated),
+            last_sent: self.last_sent.clone(),
+            last_received: self.last_received.clone(),
+            bfd: self.bfd.as_ref().map(|text| words::cut(text, BGP_TEXT_BYTES_MAX)),
+            counters: self.counters,
+        }
+    }
+
+    /// What the session says, and what else there is to know.
+    fn reason(&self, session: &Session, routes: &Routes) -> String {
+        let first = self.waiting.unwrap_or_else(|| session.reason()).to_owned();
+        let mut parts = vec![first];
+        if session.state() == State::Established {
+            parts.extend(routes.withheld());
+        } else {
+            parts.extend(self.door_fault.clone());
+            if self.counters.md5_failures > self.md5_failures_before {
+                let hint =
+                    "segments with a wrong, missing or unexpected MD5 signature arrive: password mismatch?";
+                parts.push(hint.to_owned());
+            }
+        }
+        parts.join("; ")
+    }
+}
+
+const fn state(state: State) -> BgpSessionState {
+    match state {
+        State::Idle => BgpSessionState::Idle,
+        State::Connect => BgpSessionState::Connect,
+        State::Active => BgpSessionState::Active,
+        State::OpenSent => BgpSessionState::OpenSent,
+        State::OpenConfirm => BgpSessionState::OpenConfirm,
+        State::Established => BgpSessionState::Established,
+    }
+}
+
+fn negotiated(negotiated: &Negotiated) -> BgpNegotiated {
+    BgpNegotiated {
+        hold_time: negotiated.hold_time,
+        keepalive_time: negotiated.keepalive_time,
+        capabilities: negotiated.capabilities.clone(),
+        other_capabilities: negotiated.other_capabilities.clone(),
+    }
+}
+
+fn error(notification: &Notification) -> BgpError {
+    let Notification { code, subcode, data: _ } = notification;
+    let message = words::cut(&notification.to_string(), BGP_TEXT_BYTES_MAX);
+    BgpError { at: shown::now(), code: *code, subcode: *subcode, message }
+}

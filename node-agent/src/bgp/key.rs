@@ -1,0 +1,86 @@
+//! Keys of TCP MD5 signatures (RFC 2385) as the kernel takes them: for an address, or for all of a network.
+//!
+//! A listener holds the keys of all whom it waits for; a connection has that of its peer. The kernel drops segments with a
+//! wrong signature, without one where there is a key, and with one where there is none, silently but for counters.
+
+use std::{io, net::IpAddr, os::fd::BorrowedFd};
+
+use ipnet::IpNet;
+use model::{bgp_peer::PASSWORD_BYTES_MAX, secret::Secret};
+use nix::{errno::Errno, libc};
+
+use crate::socket_option;
+
+/// `TCP_MD5SIG_FLAG_PREFIX` (`linux/tcp.h`).
+const FLAG_PREFIX: u8 = 1;
+/// A `sockaddr_storage`, in bytes.
+const ADDRESS_BYTES: usize = 128;
+
+/// `struct tcp_md5sig` (`linux/tcp.h`).
+#[repr(C, align(8))]
+struct Signature {
+    address: [u8; ADDRESS_BYTES],
+    flags: u8,
+    prefix_length: u8,
+    key_length: u16,
+    interface: libc::c_int,
+    key: [u8; PASSWORD_BYTES_MAX],
+}
+
+/// Sets the key of a network, or takes it away. To take away one that is not there is no error.
+///
+/// # Errors
+/// The kernel refuses, as one without MD5 signatures does.
+pub(super) fn set(socket: BorrowedFd<'_>, network: &IpNet, password: Option<&Secret>) -> io::Result<()> {
+    let bytes = password.map_or(&[][..], |password| password.reveal().as_bytes());
+    let mut key = [0; PASSWORD_BYTES_MAX];
+    key.get_mut(..bytes.len()).ok_or(Errno::EINVAL)?.copy_from_slice(bytes);
+    let is_whole = network.prefix_len() == network.max_prefix_len();
+    let signature = Signature {
+        address: storage(network.network()),
+        flags: if is_whole { 0 } else { FLAG_PREFIX },
+        prefix_length: if is_whole { 0 } else { network.prefix_len() },
+        key_length: u16::try_from(bytes.len()).map_err(|_| Errno::EINVAL)?,
+        interface: 0,
+        key,
+    };
+    // Older kernels know only the option without prefixes.
+    let option = if is_whole { libc::TCP_MD5SIG } else { libc::TCP_MD5SIG_EXT };
+    match socket_option::set(socket, libc::IPPROTO_TCP, option, &signature) {
+        Err(error) if bytes.is_empty() && error.raw_os_error() == Some(Errno::ENOENT as i32) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// A `sockaddr_in` or `sockaddr_in6` of an address, in a `sockaddr_storage`.
+fn storage(address: IpAddr) -> [u8; ADDRESS_BYTES] {
+    let mut storage = [0; ADDRESS_BYTES];
+    let (family, at) = match address {
+        // Behind the port.
+        IpAddr::V4(_) => (libc::AF_INET, 4),
+        // Behind the port and the flow information.
+        IpAddr::V6(_) => (libc::AF_INET6, 8),
+    };
+    let family = u16::try_from(family).expect("address families are small numbers");
+    storage[..2].copy_from_slice(&family.to_ne_bytes());
+    match address {
+        IpAddr::V4(v4) => storage[at..at + 4].copy_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => storage[at..at + 16].copy_from_slice(&v6.octets()),
+    }
+    storage
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_structure_is_laid_out_as_the_kernel_has_it() {
+        assert_eq!(size_of::<Signature>(), 216);
+        assert_eq!(std::mem::offset_of!(Signature, key), 136);
+        let v4 = storage("192.0.2.1".parse().unwrap());
+        assert_eq!(v4[2..8], [0, 0, 192, 0, 2, 1]);
+        let v6 = storage("2001:db8::1".parse().unwrap());
+        assert_eq!((v6[8], v6[9], v6[23]), (0x20, 0x01, 1));
+    }
+}

@@ -1,0 +1,191 @@
+//! The connections of a neighbour: made, read, filled, emptied, closed.
+
+use std::{io, net::SocketAddr, os::fd::AsFd as _};
+
+use ::bgp::{
+    Message,
+    session::{ConnectionId, Direction, Input},
+    wire,
+};
+use tokio::net::TcpStream;
+use tracing::{debug, warn};
+
+use super::Neighbour;
+use crate::bgp::{
+    connection::{Connection, Read},
+    settings::Place,
+    socket, words,
+};
+
+/// Bytes that wait to be sent to a neighbour that takes them slowly, besides what the kernel holds: with fewer, more are made.
+const UNSENT_BYTES_ENOUGH: usize = 64 << 10;
+/// A session that piles up more than this is broken; it has nothing but keepalives to add to what is enough.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+impl Neighbour {
+    pub(super) fn dial(&mut self) -> Result<(), String> {
+        let remote = self.remote().ok_or_else(|| "the interface is not there".to_owned())?;
+        let socket =
+            socket::connector(remote, &self.settings.way).map_err(|error| self.not_connected(&error))?;
+        self.dialing = Some(Box::pin(socket.connect(remote)));
+        Ok(())
+    }
+
+    /// Where to connect to.
+    pub(super) fn remote(&self) -> Option<SocketAddr> {
+        let place = match &self.settings.place {
+            Place::Address(address) => *address,
+            Place::Interface(_) => return self.found,
+        };
+        let device = self.settings.way.device.as_ref();
+        let index = device.and_then(|device| {
+            let links = self.links.borrow();
+            let link = links.by_index.iter().find(|(_, link)| link.name == device.as_str());
+            link.map(|(index, _)| *index)
+        });
+        Some(socket::scoped(place, self.settings.port, index.unwrap_or_default()))
+    }
+
+    pub(super) fn dialed(&mut self, outcome: io::Result<TcpStream>) {
+        self.dialing = None;
+        match outcome {
+            Ok(stream) => self.connected(stream, Direction::Outgoing),
+            Err(error) => {
+                let why = self.not_connected(&error);
+                self.tell(Input::ConnectFailed { why });
+            }
+        }
+    }
+
+    pub(super) fn connected(&mut self, stream: TcpStream, direction: Direction) {
+        self.connections_made += 1;
+        let id = ConnectionId(self.connections_made);
+        let connection = Connection::new(id, stream).and_then(|connection| {
+            if direction == Direction::Incoming {
+                socket::travel(connection.as_fd(), connection.remote.is_ipv4(), &self.settings.way)?;
+            }
+            Ok(connection)
+        });
+        match connection {
+            Ok(connection) => {
+                self.face.address = Some(connection.remote.ip());
+                self.connections.insert(id, connection);
+                self.tell(Input::Connected { connection: id, direction });
+                self.watch();
+            }
+            // It was lost before it could be used.
+            Err(error) if direction == Direction::Outgoing => {
+                let why = self.not_connected(&error);
+                self.tell(Input::ConnectFailed { why });
+            }
+            Err(error) => debug!(neighbour = %self.key, %error, "a BGP connection cannot be used"),
+        }
+    }
+
+    fn not_connected(&mut self, error: &io::Error) -> String {
+        self.face.counters.connection_failures += 1;
+        words::not_connected(error, &self.settings.way)
+    }
+
+    /// Takes what has come over a connection, message by message.
+    pub(super) fn read(&mut self, id: ConnectionId, buffer: &mut [u8]) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let read = connection.read(buffer);
+        loop {
+            let context = self.session.context(id);
+            // Any message may end the connection.
+            let Some(connection) = self.connections.get_mut(&id) else { return };
+            let Some(frame) = connection.frame(&context) else { break };
+            let result = frame.and_then(|frame| wire::decode(frame, &context));
+            self.face.received(&result);
+            self.tell(Input::Received { connection: id, result });
+        }
+        if let Read::End(why) = read
+            && self.connections.remove(&id).is_some()
+        {
+            self.tell(Input::Closed { connection: id, why });
+        }
+    }
+
+    pub(super) fn send(&mut self, id: ConnectionId, message: &Message) {
+        let context = self.session.context(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match wire::encode(message, &context) {
+            Ok(bytes) => {
+                connection.push(&bytes);
+                self.face.sent(message);
+            }
+            Err(error) => warn!(neighbour = %self.key, %error, "a BGP message has no bytes and is not sent"),
+        }
+    }
+
+    pub(super) fn close(&mut self, id: ConnectionId) {
+        let Some(mut connection) = self.connections.remove(&id) else { return };
+        // What does not go out at once lingers.
+        let _lost = connection.write();
+        self.lingering.close(connection);
+    }
+
+    /// Sends what waits, and makes more of it as long as the kernel takes it.
+    pub(super) fn pour(&mut self) {
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            while self.fill(id) && self.drain(id) {}
+        }
+    }
+
+    /// Makes messages of routes, if there is room. Answers whether something waits to be sent.
+    fn fill(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
+        if self.session.established_over() == Some(id) && room > 0 {
+            for message in self.routes.take(room) {
+                self.send(id, &message);
+            }
+        }
+        self.connections.get(&id).is_some_and(|connection| connection.unsent_bytes() > 0)
+    }
+
+    /// Gives the kernel what waits. Answers whether it took everything.
+    fn drain(&mut self, id: ConnectionId) -> bool {
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let outcome = connection.write();
+        let is_drained = connection.unsent_bytes() == 0;
+        let was_stalled = std::mem::replace(&mut connection.is_stalled, !is_drained);
+        match outcome {
+            _ if connection.unsent_bytes() > UNSENT_BYTES_MAX => {
+                self.lose(id, "the neighbour takes nothing of what is sent".to_owned());
+                return false;
+            }
+            // What it said before is still to be read, and the end with it.
+            Err(error) => {
+                debug!(neighbour = %self.key, %error, "sending to a BGP neighbour failed");
+                self.lose_after_reading(id, &error);
+                return false;
+            }
+            Ok(bytes) if was_stalled && bytes > 0 => {
+                self.tell(Input::SendMoved { connection: id, is_drained });
+            }
+            Ok(_) if !was_stalled && !is_drained => self.tell(Input::SendStalled { connection: id }),
+            Ok(_) => {}
+        }
+        if is_drained && self.session.established_over() == Some(id) {
+            self.routes.sent();
+        }
+        is_drained
+    }
+
+    /// The neighbour may have said why before it closed: a NOTIFICATION that waits to be read is worth more than the error.
+    fn lose_after_reading(&mut self, id: ConnectionId, error: &io::Error) {
+        let mut buffer = [0; 4096];
+        self.read(id, &mut buffer);
+        if self.connections.contains_key(&id) {
+            self.lose(id, words::lost(error));
+        }
+    }
+
+    fn lose(&mut self, id: ConnectionId, why: String) {
+        if self.connections.remove(&id).is_some() {
+            self.tell(Input::Closed { connection: id, why });
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The sockets of BGP: one that connects, one that listens, and what both say about the way of their packets.
+
+use std::{
+    ffi::OsString,
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    time::Duration,
+};
+
+use ipnet::IpNet;
+use model::{advertisement::InterfaceName, secret::Secret};
+use nix::{
+    libc,
+    sys::socket::{
+        AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, listen, setsockopt,
+        socket, sockopt,
+    },
+};
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::key;
+use crate::socket_option;
+
+/// The hop limit of packets that shall be recognised as coming from near (RFC 5082 §3).
+const HOP_LIMIT_MAX: u8 = 255;
+/// Network control: what routers drop last.
+const CLASS_SELECTOR_6: i32 = 0xc0;
+/// Connections that wait to be accepted; more are refused by the kernel.
+const BACKLOG: i32 = 128;
+
+/// How packets to and from a neighbour travel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    /// Our address, when it is not the kernel's choice.
+    pub(super) source: Option<IpAddr>,
+    /// The interface that they must use.
+    pub(super) device: Option<InterfaceName>,
+    /// The hop limit of ours.
+    pub(super) hop_limit: u8,
+    /// The lowest hop limit of theirs (RFC 5082).
+    pub(super) hop_limit_min: Option<u8>,
+    /// Signs both.
+    pub(super) password: Option<Secret>,
+    /// How long they may stay without an acknowledgement.
+    pub(super) silence_max: Option<Duration>,
+}
+
+/// A socket that is ready to connect to a neighbour.
+pub(super) fn connector(remote: SocketAddr, way: &Way) -> io::Result<TcpSocket> {
+    let socket = open(remote.ip())?;
+    if let Some(device) = &way.device {
+        setsockopt(&socket, sockopt::BindToDevice, &OsString::from(device.as_str()))?;
+    }
+    if let Some(source) = way.source {
+        let scope = if let SocketAddr::V6(v6) = remote { v6.scope_id() } else { 0 };
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(scoped(source, 0, scope)))?;
+    }
+    travel(socket.as_fd(), remote.is_ipv4(), way)?;
+    if let Some(password) = &way.password {
+        key::set(socket.as_fd(), &IpNet::from(remote.ip()), Some(password))?;
+    }
+    Ok(TcpSocket::from_std_stream(socket.into()))
+}
+
+/// Replaces the key of a connection as it runs.
+pub(super) fn rekey(connection: BorrowedFd<'_>, remote: IpAddr, password: &Secret) -> io::Result<()> {
+    key::set(connection, &IpNet::from(remote), Some(password))
+}
+
+/// A socket that waits for connections to an address. `prepare` gives it the keys of those who may make them, before the
+/// first one can come.
+pub(super) fn listener(
+    local: SocketAddr,
+    prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    let socket = open(local.ip())?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    // Answers to those who expect 255 come before anything is known of them; others do not mind.
+    mark(socket.as_fd(), local.is_ipv4(), HOP_LIMIT_MAX)?;
+    if local.is_ipv6() {
+        setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
+    prepare(socket.as_fd())?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(local))?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// Says which hop limit packets must have at least; 0: any.
+pub(super) fn set_hop_limit_min(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit_min: u8) -> io::Result<()> {
+    let (level, option) = if is_ipv4 {
+        (libc::IPPROTO_IP, libc::IP_MINTTL)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT)
+    };
+    socket_option::set(socket, level, option, &libc::c_int::from(hop_limit_min))
+}
+
+/// An address with a port; a link-local one with its link.
+pub(super) fn scoped(address: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    let mut socket_address = SocketAddr::new(address, port);
+    if let SocketAddr::V6(v6) = &mut socket_address
+        && v6.ip().is_unicast_link_local()
+    {
+        v6.set_scope_id(scope);
+    }
+    socket_address
+}
+
+/// Applies a way to a connection. One that a neighbour has made has its key from the listener.
+pub(super) fn travel(socket: BorrowedFd<'_>, is_ipv4: bool, way: &Way) -> io::Result<()> {
+    let hop_limit = if way.hop_limit_min.is_some() { HOP_LIMIT_MAX } else { way.hop_limit };
+    mark(socket, is_ipv4, hop_limit)?;
+    set_hop_limit_min(socket, is_ipv4, way.hop_limit_min.unwrap_or_default())?;
+    setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    if let Some(silence_max) = way.silence_max {
+        let millis = u32::try_from(silence_max.as_millis()).unwrap_or(u32::MAX);
+        setsockopt(&socket, sockopt::TcpUserTimeout, &millis)?;
+    }
+    Ok(())
+}
+
+fn mark(socket: BorrowedFd<'_>, is_ipv4: bool, hop_limit: u8) -> io::Result<()> {
+    if is_ipv4 {
+        setsockopt(&socket, sockopt::Ipv4Ttl, &hop_limit.into())?;
+        setsockopt(&socket, sockopt::Ipv4Tos, &CLASS_SELECTOR_6)?;
+    } else {
+        setsockopt(&socket, sockopt::Ipv6Ttl, &hop_limit.into())?;
+        setsockopt(&socket, sockopt::Ipv6TClass, &CLASS_SELECTOR_6)?;
+    }
+    Ok(())
+}
+
+fn open(address: IpAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    Ok(socket(family, SockType::Stream, flags, SockProtocol::Tcp)?)
+}

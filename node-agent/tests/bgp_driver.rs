@@ -1,0 +1,637 @@
+//! Our BGP against itself and against neighbours made by hand: sessions, keys, hop limits, routes, who may connect, and
+//! that nobody suffers from anybody else.
+
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
+
+mod support;
+
+use std::{
+    io::{Read as _, Write as _},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bgp::{AsPath, Attributes, Message, Origin, Segment, Update, attributes::NextHop, export::Route};
+use model::{
+    bfd_profile::BfdProfileSpec,
+    bgp::{BgpNeighbour, BgpRemote},
+    bgp_peer::{GracefulRestart, PeerAsn},
+    bgp_report::BgpSessionState,
+};
+use nix::sys::socket::{setsockopt, sockopt};
+use node_agent::bgp::Leave;
+use support::{
+    bfd::{Pair, V4, V6, eventually},
+    bgp::{Node, Puppet, connect, is_established, listen, name, neighbour, net, password},
+};
+
+const OURS: u32 = 65_001;
+const THEIRS: u32 = 65_002;
+/// The addresses of our link, as the agent would find them.
+const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
+const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
+
+/// Two nodes on one link, without peers yet.
+fn two(test: &str) -> (Pair, Node, Node) {
+    let pair = Pair::new(test);
+    let one = Node::start(&pair.ours, "one", &LINK);
+    let other = Node::start(&pair.theirs, "other", &THEIR_LINK);
+    (pair, one, other)
+}
+
+fn them(addresses: (&str, &str)) -> BgpNeighbour {
+    neighbour(OURS, addresses.1, THEIRS)
+}
+
+fn us(addresses: (&str, &str)) -> BgpNeighbour {
+    neighbour(THEIRS, addresses.0, OURS)
+}
+
+/// Both ways of having a session, over IPv4 and over IPv6, and changes to both sides alike.
+fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
+    one.configure(OURS, [("v4", change(them(V4))), ("v6", change(them(V6)))]);
+    other.configure(THEIRS, [("v4", change(us(V4))), ("v6", change(us(V6)))]);
+}
+
+fn wait_both(one: &Node, other: &Node) {
+    for peer in ["v4", "v6"] {
+        one.wait_established(peer);
+        other.wait_established(peer);
+    }
+}
+
+fn med(med: u32) -> Route {
+    Route { med: Some(med), ..Route::default() }
+}
+
+#[test]
+fn sessions_come_up_over_both_families_and_routes_of_both_are_told_and_withdrawn() {
+    let (_pair, one, other) = two("bgp-routes");
+    configure(&one, &other, |peer| peer);
+    wait_both(&one, &other);
+    let session = one.session("v4").unwrap();
+    assert_eq!((session.remote_asn, session.host_name.as_deref()), (Some(THEIRS), Some("other")));
+    assert_eq!(session.remote_router_id, Some([0, 0, 0xfd, 0xea].into()));
+    assert!(session.negotiated.unwrap().capabilities.iter().any(|text| text.contains("ipv4-unicast")));
+    let prefixes = ["203.0.113.1/32", "203.0.113.2/32", "2001:db8:5::1/128"];
+    for peer in ["v4", "v6"] {
+        one.change(peer, &prefixes, Some(&med(50)));
+        other.wait(peer, "three prefixes", |session| session.counters.prefixes_received == 3);
+        one.wait(peer, "three told", |session| session.counters.prefixes_sent == 3);
+    }
+    let hop = |peer: &str, prefix: &str| one.told(peer, prefix).unwrap().attributes.next_hop;
+    assert_eq!(hop("v4", prefixes[0]), NextHop::V4([192, 0, 2, 1].into()));
+    let own = NextHop::V6 { global: LINK[1].0.parse().unwrap(), link_local: None };
+    assert_eq!((hop("v4", prefixes[2]), hop("v6", prefixes[2])), (own, own));
+    // Both ends of an IPv6 session take IPv6 next hops for IPv4 routes (RFC 8950).
+    assert_eq!(hop("v6", prefixes[0]), own);
+    for peer in ["v4", "v6"] {
+        one.change(peer, &prefixes[..2], None);
+        other.wait(peer, "one prefix", |session| session.counters.prefixes_received == 1);
+        one.wait(peer, "one told", |session| session.counters.prefixes_sent == 1);
+        assert!(one.told(peer, prefixes[0]).is_none() && one.told(peer, prefixes[2]).is_some());
+    }
+}
+
+#[test]
+fn a_change_is_one_message_and_a_change_to_and_fro_is_none() {
+    let (_pair, one, other) = two("bgp-one-update");
+    one.configure(OURS, [("v4", them(V4))]);
+    other.configure(THEIRS, [("v4", us(V4))]);
+    one.wait_established("v4");
+    let updates = |count: u64| {
+        move |session: &model::bgp_report::BgpSession| session.counters.updates_received == count
+    };
+    // The two End-of-RIB markers.
+    other.wait("v4", "the ends", updates(2));
+    one.change("v4", &["203.0.113.1/32"], Some(&med(1)));
+    other.wait("v4", "one message", updates(3));
+    // Another attribute is one announcement, which replaces.
+    one.change("v4", &["203.0.113.1/32"], Some(&med(2)));
+    other.wait("v4", "another", updates(4));
+    assert_eq!(one.told("v4", "203.0.113.1/32").unwrap().attributes.med, Some(2));
+    // To and fro within a batch, and what is not configured.
+    one.change("v4", &["203.0.113.9/32"], Some(&med(1)));
+    one.change("v4", &["203.0.113.9/32"], None);
+    one.change("nobody", &["203.0.113.8/32"], Some(&med(1)));
+    // Many of one kind are one message as well; it is the next one.
+    let many: Vec<_> = (0..200).map(|last| format!("198.51.100.{last}/32")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    one.change("v4", &many, Some(&med(3)));
+    let session = other.wait("v4", "all of them", |session| session.counters.prefixes_received == 201);
+    assert_eq!(session.counters.updates_received, 5);
+    one.change("v4", &["203.0.113.1/32"], None);
+    let session = other.wait("v4", "withdrawn", |session| session.counters.prefixes_received == 200);
+    assert_eq!(session.counters.updates_received, 6);
+}
+
+#[test]
+fn end_of_rib_waits_until_routes_are_complete() {
+    let pair = Pair::new("bgp-eor");
+    let one = Node::start(&pair.ours, "one", &LINK);
+    one.speaker.hold_end_of_rib(true);
+    one.configure(OURS, [("hand", BgpNeighbour { passive: true, ..them(V4) })]);
+    let mut puppet = Puppet::connect(&pair.theirs, V4.1, V4.0, THEIRS);
+    one.wait_established("hand");
+    one.change("hand", &["203.0.113.1/32"], Some(&med(1)));
+    one.wait("hand", "told", |session| session.counters.prefixes_sent == 1);
+    one.speaker.hold_end_of_rib(false);
+    let mut updates = Vec::new();
+    while updates.len() < 3 {
+        if let Message::Update(update) = puppet.receive().unwrap() {
+            updates.push(update);
+        }
+    }
+    assert_eq!(updates[0].announced, [net("203.0.113.1/32")]);
+    assert!(updates[1..].iter().all(|update| update.end_of_rib.is_some()), "{updates:?}");
+}
+
+#[test]
+fn a_right_password_lets_in_and_a_wrong_one_is_named_and_another_one_resets_nothing() {
+    let (_pair, one, other) = two("bgp-md5");
+    let with = |text: &'static str| move |peer| BgpNeighbour { password: password(text), ..peer };
+    configure(&one, &other, with("secret"));
+    wait_both(&one, &other);
+    // Both get another password; the sessions go on with it.
+    configure(&one, &other, with("another"));
+    for peer in ["v4", "v6"] {
+        let before = other.session(peer).unwrap().counters.messages_received;
+        other.wait(peer, "keepalives go on", |session| session.counters.messages_received >= before + 3);
+        assert_eq!(one.session(peer).unwrap().established, 1);
+    }
+    // One of them gets a wrong one.
+    other.configure(THEIRS, [("v4", with("wrong")(us(V4))), ("v6", with("wrong")(us(V6)))]);
+    for peer in ["v4", "v6"] {
+        one.wait(peer, "a hint", |session| !is_established(session) && session.reason.contains("password"));
+    }
+    one.wait("v4", "counted", |session| session.counters.md5_failures > 0);
+    other.configure(THEIRS, [("v4", with("another")(us(V4))), ("v6", with("another")(us(V6)))]);
+    wait_both(&one, &other);
+    assert!(!one.session("v4").unwrap().reason.contains("password"));
+}
+
+#[test]
+fn a_neighbour_that_does_not_sign_is_not_heard() {
+    let pair = Pair::new("bgp-unsigned");
+    let one = Node::start(&pair.ours, "one", &LINK);
+    let peer = BgpNeighbour { password: password("secret"), passive: true, ..them(V4) };
+    one.configure(OURS, [("hand", peer)]);
+    one.wait("hand", "waits", |session| session.state == BgpSessionState::Active);
+    assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(3)).is_none());
+    one.wait("hand", "a hint", |session| session.reason.contains("password mismatch?"));
+    one.configure(OURS, [("hand", BgpNeighbour { passive: true, ..them(V4) })]);
+    assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(30)).is_some());
+}
+
+#[test]
+fn ttl_security_lets_only_near_neighbours_in() {
+    let (pair, one, other) = two("bgp-gtsm");
+    configure(&one, &other, |peer| BgpNeighbour { ttl_security: Some(1), ..peer });
+    wait_both(&one, &other);
+    // Without it, our packets are not sent from as near as the neighbour demands.
+    other.configure(
+        THEIRS,
+        [("v4", BgpNeighbour { ttl: 64, ..us(V4) }), ("v6", BgpNeighbour { ttl: 64, ..us(V6) })],
+    );
+    for peer in ["v4", "v6"] {
+        one.wait(peer, "down", |session| !is_established(session));
+    }
+    // Whoever is not near cannot even connect.
+    assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(3)).is_none());
+    configure(&one, &other, |peer| BgpNeighbour { ttl_security: Some(254), ..peer });
+    wait_both(&one, &other);
+}
+
+#[test]
+fn a_passive_neighbour_waits_and_says_so() {
+    let (_pair, one, other) = two("bgp-passive");
+    let passive = |peer| BgpNeighbour { passive: true, ..peer };
+    configure(&one, &other, passive);
+    for (node, peer) in [(&one, "v4"), (&one, "v6"), (&other, "v4"), (&other, "v6")] {
+        node.wait(peer, "waits", |session| {
+            session.state == BgpSessionState::Active && session.reason.contains("passive")
+        });
+    }
+    other.configure(THEIRS, [("v4", us(V4)), ("v6", us(V6))]);
+    wait_both(&one, &other);
+}
+
+#[test]
+fn everybody_of_a_network_may_come_up_to_the_limit_and_is_told_everything() {
+    let (pair, one, other) = two("bgp-dynamic");
+    pair.theirs.ip(&["addr", "add", "192.0.2.3/24", "dev", "eth0"]);
+    let dynamic = BgpNeighbour {
+        remote: BgpRemote::Network { network: net("192.0.2.0/24"), limit: 1 },
+        password: password("of all"),
+        ..them(V4)
+    };
+    one.configure(OURS, [("any", dynamic.clone())]);
+    one.change("any", &["203.0.113.1/32"], Some(&med(1)));
+    let signing = BgpNeighbour { password: password("of all"), ..us(V4) };
+    other.configure(THEIRS, [("v4", signing.clone())]);
+    one.wait_established("any@192.0.2.2");
+    other.wait("v4", "told", |session| session.counters.prefixes_received == 1);
+    one.change("any", &["203.0.113.2/32"], Some(&med(1)));
+    other.wait("v4", "told more", |session| session.counters.prefixes_received == 2);
+    // There is no place for another one.
+    let third = BgpNeighbour { source_address: Some("192.0.2.3".parse().unwrap()), ..signing };
+    other.configure(THEIRS, [("v4", us(V4)), ("third", third.clone())]);
+    eventually(
+        "refused",
+        || one.speaker.shown().borrow().strangers > 0,
+        || format!("{:?}", one.speaker.shown()),
+    );
+    assert!(one.session("any@192.0.2.3").is_none());
+    // The first one leaves, and the place is free.
+    other.configure(THEIRS, [("third", third)]);
+    one.wait_established("any@192.0.2.3");
+    one.configure(OURS, []);
+    other.wait("third", "Cease/3", |session| {
+        session.last_received.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 3))
+    });
+}
+
+#[test]
+fn strangers_are_sent_away_and_counted() {
+    let pair = Pair::new("bgp-strangers");
+    pair.theirs.ip(&["addr", "add", "192.0.2.66/24", "dev", "eth0"]);
+    let one = Node::start(&pair.ours, "one", &LINK);
+    one.configure(OURS, [("v4", BgpNeighbour { passive: true, ..them(V4) })]);
+    one.wait("v4", "waits", |session| session.state == BgpSessionState::Active);
+    for count in 1..=3 {
+        let mut stream = connect(&pair.theirs, "192.0.2.66", V4.0, Duration::from_secs(20)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(!matches!(stream.read(&mut [0; 64]), Ok(1..)), "strangers are told nothing");
+        eventually(
+            "counted",
+            || one.speaker.shown().borrow().strangers == count,
+            || format!("{:?}", one.speaker.shown()),
+        );
+    }
+    // Nobody listens when there are no peers.
+    one.configure(OURS, []);
+    eventually("closed", || one.session("v4").is_none(), || format!("{:?}", one.speaker.shown()));
+    assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(2)).is_none());
+}
+
+#[test]
+fn connections_that_cross_leave_one() {
+    let (pair, one, other) = two("bgp-collision");
+    for round in 1..=5 {
+        configure(&one, &other, |peer| peer);
+        wait_both(&one, &other);
+        for peer in ["v4", "v6"] {
+            let before = one.session(peer).unwrap();
+            let messages = before.counters.messages_received;
+            one.wait(peer, "goes on", |session| session.counters.messages_received >= messages + 2);
+            assert_eq!(one.session(peer).unwrap().established, before.established, "round {round}");
+        }
+        let connections =
+            pair.ours.exec(&["ss", "-Htn", "state", "established", "( sport = 179 or dport = 179 )"]);
+        assert_eq!(connections.lines().count(), 2, "round {round}:\n{connections}");
+        one.configure(OURS, []);
+        other.configure(THEIRS, []);
+        eventually("gone", || one.session("v4").is_none() && other.session("v4").is_none(), String::new);
+    }
+}
+
+#[test]
+fn settings_change_in_place_where_they_can_and_say_so_where_not() {
+    let (_pair, one, other) = two("bgp-configure");
+    configure(&one, &other, |peer| peer);
+    wait_both(&one, &other);
+    let before = one.session("v4").unwrap();
+    one.configure(
+        OURS,
+        [
+            ("v4", BgpNeighbour { max_prefixes: 10, keepalive_time: Some(1), connect_time: 2, ..them(V4) }),
+            ("v6", BgpNeighbour { hold_time: 30, ..them(V6) }),
+        ],
+    );
+    let reset =
+        one.wait("v6", "another session", |session| session.established == 2 && is_established(session));
+    assert_eq!(reset.last_sent.map(|error| (error.code, error.subcode)), Some((6, 6)));
+    let after = one.wait("v4", "keepalives", |session| {
+        session.counters.messages_sent >= before.counters.messages_sent + 3
+    });
+    assert_eq!((after.established, after.since), (before.established, before.since));
+    // A peer that goes is told so; the other one does not notice.
+    one.configure(OURS, [("v4", them(V4))]);
+    let told =
+        other.wait("v6", "Cease/3", |session| session.last_received.is_some() && !is_established(session));
+    assert!(told.last_received.unwrap().subcode == 3 || told.reason.contains("refused"), "{}", told.reason);
+    assert_eq!(one.session("v4").unwrap().established, 1);
+}
+
+#[test]
+fn a_wrong_as_is_named_by_both() {
+    let (_pair, one, other) = two("bgp-as");
+    one.configure(OURS, [("v4", BgpNeighbour { peer_asn: PeerAsn::Number(65_009), ..them(V4) })]);
+    other.configure(THEIRS, [("v4", us(V4))]);
+    let session = one.wait("v4", "a reason", |session| {
+        session.reason.contains("65009") || session.reason.contains("65002")
+    });
+    assert!(!is_established(&session));
+    other.wait("v4", "2/2", |session| {
+        session.last_received.as_ref().is_some_and(|error| (error.code, error.subcode) == (2, 2))
+    });
+}
+
+#[test]
+fn who_leaves_withdraws_and_says_why_and_who_restarts_says_nothing() {
+    let (pair, one, other) = two("bgp-leave");
+    let restarting =
+        |peer| BgpNeighbour { graceful_restart: Some(GracefulRestart { restart_time: 60 }), ..peer };
+    configure(&one, &other, restarting);
+    one.change("v4", &["203.0.113.1/32"], Some(&med(1)));
+    wait_both(&one, &other);
+    other.wait("v4", "told", |session| session.counters.prefixes_received == 1);
+    let updates = other.session("v4").unwrap().counters.updates_received;
+    one.leave(Leave::Shutdown("the node is retired".to_owned()));
+    let session = other.wait("v4", "a farewell", |session| session.last_received.is_some());
+    assert!(session.counters.updates_received > updates, "withdrawn before");
+    let farewell = session.last_received.unwrap();
+    // Hard Reset, because an ordinary Cease would keep the routes (RFC 8538 §3).
+    assert_eq!((farewell.code, farewell.subcode), (6, 9));
+    assert!(farewell.message.contains("the node is retired"), "{}", farewell.message);
+    // Back again, and then a restart.
+    let one = Node::start(&pair.ours, "one", &LINK);
+    one.configure(OURS, [("v4", restarting(them(V4)))]);
+    one.wait_established("v4");
+    let received = other.wait_established("v4").last_received;
+    one.leave(Leave::Restart);
+    let session = other.wait("v4", "gone", |session| !is_established(session));
+    assert_eq!(session.last_received, received, "no NOTIFICATION");
+}
+
+#[test]
+fn the_path_is_watched_and_its_failure_ends_the_session_at_once() {
+    let (pair, one, other) = two("bgp-bfd");
+    let profile =
+        BfdProfileSpec { receive_interval: 200, transmit_interval: 200, ..BfdProfileSpec::default() };
+    let watched = |peer| BgpNeighbour { bfd: Some(profile.clone()), hold_time: 90, ..peer };
+    configure(&one, &other, watched);
+    wait_both(&one, &other);
+    for peer in ["v4", "v6"] {
+        one.wait(peer, "BFD up", |session| session.bfd.as_deref() == Some("up"));
+    }
+    // Who holds BFD down on purpose has not failed (RFC 5882 §3.2).
+    other.bfd.admin_down(node_agent::bfd::HANDOVER);
+    one.wait("v4", "held", |session| session.bfd.as_deref() == Some("held down by the neighbour"));
+    other.bfd.enable();
+    one.wait("v4", "BFD up again", |session| session.bfd.as_deref() == Some("up"));
+    assert_eq!(one.session("v4").unwrap().established, 1);
+    // Nothing but BFD is lost.
+    pair.theirs
+        .nft("table inet lossy { chain out { type filter hook output priority 0; udp dport 3784 drop; } }");
+    for peer in ["v4", "v6"] {
+        let session = one.wait(peer, "BFD down", |session| {
+            session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 10))
+        });
+        assert!(session.bfd.unwrap().starts_with("down"));
+    }
+    // BFD does not keep BGP from coming up again.
+    wait_both(&one, &other);
+}
+
+#[test]
+fn next_hops_follow_the_addresses_of_the_link() {
+    let (_pair, one, other) = two("bgp-next-hop");
+    one.set_addresses(2, &LINK[..1]);
+    one.configure(OURS, [("v4", them(V4))]);
+    other.configure(THEIRS, [("v4", us(V4))]);
+    one.change("v4", &["2001:db8:5::1/128"], Some(&med(1)));
+    let session = one.wait_established("v4");
+    assert!(
+        session.reason.contains("no ipv6-unicast routes are announced: eth0 has no IPv6 address"),
+        "{}",
+        session.reason
+    );
+    assert!(one.told("v4", "2001:db8:5::1/128").is_none());
+    one.set_addresses(2, &LINK);
+    other.wait("v4", "told", |session| session.counters.prefixes_received == 1);
+    one.set_addresses(2, &LINK[..1]);
+    other.wait("v4", "withdrawn", |session| session.counters.prefixes_received == 0);
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        origin: Origin::Igp,
+        as_path: AsPath(vec![Segment::Sequence(vec![THEIRS])]),
+        next_hop: NextHop::V4([192, 0, 2, 2].into()),
+        med: None,
+        local_pref: None,
+        is_atomic_aggregate: false,
+        aggregator: None,
+        communities: Default::default(),
+        extended_communities: Default::default(),
+        large_communities: Default::default(),
+        only_to_customer: None,
+    }
+}
+
+/// A good neighbour beside one that floods, one that says nothing, one that says one byte at a time, one that closes, one
+/// that takes nothing, and one that speaks nonsense.
+#[test]
+fn bad_neighbours_do_no_harm_to_a_good_one() {
+    let (pair, one, other) = two("bgp-hostile");
+    for last in 11..=16 {
+        pair.theirs.ip(&["addr", "add", &format!("192.0.2.{last}/24"), "dev", "eth0"]);
+    }
+    let hand =
+        |last: u8| BgpNeighbour { passive: true, ..neighbour(OURS, &format!("192.0.2.{last}"), THEIRS) };
+    let good = BgpNeighbour { hold_time: 3, ..them(V4) };
+    one.configure(
+        OURS,
+        [
+            ("good", good),
+            ("flood", BgpNeighbour { max_prefixes: 1_000_000, ..hand(11) }),
+            ("mute", hand(12)),
+            ("slow", hand(13)),
+            ("closing", hand(14)),
+            ("deaf", hand(15)),
+            ("nonsense", hand(16)),
+        ],
+    );
+    other.configure(THEIRS, [("good", BgpNeighbour { hold_time: 3, ..us(V4) })]);
+    one.wait_established("good");
+    // Far more than what buffers of the kernel take.
+    let many: Vec<_> = (0..60_000_u32)
+        .map(|host| format!("10.{}.{}.{}/32", host >> 16, host >> 8 & 255, host & 255))
+        .collect();
+    let many: Vec<_> = many.iter().map(String::as_str).collect();
+    for (index, chunk) in many.chunks(10).enumerate() {
+        // Nothing to share: every ten prefixes are a message.
+        one.change("deaf", chunk, Some(&med(u32::try_from(index).unwrap())));
+    }
+    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    thread::scope(|scope| {
+        let theirs = &pair.theirs;
+        let over = || is_over.load(std::sync::atomic::Ordering::Relaxed);
+        scope.spawn(move || {
+            let mut puppet = Puppet::connect(theirs, "192.0.2.11", V4.0, THEIRS);
+            let mut drain = puppet.stream.try_clone().unwrap();
+            thread::spawn(move || while matches!(drain.read(&mut [0; 4096]), Ok(1..)) {});
+            for chunk in 0..1_100_000_u32 / 500 {
+                let hosts = chunk * 500..(chunk + 1) * 500;
+                let announced = hosts.map(|host| {
+                    let [_, a, b, c] = host.to_be_bytes();
+                    net(&format!("{}.{b}.{c}.0/24", 20 + a))
+                });
+                let update = Update {
+                    announced: announced.collect(),
+                    attributes: Some(attributes()),
+                    ..Update::default()
+                };
+                if puppet.send(&Message::Update(Box::new(update))).is_err() {
+                    return;
+                }
+            }
+        });
+        scope.spawn(move || {
+            let stream = connect(theirs, "192.0.2.12", V4.0, Duration::from_secs(20));
+            while !over() {
+                thread::sleep(Duration::from_millis(100));
+            }
+            drop(stream);
+        });
+        scope.spawn(move || {
+            let mut stream = connect(theirs, "192.0.2.13", V4.0, Duration::from_secs(20)).unwrap();
+            while !over() && stream.write_all(&[0xff]).is_ok() {
+                thread::sleep(Duration::from_secs(1));
+            }
+        });
+        scope.spawn(move || {
+            while !over() {
+                drop(connect(theirs, "192.0.2.14", V4.0, Duration::from_secs(1)));
+            }
+        });
+        scope.spawn(move || {
+            // Reads nothing at all.
+            let puppet = Puppet::connect(theirs, "192.0.2.15", V4.0, THEIRS);
+            while !over() {
+                thread::sleep(Duration::from_millis(100));
+            }
+            drop(puppet);
+        });
+        scope.spawn(move || {
+            while !over() {
+                if let Some(mut stream) = connect(theirs, "192.0.2.16", V4.0, Duration::from_secs(1)) {
+                    let _ = stream.write_all(&[0x42; 4096]);
+                    let _ = stream.read(&mut [0; 4096]);
+                }
+            }
+        });
+        let checks = scope.spawn(|| {
+            one.wait_established("deaf");
+            one.wait("flood", "counted", |session| session.counters.prefixes_received > 10_000);
+            // Routes of the good one come and go meanwhile.
+            let end = Instant::now() + Duration::from_secs(8);
+            let mut round = 0;
+            while Instant::now() < end {
+                round += 1;
+                one.change("good", &["203.0.113.1/32"], Some(&med(round)));
+                one.wait("good", "told", |_| {
+                    one.told("good", "203.0.113.1/32").is_some_and(|told| told.attributes.med == Some(round))
+                });
+            }
+            for peer in ["mute", "slow", "nonsense"] {
+                assert!(!is_established(&one.session(peer).unwrap()), "{peer}");
+            }
+            one.wait("nonsense", "1/1", |session| {
+                session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (1, 1))
+            });
+        });
+        let outcome = checks.join();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    for node in [&one, &other] {
+        let good = node.session("good").unwrap();
+        assert!(is_established(&good) && good.established == 1, "{good:#?}");
+    }
+}
+
+#[test]
+fn a_neighbour_that_announces_too_much_is_cut_off() {
+    let pair = Pair::new("bgp-limit");
+    let one = Node::start(&pair.ours, "one", &LINK);
+    one.configure(OURS, [("hand", BgpNeighbour { passive: true, max_prefixes: 2, ..them(V4) })]);
+    let mut puppet = Puppet::connect(&pair.theirs, V4.1, V4.0, THEIRS);
+    let announced = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"].map(net).to_vec();
+    let update = Update { announced, attributes: Some(attributes()), ..Update::default() };
+    puppet.send(&Message::Update(Box::new(update))).unwrap();
+    let last = std::iter::from_fn(|| puppet.receive()).last().unwrap();
+    let Message::Notification(notification) = last else { panic!("{last:?}") };
+    assert_eq!((notification.code, notification.subcode), (6, 1));
+    one.wait("hand", "a reason", |session| !is_established(session) && session.reason.contains("prefix"));
+}
+
+#[test]
+fn another_program_on_the_port_is_named_and_our_connections_go_out() {
+    let (pair, one, other) = two("bgp-port");
+    let taken = listen(&pair.ours, V4.0);
+    one.configure(OURS, [("v4", them(V4))]);
+    one.wait("v4", "named", |session| session.reason.contains("another program listens there"));
+    // The neighbour waits for our connection.
+    other.configure(THEIRS, [("v4", BgpNeighbour { passive: true, ..us(V4) })]);
+    one.wait_established("v4");
+    assert_eq!(one.speaker.shown().borrow().faults.len(), 1);
+    drop(taken);
+    eventually(
+        "opened",
+        || one.speaker.shown().borrow().faults.is_empty(),
+        || format!("{:?}", one.speaker.shown()),
+    );
+}
+
+#[test]
+fn what_cannot_be_connected_to_says_why() {
+    let pair = Pair::new("bgp-why");
+    let one = Node::start(&pair.ours, "one", &LINK);
+    let elsewhere = Some("192.0.2.77".parse().unwrap());
+    one.configure(
+        OURS,
+        [
+            ("refused", them(V4)),
+            ("unreachable", neighbour(OURS, "198.51.100.1", THEIRS)),
+            ("source", BgpNeighbour { source_address: elsewhere, ..them(V6) }.with_remote(V4.1)),
+        ],
+    );
+    one.wait("refused", "refused", |session| session.reason.contains("connection refused"));
+    one.wait("unreachable", "no route", |session| session.reason.contains("no route"));
+    one.wait("source", "address", |session| {
+        session.reason.contains("our address 192.0.2.77 is not on this node")
+    });
+    assert_eq!(name("refused"), one.session("refused").unwrap().peer);
+}
+
+trait WithRemote {
+    fn with_remote(self, remote: &str) -> Self;
+}
+
+impl WithRemote for BgpNeighbour {
+    fn with_remote(mut self, remote: &str) -> Self {
+        self.remote = BgpRemote::Address(remote.parse().unwrap());
+        self
+    }
+}
+
+/// A hop limit is what it is set to, in both families.
+#[test]
+fn hop_limits_of_neighbours_made_by_hand_matter() {
+    let pair = Pair::new("bgp-hops");
+    let one = Node::start(&pair.ours, "one", &LINK);
+    one.configure(OURS, [("hand", BgpNeighbour { passive: true, ttl_security: Some(1), ..them(V4) })]);
+    one.wait("hand", "waits", |session| session.state == BgpSessionState::Active);
+    pair.theirs.exec(&["sysctl", "-qw", "net.ipv4.ip_default_ttl=255"]);
+    let stream = connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(20)).unwrap();
+    let puppet = Puppet::greet(stream, THEIRS);
+    one.wait_established("hand");
+    // From now on it seems to be farther away: what it says is not heard.
+    setsockopt(&puppet.stream, sockopt::Ipv4Ttl, &254).unwrap();
+    one.wait("hand", "lost", |session| !is_established(session));
+}

@@ -1,0 +1,232 @@
+//! Speakers of ours in namespaces, and a neighbour made by hand that says whatever a test wants.
+
+use std::{
+    collections::BTreeSet,
+    io::{Read as _, Write as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+use bgp::{
+    Capability, Family, Message, Open,
+    export::Route,
+    wire::{self, Context, HEADER_BYTES},
+};
+use ipnet::IpNet;
+use model::{
+    bgp::{BgpNeighbour, BgpRemote, BgpState},
+    bgp_peer::{BgpFamily, PeerAsn},
+    bgp_report::{BgpSession, BgpSessionState},
+    name::Name,
+    secret::Secret,
+};
+use node_agent::{
+    bfd::Bfd,
+    bgp::{Leave, NeighbourKey, Speaker, Told},
+    links::{Link, Links},
+};
+use tokio::sync::watch;
+
+use super::{Namespace, bfd::eventually};
+
+/// A speaker of ours.
+pub struct Node {
+    pub speaker: Speaker,
+    pub bfd: Bfd,
+    links: watch::Sender<Links>,
+}
+
+impl Node {
+    /// Starts a speaker in a namespace whose link 2 `eth0` has these addresses.
+    pub fn start(namespace: &Namespace, node: &str, addresses: &[(&str, u8)]) -> Self {
+        let (sender, links) = watch::channel(Links::default());
+        let (speaker, bfd) = namespace.run(|| {
+            let bfd = Bfd::start().unwrap();
+            (Speaker::start(&name(node), bfd.share(), links).unwrap(), bfd)
+        });
+        let node = Self { speaker, bfd, links: sender };
+        node.set_addresses(2, addresses);
+        node
+    }
+
+    /// Says which addresses `eth0` has, and which number.
+    pub fn set_addresses(&self, index: u32, addresses: &[(&str, u8)]) {
+        let addresses = addresses.iter().map(|(address, length)| (address.parse().unwrap(), *length));
+        let link = Link { name: "eth0".to_owned(), mac: None, is_up: true, addresses: addresses.collect() };
+        self.links.send_replace(Links { by_index: [(index, link)].into_iter().collect() });
+    }
+
+    pub fn configure<const N: usize>(&self, asn: u32, peers: [(&str, BgpNeighbour); N]) {
+        self.speaker.configure(Some(&state(asn, peers)));
+    }
+
+    /// The session with the only neighbour of a peer, or with one of a dynamic one by `peer@address`.
+    pub fn session(&self, peer: &str) -> Option<BgpSession> {
+        let shown = self.speaker.shown().borrow().clone();
+        shown.neighbours.get(&key(peer)).map(|shown| shown.session.clone())
+    }
+
+    pub fn told(&self, peer: &str, prefix: &str) -> Option<Told> {
+        let shown = self.speaker.shown().borrow().clone();
+        shown.neighbours.get(&key(peer))?.told.get(&net(prefix)).cloned()
+    }
+
+    /// Waits until a session is as wanted; answers how it is then.
+    pub fn wait(&self, peer: &str, what: &str, holds: impl Fn(&BgpSession) -> bool) -> BgpSession {
+        let is_so = || self.session(peer).is_some_and(|session| holds(&session));
+        eventually(&format!("{peer}: {what}"), is_so, || format!("{:#?}", self.session(peer)));
+        self.session(peer).unwrap()
+    }
+
+    pub fn wait_established(&self, peer: &str) -> BgpSession {
+        self.wait(peer, "established", is_established)
+    }
+
+    pub fn change(&self, peer: &str, prefixes: &[&str], route: Option<&Route>) {
+        let changes = prefixes.iter().map(|prefix| (name(peer), net(prefix), route.cloned()));
+        self.speaker.change(changes.collect());
+    }
+
+    pub fn leave(self, how: Leave) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(self.speaker.leave(how));
+    }
+}
+
+pub fn is_established(session: &BgpSession) -> bool {
+    session.state == BgpSessionState::Established
+}
+
+pub fn name(text: &str) -> Name {
+    Name::try_from(text.to_owned()).unwrap()
+}
+
+pub fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn key(text: &str) -> NeighbourKey {
+    match text.split_once('@') {
+        None => NeighbourKey { peer: name(text), address: None },
+        Some((peer, address)) => NeighbourKey { peer: name(peer), address: Some(address.parse().unwrap()) },
+    }
+}
+
+/// The state of a node of an AS, whose identifier is made of its AS.
+pub fn state<const N: usize>(asn: u32, peers: [(&str, BgpNeighbour); N]) -> BgpState {
+    BgpState {
+        asn,
+        router_id: Ipv4Addr::from(asn),
+        is_draining: false,
+        peers: peers.into_iter().map(|(peer, neighbour)| (name(peer), neighbour)).collect(),
+        advertisements: Default::default(),
+    }
+}
+
+/// A directly connected neighbour at an address, of another AS, with short times.
+pub fn neighbour(local_asn: u32, remote: &str, peer_asn: u32) -> BgpNeighbour {
+    BgpNeighbour {
+        remote: BgpRemote::Address(remote.parse().unwrap()),
+        peer_asn: PeerAsn::Number(peer_asn),
+        local_asn,
+        port: 179,
+        source_address: None,
+        device: None,
+        hold_time: 9,
+        keepalive_time: None,
+        connect_time: 1,
+        password: None,
+        ttl: 1,
+        ttl_security: None,
+        passive: false,
+        families: BTreeSet::from([BgpFamily::IPv4, BgpFamily::IPv6]),
+        graceful_restart: None,
+        role: None,
+        bfd: None,
+        max_prefixes: 1_000_000,
+    }
+}
+
+pub fn password(text: &str) -> Option<Secret> {
+    Some(Secret::new(text.to_owned()))
+}
+
+/// A neighbour made by hand, behind OPEN and KEEPALIVE.
+pub struct Puppet {
+    pub stream: TcpStream,
+    pub context: Context,
+}
+
+impl Puppet {
+    /// Connects from an address, and establishes the session.
+    pub fn connect(namespace: &Namespace, from: &str, to: &str, asn: u32) -> Self {
+        let stream = connect(namespace, from, to, Duration::from_secs(20)).expect("somebody listens");
+        Self::greet(stream, asn)
+    }
+
+    /// Establishes the session over a connection.
+    pub fn greet(mut stream: TcpStream, asn: u32) -> Self {
+        let open = Open {
+            asn,
+            hold_time: 90,
+            router_id: Ipv4Addr::from(asn),
+            capabilities: vec![
+                Capability::MultiProtocol(Family::Ipv4Unicast),
+                Capability::MultiProtocol(Family::Ipv6Unicast),
+                Capability::FourOctetAs(asn),
+            ],
+        };
+        let context = Context { four_octet_as: true, is_external: true, ..Context::default() };
+        stream.write_all(&wire::encode(&Message::Open(open), &Context::default()).unwrap()).unwrap();
+        stream.write_all(&wire::encode(&Message::Keepalive, &context).unwrap()).unwrap();
+        Self { stream, context }
+    }
+
+    pub fn send(&mut self, message: &Message) -> std::io::Result<()> {
+        self.stream.write_all(&wire::encode(message, &self.context).unwrap())
+    }
+
+    /// The next message; nothing at the end.
+    pub fn receive(&mut self) -> Option<Message> {
+        let mut frame = vec![0; HEADER_BYTES];
+        self.stream.read_exact(&mut frame).ok()?;
+        let header: &[u8; HEADER_BYTES] = frame.first_chunk().unwrap();
+        let length = wire::frame_length(header, &self.context).unwrap();
+        frame.resize(length, 0);
+        self.stream.read_exact(&mut frame[HEADER_BYTES..]).ok()?;
+        Some(wire::decode(&frame, &self.context).unwrap().message)
+    }
+}
+
+/// Connects from an address of a namespace; tries again while nobody listens.
+pub fn connect(namespace: &Namespace, from: &str, to: &str, patience: Duration) -> Option<TcpStream> {
+    let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+    namespace.run(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let connected = tokio::time::timeout(patience, async {
+                loop {
+                    let socket = if from.is_ipv4() {
+                        tokio::net::TcpSocket::new_v4().unwrap()
+                    } else {
+                        tokio::net::TcpSocket::new_v6().unwrap()
+                    };
+                    socket.bind(SocketAddr::new(from, 0)).unwrap();
+                    match socket.connect(SocketAddr::new(to, 179)).await {
+                        Ok(stream) => return stream.into_std().unwrap(),
+                        Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                    }
+                }
+            });
+            let stream = connected.await.ok()?;
+            stream.set_nonblocking(false).unwrap();
+            Some(stream)
+        })
+    })
+}
+
+/// Waits for connections at an address of a namespace.
+pub fn listen(namespace: &Namespace, at: &str) -> TcpListener {
+    let at: IpAddr = at.parse().unwrap();
+    namespace.run(|| TcpListener::bind(SocketAddr::new(at, 179)).unwrap())
+}
