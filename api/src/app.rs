@@ -7,6 +7,7 @@ use std::{
 
 use model::{
     announcements::AnnouncementBook,
+    bgp_book::BgpBook,
     config::ClusterConfig,
     name::Name,
     resource::{Kind, ObjectKey, ServiceKey},
@@ -26,7 +27,7 @@ use crate::{
     nodes::Nodes,
     paging::Pages,
     peer_key,
-    view::View,
+    view::{Books, View},
     waiting,
     writer::{Context, Writer},
 };
@@ -61,6 +62,7 @@ pub struct App {
     pub(crate) nodes: Nodes,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
+    bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
@@ -118,6 +120,7 @@ impl App {
             nodes,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
+            bgp: Mutex::default(),
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
@@ -152,9 +155,16 @@ impl App {
         self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the agents say of their BGP. Whoever needs the book of announcements as well takes that one first.
+    pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
+        // A report that panicked in the middle leaves routes that the next complete report puts right.
+        self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A state with what is known of the nodes.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
-        View::new(published, &self.nodes, &self.announcements, self.source.now())
+        let books = Books { announcements: &self.announcements, bgp: &self.bgp };
+        View::new(published, &self.nodes, books, self.source.now())
     }
 }
 
@@ -168,6 +178,7 @@ impl App {
         let has_service = |key: &ServiceKey| published.snapshot.service(key).is_some();
         let has_address = |address| published.snapshot.address(address).is_some();
         self.announcements().forget(has_node, has_address);
+        self.bgp().forget(has_node);
         self.traffic().forget(has_service, has_node, self.source.now());
     }
 }

@@ -10,6 +10,7 @@
 
 pub mod app;
 mod assigner;
+mod bgp_metrics;
 mod body;
 mod compiled_set;
 pub mod config;

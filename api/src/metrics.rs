@@ -1,5 +1,5 @@
 //! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded; what
-//! goes through Services is in `traffic`.
+//! goes through Services is in `traffic`, sessions with routers in `bgp_metrics`.
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 

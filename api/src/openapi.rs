@@ -241,6 +241,7 @@ pub(crate) fn base() -> OpenApi {
             tag("EndpointSet", "Endpoints given by hand or by an adapter."),
             tag("Workload", "Anything with an address; what a Service's selector picks."),
             tag("Node", "A machine with an agent."),
+            tag("BGP", "Sessions of nodes with routers, what the routers were told, and what happened."),
             tag("Cluster", "Many objects at once, changes as they happen, and how it is going."),
             tag("Agent", "What agents use."),
             tag("Server", "This server itself."),

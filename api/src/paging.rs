@@ -10,8 +10,11 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use model::quantity::{Position, Timestamp};
-use serde::{Deserialize, Serialize};
+use model::{
+    bgp_listing::Part,
+    quantity::{Position, Timestamp},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use crate::{
@@ -138,6 +141,54 @@ impl Pages {
     pub(crate) fn forget_old(&self, now: Timestamp) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.retain(|_, held| now.unix_seconds() - held.used_at.unix_seconds() < STATE_HELD_SECS);
+    }
+}
+
+/// A listing of the moment: no state is held, each page shows what is known when it is asked for.
+pub(crate) struct Moment {
+    kind: &'static str,
+    query: u64,
+}
+
+/// What a page token of such a listing says.
+#[derive(Debug, Serialize, Deserialize)]
+struct MomentToken<K> {
+    /// The last key shown.
+    k: K,
+    /// What was listed, as a hash.
+    q: u64,
+}
+
+impl Moment {
+    /// A listing of a kind; `query` tells it from others.
+    pub(crate) fn new(kind: &'static str, query: &str) -> Self {
+        Self { kind, query: fingerprint(&(kind, query)) }
+    }
+
+    /// The last key shown before this page.
+    pub(crate) fn resume<K: DeserializeOwned>(&self, token: Option<&str>) -> Result<Option<K>, Problem> {
+        let Some(token) = token else { return Ok(None) };
+        let decoded = BASE64_URL_SAFE_NO_PAD.decode(token).ok();
+        let decoded = decoded.and_then(|bytes| serde_json::from_slice::<MomentToken<K>>(&bytes).ok());
+        match decoded {
+            Some(MomentToken { k, q }) if q == self.query => Ok(Some(k)),
+            Some(_) => Err(Problem::bad_request(
+                "`continue` belongs to a listing with another path or other filters",
+            )),
+            None => Err(Problem::bad_request("`continue` must be a token that this API has given out")),
+        }
+    }
+
+    /// Writes the envelope of a list.
+    pub(crate) fn envelope<T: Serialize, K: Serialize>(&self, part: &Part<T, K>) -> Value {
+        let Part { items, more_after } = part;
+        let mut metadata = json!({});
+        if let Some(k) = more_after {
+            let token = serde_json::to_vec(&MomentToken { k, q: self.query }).expect("a token serialises");
+            metadata["continue"] = json!(BASE64_URL_SAFE_NO_PAD.encode(token));
+        }
+        let kind = self.kind;
+        json!({ "apiVersion": model::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
     }
 }
 

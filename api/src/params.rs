@@ -197,7 +197,8 @@ impl PageQuery {
     }
 }
 
-fn limit(given: Option<u32>) -> Result<usize, Problem> {
+/// Rows of a page, as asked for.
+pub(crate) fn limit(given: Option<u32>) -> Result<usize, Problem> {
     let limit = given.unwrap_or(LIMIT_DEFAULT);
     if (1..=LIMIT_MAX).contains(&limit) {
         Ok(usize::try_from(limit).unwrap_or(usize::MAX))

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod apply;
+mod bgp;
 mod docs;
 mod endpoints;
 mod feed;
@@ -33,6 +34,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        bgp::add,
         status::add,
         feed::add,
         report::add,

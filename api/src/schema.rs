@@ -6,6 +6,7 @@ use model::{
     admit::Action,
     advertisement::AdvertisementSpec,
     bfd_profile::BfdProfileSpec,
+    bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
     bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
@@ -99,6 +100,38 @@ pub(crate) struct EndpointsList {
     metadata: ListMetadata,
     /// The compiled Services in the order of namespace and name.
     items: Vec<CompiledService>,
+}
+
+/// What is said about a listing of the moment.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MomentMetadata {
+    /// The token of the next page, if there is one.
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+macro_rules! moments {
+    ($($list:ident, $item:ty, $order:literal;)*) => {$(
+        /// A page of a listing of the moment.
+        #[derive(Serialize, ToSchema)]
+        #[serde(rename_all = "camelCase")]
+        pub(crate) struct $list {
+            /// The version of the API.
+            api_version: String,
+            /// The kind of the list.
+            kind: String,
+            /// What is said about the listing.
+            metadata: MomentMetadata,
+            #[doc = $order]
+            items: Vec<$item>,
+        }
+    )*};
+}
+
+moments! {
+    BgpSessionList, BgpSessionItem, "The sessions in the order of nodes, peers and addresses.";
+    BgpRouteList, BgpRouteItem, "The routes in the order of nodes and prefixes.";
+    BgpEventList, BgpEvent, "The events, the newest first.";
 }
 
 /// An object of any kind.

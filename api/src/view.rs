@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use model::{
     announcements::AnnouncementBook,
     assign::Scene,
+    bgp_book::BgpBook,
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
         Announcing, NodeViews, address_pool_status, address_status, advertisement_status, bfd_profile_status,
         bgp_peer_status, endpoint_set_status, node_bgp_status, node_status, pool_announced,
-        service_announced, service_status, workload_status,
+        service_announced, service_status, with_sessions, workload_status,
     },
     status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeStatus,
@@ -27,11 +28,20 @@ use crate::{
     nodes::{Nodes, Table},
 };
 
+/// What the agents say, kept for all requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    /// Of their parts in addresses.
+    pub(crate) announcements: &'a Mutex<AnnouncementBook>,
+    /// Of sessions and routes.
+    pub(crate) bgp: &'a Mutex<BgpBook>,
+}
+
 /// One state with what is known of the nodes, from which any number of objects can be shown.
 pub(crate) struct View<'a> {
     published: Arc<Published>,
     nodes: &'a Nodes,
-    announcements: &'a Mutex<AnnouncementBook>,
+    books: Books<'a>,
     now: Timestamp,
     table: OnceLock<Table>,
 }
@@ -44,13 +54,8 @@ pub(crate) struct Shower<'a> {
 
 impl<'a> View<'a> {
     /// Looks at a state.
-    pub(crate) fn new(
-        published: Arc<Published>,
-        nodes: &'a Nodes,
-        announcements: &'a Mutex<AnnouncementBook>,
-        now: Timestamp,
-    ) -> Self {
-        Self { published, nodes, announcements, now, table: OnceLock::new() }
+    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
+        Self { published, nodes, books, now, table: OnceLock::new() }
     }
 
     /// Prepares to show objects; the roll-up is prepared once for all of them.
@@ -135,7 +140,9 @@ impl Shower<'_> {
     pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
         let spec = object.as_bgp_peer()?;
         let Published { snapshot, asn, .. } = self.view.published();
-        Some(bgp_peer_status(snapshot, &object.metadata.name, spec, *asn))
+        let name = &object.metadata.name;
+        let status = bgp_peer_status(snapshot, name, spec, *asn);
+        Some(self.announcing(|of| with_sessions(of, name, spec, status)))
     }
 
     /// The status of a BfdProfile.
@@ -163,8 +170,10 @@ impl Shower<'_> {
             nodes: self.nodes().all(),
             compiled: &compiled,
         };
-        let book = self.view.announcements.lock().unwrap_or_else(PoisonError::into_inner);
-        look(&Announcing { scene, book: &book })
+        let Books { announcements, bgp } = self.view.books;
+        let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&Announcing { scene, book: &book, bgp: &bgp })
     }
 
     /// The status of a Node.

@@ -131,7 +131,7 @@ async fn an_address_records_the_advertisements_that_cover_it() {
     assert!(lines.last().unwrap().contains("198.51.100.8"), "{lines:?}");
     let record = || async { server.call("GET", "/v1/addresses/198.51.100.8", None).await.1 };
     let status = record().await["status"]["conditions"][0].clone();
-    assert_eq!((&status["type"], &status["status"]), (&json!("Announced"), &json!("Unknown")), "{status}");
+    assert_eq!((&status["type"], &status["reason"]), (&json!("Announced"), &json!("NoSession")), "{status}");
     server.call("DELETE", "/v1/advertisements/gold", None).await;
     for _ in 0..600 {
         if record().await["spec"]["announcement"]["advertisements"].is_null() {

@@ -1,5 +1,6 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
+pub mod bgp;
 mod help;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
@@ -75,6 +76,9 @@ pub enum Command {
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
+    /// Show sessions with routers, what they were told, and what happened to them
+    #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
+    Bgp(bgp::Bgp),
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),

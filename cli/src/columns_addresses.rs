@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    bgp,
     columns::age_cell,
     columns_bgp::{or_dash, with_default},
     style::Tone,
@@ -163,7 +164,7 @@ pub(crate) fn address(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let mut row: Vec<Cell> = vec![
         text(object, "/spec/pool").into(),
         joined(object, "/spec/services").into(),
-        owner.as_str().into(),
+        owner_cell(object, &owner),
         since.map(|since| age(since, now)).unwrap_or_default().into(),
         Cell::toned(tone, state),
     ];
@@ -180,6 +181,14 @@ pub(crate) fn address(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         row.push(conflicts(object).join(",").into());
     }
     row
+}
+
+/// Who announces an address: its owner, the nodes that do by BGP, or both.
+fn owner_cell(object: &Value, owner: &str) -> Cell {
+    let by_bgp = bgp::announcers(object);
+    let all: Vec<String> =
+        Some(owner.to_owned()).filter(|one| !one.is_empty()).into_iter().chain(by_bgp).collect();
+    all.join(", ").into()
 }
 
 /// One word for an address: who has it where nobody should, else how far its announcement is.

@@ -6,13 +6,14 @@ use serde_json::Value;
 use crate::{
     columns::age_cell,
     columns_addresses::{or_all, selectors, status},
+    style::Tone,
     table::Cell,
     view::{entries, flag, joined, number, text},
 };
 
 /// Headings of peers: narrow, and what the wide form adds.
 pub(crate) const PEER: (&[&str], &[&str]) = (
-    &["NAME", "PEER", "AS", "LOCAL-AS", "BFD", "NODES", "STATUS", "AGE"],
+    &["NAME", "PEER", "AS", "LOCAL-AS", "BFD", "NODES", "SESSIONS", "STATUS", "AGE"],
     &["SOURCE", "HOLD", "HOPS", "PASSWORD", "FAMILIES", "RESTART", "NODE-SELECTORS"],
 );
 /// Headings of profiles.
@@ -26,6 +27,7 @@ pub(crate) fn peer(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         local_asn(object).into(),
         or_dash(text(object, "/spec/bfdProfile")).into(),
         number(object, "/status/nodesTotal").to_string().into(),
+        sessions(object),
         status(object),
         age_cell(object, now),
     ];
@@ -39,6 +41,18 @@ pub(crate) fn peer(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         row.push(or_all(selectors(object, "/spec/nodeSelectors")).into());
     }
     row
+}
+
+/// `2/3`: established sessions, of all.
+fn sessions(peer: &Value) -> Cell {
+    let [established, total] =
+        ["established", "total"].map(|field| number(peer, &format!("/status/sessions/{field}")));
+    let tone = match established {
+        _ if established == total => Tone::Plain,
+        0 => Tone::Bad,
+        _ => Tone::Waiting,
+    };
+    Cell::toned(tone, format!("{established}/{total}"))
 }
 
 pub(crate) fn profile(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {

@@ -51,7 +51,7 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::Node => describe_objects::node(&mut page, subject.object, now),
                 Kind::AddressPool => describe_addresses::pool(&mut page, subject.object),
                 Kind::Advertisement => describe_addresses::advertisement(&mut page, subject.object),
-                Kind::BgpPeer => describe_bgp::peer(&mut page, subject.object),
+                Kind::BgpPeer => describe_bgp::peer(&mut page, subject.object, now),
                 Kind::BfdProfile => describe_bgp::profile(&mut page, subject.object),
                 Kind::Address => describe_addresses::address(&mut page, subject.object, now),
             }

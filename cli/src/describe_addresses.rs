@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    bgp,
     columns::{self, Columns},
     columns_addresses::{address_state, conflicts, or_all, preferences, selectors},
     describe::Page,
@@ -121,7 +122,18 @@ pub(crate) fn address(page: &mut Page, object: &Value, now: Timestamp) {
         let until = text(object, "/spec/quarantine/until");
         page.field("Held back", &format!("for {former} until {until}; then anybody may have it"));
     }
-    announcement(page, object, now);
+    let by_bgp = bgp::of_address(object);
+    let is_by_l2 = !text(object, "/status/owner").is_empty()
+        || !items(object, "/spec/announcement/candidates").is_empty();
+    if is_by_l2 || by_bgp.is_empty() {
+        announcement(page, object, now);
+    }
+    if !by_bgp.is_empty() {
+        page.section("Announcement by BGP");
+    }
+    for (label, value) in by_bgp {
+        page.field(label, &value);
+    }
 }
 
 /// Who answers for an address, who would, and why the others would not.
@@ -131,7 +143,6 @@ fn announcement(page: &mut Page, object: &Value, now: Timestamp) {
     let since = time(object, "/status/since").filter(|_| !owner.is_empty());
     let since = since.map(|then| format!(" since {then} ({} ago)", age(then, now))).unwrap_or_default();
     page.field("Owner", &format!("{owner}{since}"));
-    page.optional("By BGP", &joined(object, "/spec/announcement/advertisements"));
     page.field("Epoch", &text(object, "/spec/announcement/epoch"));
     let ping = flag(object, "/spec/announcement/answerPing", false);
     page.field("Answers ping", if ping { "yes" } else { "no" });

@@ -1,16 +1,18 @@
 //! The sections of `describe` of BGP peers and BFD profiles, and of what others say about BGP. Pure.
 
+use model::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{
+    bgp,
     columns_addresses::{or_all, selectors},
     columns_bgp::{asn, families, hold_time, hops, remote, with_default},
     describe::Page,
     table::Table,
-    view::{entries, flag, joined, number, text},
+    view::{clean, entries, flag, joined, number, text},
 };
 
-pub(crate) fn peer(page: &mut Page, object: &Value) {
+pub(crate) fn peer(page: &mut Page, object: &Value, now: Timestamp) {
     page.section("BGP peer");
     page.field("Peer", &remote(object));
     page.field("AS of the peer", &asn(object));
@@ -22,7 +24,7 @@ pub(crate) fn peer(page: &mut Page, object: &Value) {
     }
     page.optional("Source address", &text(object, "/spec/sourceAddress"));
     let keepalive = text(object, "/spec/keepaliveTime");
-    let keepalive = if keepalive.is_empty() { "a third".to_owned() } else { format!("{keepalive} s") };
+    let keepalive = if keepalive.is_empty() { "third of it".to_owned() } else { format!("{keepalive} s") };
     page.field("Hold time", &format!("{} s, keepalives every {keepalive}", hold_time(object)));
     page.field(
         "After a failure",
@@ -50,6 +52,27 @@ pub(crate) fn peer(page: &mut Page, object: &Value) {
         page.field("Disabled", "yes: no node has a session with it");
     }
     nodes(page, object);
+    sessions(page, object, now);
+}
+
+/// The sessions as the nodes say; of many those that are wrong.
+fn sessions(page: &mut Page, object: &Value, now: Timestamp) {
+    let [established, total] =
+        ["established", "total"].map(|field| number(object, &format!("/status/sessions/{field}")));
+    page.section(&format!("Sessions ({established} of {total} established)"));
+    let table = bgp::of_peer(object, now);
+    if table.is_empty() {
+        page.line("  <none>");
+        return;
+    }
+    page.table(&table);
+    let shown = entries(object, "/status/sessions/byNode")
+        .map(|(_, sessions)| sessions.as_array().map_or(0, Vec::len));
+    let shown: usize = shown.sum();
+    if usize::try_from(total).is_ok_and(|total| total > shown) {
+        let name = text(object, "/metadata/name");
+        page.line(&format!("  and more: `tidegate bgp peers --peer {}`", clean(&name)));
+    }
 }
 
 /// The nodes that have the peer.

@@ -7,6 +7,7 @@
 
 mod age;
 pub mod args;
+pub mod bgp;
 mod client;
 pub mod columns;
 mod columns_addresses;

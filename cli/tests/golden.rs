@@ -20,6 +20,7 @@ use model::{
     address_pool::AddressPoolSpec,
     advertisement::AdvertisementSpec,
     bfd_profile::BfdProfileSpec,
+    bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
     bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
     endpoint_set::EndpointSetSpec,
@@ -61,6 +62,10 @@ fn directory() -> PathBuf {
 
 fn fixtures() -> Value {
     serde_json::from_slice(&fs::read(directory().join("fixtures/objects.json")).unwrap()).unwrap()
+}
+
+fn bgp() -> Value {
+    serde_json::from_slice(&fs::read(directory().join("fixtures/bgp.json")).unwrap()).unwrap()
 }
 
 fn check(name: &str, actual: &str) {
@@ -145,6 +150,27 @@ fn f086_traffic_reads_as_recorded() {
     check("traffic", &format!("{}\n{by_endpoint}", cli::traffic::by_node(traffic, Style::PLAIN)));
 }
 
+/// What is wrong is told with what to do about it; sessions of silent agents are not taken for established.
+#[test]
+fn f126_sessions_routes_and_events_read_as_recorded() {
+    let bgp = bgp();
+    for (name, wide) in [("bgp_peers", false), ("bgp_peers_wide", true)] {
+        let table = cli::bgp::peers(&bgp["sessions"], wide, now(), Style::PLAIN).unwrap();
+        let hints = if wide { String::new() } else { cli::bgp::hints(&bgp["sessions"]).join("\n") + "\n" };
+        check(name, &(table + &hints));
+    }
+    for (name, wide) in [("bgp_routes", false), ("bgp_routes_wide", true)] {
+        check(name, &cli::bgp::routes(&bgp["routes"], wide, now(), Style::PLAIN).unwrap());
+    }
+    check("bgp_events", &cli::bgp::events(&bgp["events"], Style::PLAIN).unwrap());
+    let color = cli::bgp::peers(&bgp["sessions"], false, now(), Style { color: true }).unwrap();
+    check("bgp_peers_color", &color.replace('\u{1b}', "ESC"));
+    let nothing = json!({ "items": [] });
+    assert_eq!(cli::bgp::peers(&nothing, true, now(), Style::PLAIN), None);
+    assert_eq!(cli::bgp::routes(&nothing, true, now(), Style::PLAIN), None);
+    assert_eq!(cli::bgp::events(&nothing, Style::PLAIN), None);
+}
+
 #[test]
 fn the_one_look_status_reads_as_recorded() {
     let fixtures = fixtures();
@@ -185,6 +211,11 @@ fn every_help_teaches_as_recorded() {
     for subcommand in command.get_subcommands() {
         let mut subcommand = subcommand.clone().term_width(110);
         check(&format!("help_{}", subcommand.get_name()), &subcommand.render_long_help().to_string());
+        for inner in subcommand.get_subcommands() {
+            let mut inner = inner.clone().term_width(110);
+            let name = format!("help_{}_{}", subcommand.get_name(), inner.get_name());
+            check(&name, &inner.render_long_help().to_string());
+        }
     }
 }
 
@@ -228,6 +259,14 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     for compiled in fixtures["endpoints"].as_array().unwrap() {
         let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();
     }
+    fn listed<Item: DeserializeOwned>(listing: &Value) {
+        for item in listing["items"].as_array().unwrap() {
+            let _item: Item = serde_json::from_value(item.clone()).unwrap_or_else(|e| panic!("{item}: {e}"));
+        }
+    }
+    listed::<BgpSessionItem>(&bgp()["sessions"]);
+    listed::<BgpRouteItem>(&bgp()["routes"]);
+    listed::<BgpEvent>(&bgp()["events"]);
     for traffic in fixtures["traffic"].as_array().unwrap() {
         let _traffic: ServiceTraffic = serde_json::from_value(traffic.clone()).unwrap();
     }
@@ -270,6 +309,11 @@ fn no_shape_of_an_answer_stops_the_rendering() {
             );
         }
         let _table = cli::traffic::by_node(object, Style::PLAIN);
+        let listing = json!({ "items": [object, { "session": object, "peers": object, "trouble": object }] });
+        let _table = cli::bgp::peers(&listing, true, now(), Style::PLAIN);
+        let _table = cli::bgp::routes(&listing, true, now(), Style::PLAIN);
+        let _table = cli::bgp::events(&listing, Style::PLAIN);
+        let _hints = cli::bgp::hints(&listing);
         let _text = render::status(object, now(), Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }

@@ -13,7 +13,7 @@ use serde::{
 };
 use utoipa::ToSchema;
 
-use crate::{advertisement::InterfaceName, name::Name, secret::Secret, selector::Selector};
+use crate::{advertisement::InterfaceName, name::Name, net::IpFamily, secret::Secret, selector::Selector};
 
 /// Node selectors of one peer.
 pub const PEER_SELECTORS_MAX: usize = 64;
@@ -195,6 +195,17 @@ pub enum BgpFamily {
     IPv4,
     /// IPv6 unicast.
     IPv6,
+}
+
+impl BgpFamily {
+    /// The version of IP.
+    #[must_use]
+    pub const fn ip(self) -> IpFamily {
+        match self {
+            Self::IPv4 => IpFamily::V4,
+            Self::IPv6 => IpFamily::V6,
+        }
+    }
 }
 
 /// What we are to a peer (RFC 9234).

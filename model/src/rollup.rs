@@ -3,6 +3,8 @@
 mod announced;
 mod assigned;
 mod bgp;
+mod bgp_peer;
+mod by_bgp;
 mod node;
 mod sources;
 
@@ -32,6 +34,7 @@ pub use self::announced::{
 };
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
+pub use self::bgp_peer::with_sessions;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 

@@ -5,10 +5,13 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    bgp_report::{BgpError, BgpSessionState},
+    bgp_trouble::BgpTrouble,
     compiled::UnsupportedField,
     name::Name,
     node::ProxyMode,
@@ -259,7 +262,7 @@ pub struct AdvertisementStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BgpPeerStatus {
-    /// Whether any node has a session with it, and why not.
+    /// Whether nodes are to have a session with it, and whether they have; and why not.
     pub conditions: Vec<Condition>,
     /// Whether it has a password, which is never shown.
     pub has_password: bool,
@@ -269,6 +272,9 @@ pub struct BgpPeerStatus {
     /// How many these are, also beyond the listed ones.
     #[serde(default)]
     pub nodes_total: u32,
+    /// The sessions that nodes have with it, as their agents say.
+    #[serde(default)]
+    pub sessions: BgpPeerSessions,
 }
 
 /// One node's side of a BgpPeer.
@@ -351,4 +357,72 @@ pub struct AddressStatus {
     /// Why nodes are no candidates; at most ten.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_candidates: BTreeMap<Name, String>,
+    /// Who announces it by BGP; nothing where BGP has no part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_bgp: Option<AddressByBgp>,
+}
+
+/// Who announces an address by BGP, as the nodes say.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressByBgp {
+    /// Nodes that announce it.
+    pub nodes: u32,
+    /// Routers that have it from them.
+    pub routers: u32,
+    /// The first ten of these nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announced_by: Vec<Name>,
+    /// The first ten of these routers: the name of the `BgpPeer`, followed by `@` and the address for dynamic neighbours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub announced_to: Vec<String>,
+    /// As what it is announced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub prefixes: Vec<IpNet>,
+    /// Nodes that could announce it and do not, with the reason; at most ten.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_by: BTreeMap<Name, String>,
+}
+
+/// The sessions of nodes with a `BgpPeer`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BgpPeerSessions {
+    /// How many there are; a dynamic peer has several on one node.
+    pub total: u32,
+    /// Of these, established.
+    pub established: u32,
+    /// The sessions by node, at most 50; `/v1/bgp/sessions` lists all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_node: BTreeMap<Name, Vec<NodeBgpSession>>,
+}
+
+/// The session of a node with a `BgpPeer`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeBgpSession {
+    /// The neighbour's address; nothing while that of an unnumbered peer is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<IpAddr>,
+    /// Where the session stands.
+    pub state: BgpSessionState,
+    /// Whether the node's agent reports; if not, this is what it said last.
+    pub is_reporting: bool,
+    /// Since when it stands there.
+    pub since: Timestamp,
+    /// Why, in words.
+    pub reason: String,
+    /// Prefixes that the neighbour has from the node.
+    pub prefixes_sent: u64,
+    /// The last NOTIFICATION that the node sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_sent: Option<BgpError>,
+    /// The last NOTIFICATION that it received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_received: Option<BgpError>,
+    /// What is wrong, as far as it can be told, and what to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<BgpTrouble>,
 }

@@ -14,6 +14,7 @@ use model::{
     address::{AddressSpec, Announcement, name_of},
     announcements::{AnnouncementBook, News},
     assign::{Circumstances, Scene, Verdict, assign, judge, move_to},
+    bgp_book::BgpBook,
     compile::compile,
     metadata::Metadata,
     name::Name,
@@ -35,6 +36,7 @@ struct World {
     lost: BTreeSet<Name>,
     silent: BTreeSet<Name>,
     book: AnnouncementBook,
+    bgp: BgpBook,
 }
 
 fn name(text: &str) -> Name {
@@ -64,6 +66,7 @@ impl World {
             lost: BTreeSet::new(),
             silent: BTreeSet::new(),
             book: AnnouncementBook::default(),
+            bgp: BgpBook::default(),
         };
         for (at, node) in nodes.iter().enumerate() {
             world.node(node, json!({}), json!({}));
@@ -196,7 +199,7 @@ impl World {
 
     fn announced(&self, at: usize) -> String {
         let condition = self.with_scene(|scene| {
-            let of = Announcing { scene: *scene, book: &self.book };
+            let of = Announcing { scene: *scene, book: &self.book, bgp: &self.bgp };
             service_announced(&of, &key(&format!("s{at}"))).unwrap()
         });
         format!("{:?} {} {}", condition.status, condition.reason, condition.message)
@@ -238,8 +241,9 @@ fn f117_only_nodes_that_can_announce_an_address_are_candidates_and_the_others_kn
         assert!(world.why_not(101, node).contains(why), "{node}: {}", world.why_not(101, node));
     }
     let record = world.snapshot().address(ip(101)).unwrap().as_address().unwrap().clone();
-    let status =
-        world.with_scene(|scene| address_status(&Announcing { scene: *scene, book: &world.book }, &record));
+    let status = world.with_scene(|scene| {
+        address_status(&Announcing { scene: *scene, book: &world.book, bgp: &world.bgp }, &record)
+    });
     assert_eq!(status.not_candidates.len(), 7, "{status:?}");
 }
 

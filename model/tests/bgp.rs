@@ -12,6 +12,7 @@ use model::{
     bgp_peer::PeerAsn,
     bgp_state::{bgp_state, identity},
     decode::{Expect, decode},
+    feed::{Frame, NodeState},
     name::Name,
     node::NodeSpec,
     rollup::{bfd_profile_status, bgp_peer_status},
@@ -342,6 +343,9 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
     }
     let told = state(&cluster, "n").unwrap();
     assert_eq!((told.asn, told.router_id, told.is_draining), (ASN, Ipv4Addr::new(10, 0, 0, 9), false));
+    // What is told is read as it was meant, on the wire and from an agent's disk.
+    let frame = Frame::Node(NodeState { bgp: Some(Box::new(told.clone())), ..NodeState::default() });
+    assert_eq!(serde_json::from_str::<Frame>(&serde_json::to_string(&frame).unwrap()).unwrap(), frame);
     let names: Vec<_> = told.peers.keys().map(Name::as_str).collect();
     assert_eq!(names, ["crowd", "far", "link", "local", "near", "r1", "r2"]);
     let of = |peer: &str| &told.peers[&name(peer)];
@@ -517,6 +521,24 @@ fn an_advertisement_selects_a_node_that_has_one_of_its_peers() {
         refusal(cluster.apply(&router("r", 1, json!({ "nodeSelectors": rack("b") }))));
     assert_eq!((pointer.as_str(), code), ("/spec/nodeSelectors", Conflict));
     assert!(message.contains("Advertisement x"), "{message}");
+}
+
+#[test]
+fn peers_take_routes_of_a_family_that_the_pools_have() {
+    let mut cluster = Cluster::new();
+    cluster.apply(&pool("six", &["2001:db8::/64"])).unwrap();
+    cluster.apply(&pool("both", &["2001:db8:1::/64", "198.51.100.0/28"])).unwrap();
+    cluster.apply(&router("r", 1, json!({ "families": ["IPv4"] }))).unwrap();
+    let named = |pool: &str| announcing("a", json!({ "addressPools": [pool], "peers": ["r"] }));
+    let (pointer, code, message) = refusal(cluster.apply(&named("six")));
+    assert_eq!((pointer.as_str(), code), ("/spec/peers", Conflict));
+    assert!(message.contains("IPv6"), "{message}");
+    cluster.apply(&named("both")).unwrap();
+    cluster.apply(&router("r", 1, json!({}))).unwrap();
+    cluster.apply(&named("six")).unwrap();
+    let (pointer, code, message) = refusal(cluster.apply(&router("r", 1, json!({ "families": ["IPv4"] }))));
+    assert_eq!((pointer.as_str(), code), ("/spec/families", Conflict));
+    assert!(message.contains("Advertisement a"), "{message}");
 }
 
 #[test]

@@ -33,6 +33,10 @@ fn near_json() -> impl Strategy<Value = Value> {
         "ClientIP",
         "ExternalName",
         "Http",
+        "BGP",
+        "internal",
+        "65000:100",
+        "eth0",
         "",
         "\u{0}",
         "a/b",
@@ -78,6 +82,17 @@ fn near_json() -> impl Strategy<Value = Value> {
         "workloadCIDRs",
         "conditions",
         "loadBalancer",
+        "peerAddress",
+        "peerASN",
+        "interface",
+        "families",
+        "communities",
+        "med",
+        "peers",
+        "bgp",
+        "holdTime",
+        "gracefulRestart",
+        "detectMultiplier",
         "bogus",
     ];
     leaf.prop_recursive(5, 64, 6, move |inner| {
@@ -94,7 +109,16 @@ fn near_json() -> impl Strategy<Value = Value> {
 }
 
 fn near_object() -> impl Strategy<Value = Value> {
-    let kinds = prop::sample::select(vec!["Service", "EndpointSet", "Workload", "Node"]);
+    let kinds = prop::sample::select(vec![
+        "Service",
+        "EndpointSet",
+        "Workload",
+        "Node",
+        "AddressPool",
+        "Advertisement",
+        "BgpPeer",
+        "BfdProfile",
+    ]);
     (kinds, near_json(), near_json()).prop_map(|(kind, spec, metadata)| {
         let mut object = json!({ "kind": kind, "metadata": { "name": "web" }, "spec": spec });
         if let (Value::Object(extra), Some(metadata)) = (metadata, object["metadata"].as_object_mut()) {
@@ -112,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_json_is_read_or_refused_with_reasons(value in prop_oneof![near_json(), near_object()], kind in prop::option::of(0_usize..4)) {
+    fn any_json_is_read_or_refused_with_reasons(value in prop_oneof![near_json(), near_object()], kind in prop::option::of(0_usize..9)) {
         let expect = Expect { kind: kind.map(|index| Kind::ALL[index]), ..Expect::default() };
         match decode(&value, &expect) {
             Ok(object) => prop_assert_eq!(shown_again(&object), Ok(object)),

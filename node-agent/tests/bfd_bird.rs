@@ -36,7 +36,7 @@ fn bird_is_up(bird: &Bird, peer: &str) {
 #[test]
 fn sessions_come_up_and_follow_the_intervals_of_bird() {
     let pair = Pair::new("bfdbird-up");
-    let bird = Bird::start(&pair.theirs, &configuration(150, 10, ""));
+    let bird = Bird::start(pair.theirs.name(), &configuration(150, 10, ""));
     let bfd = pair.start();
     set(&bfd, &[(ours(V4), every(100, 8)), (ours(V6), every(100, 8))]);
     let interval = |millis: u64, multiplier: u32| {
@@ -81,7 +81,7 @@ fn sessions_come_up_and_follow_the_intervals_of_bird() {
 #[test]
 fn bird_falling_silent_is_detected() {
     let pair = Pair::new("bfdbird-gone");
-    let bird = Bird::start(&pair.theirs, &configuration(150, 10, ""));
+    let bird = Bird::start(pair.theirs.name(), &configuration(150, 10, ""));
     let bfd = pair.start();
     set(&bfd, &[(ours(V4), every(150, 10)), (ours(V6), every(150, 10))]);
     for addresses in [V4, V6] {
@@ -101,7 +101,7 @@ fn authenticated_sessions_come_up_with_the_right_key_only() {
     {
         let pair = Pair::new(if name.starts_with('k') { "bfdbird-k" } else { "bfdbird-m" });
         let authentication = format!("authentication {name}; password \"open sesame\" {{ id 3; }};");
-        let bird = Bird::start(&pair.theirs, &configuration(150, 10, &authentication));
+        let bird = Bird::start(pair.theirs.name(), &configuration(150, 10, &authentication));
         let bfd = pair.start();
         let with = |secret: &str| SessionConfig { auth: Some(key(algorithm, secret)), ..every(150, 10) };
         // The right key in one family, a wrong one in the other.

@@ -40,7 +40,7 @@ fn frr_shows(frr: &Frr, peer: &str, field: &str, value: impl Into<serde_json::Va
 
 /// Both families up with FRR, every 200 ms; theirs counts ten packets, ours nine.
 fn come_up(pair: &Pair) -> (Bfd, Frr) {
-    let frr = Frr::bfdd(&pair.theirs, PEERS);
+    let frr = Frr::bfdd(pair.theirs.name(), PEERS);
     let bfd = pair.start();
     set(&bfd, &[(ours(V4), every(200, 9)), (ours(V6), every(200, 9))]);
     for addresses in [V4, V6] {
@@ -176,7 +176,8 @@ fn each_side_sees_the_other_being_stopped_and_why() {
 #[test]
 fn a_session_over_several_hops_comes_up() {
     let pair = Pair::new("bfdfrr-hops");
-    let frr = Frr::bfdd(&pair.theirs, "bfd\n peer 192.0.2.1 multihop local-address 192.0.2.2\n exit\nexit\n");
+    let frr =
+        Frr::bfdd(pair.theirs.name(), "bfd\n peer 192.0.2.1 multihop local-address 192.0.2.2\n exit\nexit\n");
     let bfd = pair.start();
     let reach = Reach::Multihop { hop_limit_min: 250 };
     set(&bfd, &[(ours(V4), SessionConfig { reach, receive: interval(250), ..every(300, 3) })]);

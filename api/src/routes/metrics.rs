@@ -5,13 +5,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, header};
-use model::resource::Kind;
+use model::{name::Name, resource::Kind};
 use utoipa::openapi::HttpMethod;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     app::{FEEDS_MAX, WATCHES_MAX},
+    bgp_metrics,
     metrics::Reading,
     openapi::{Doc, Route},
     traffic,
@@ -44,7 +45,10 @@ async fn metrics(State(app): State<Shared>) -> Response {
         feeds: FEEDS_MAX - app.feeds.available_permits(),
         nodes_connected: view.table().connected(),
     };
-    let traffic = traffic::registry(&app.traffic());
-    let text = app.metrics.render(reading, &traffic);
+    let mut moment = traffic::registry(&app.traffic());
+    let table = view.table();
+    let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+    bgp_metrics::register(&mut moment, &app.bgp(), is_reporting);
+    let text = app.metrics.render(reading, &moment);
     ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
 }

@@ -1,5 +1,7 @@
 //! `PUT /v1/nodes/{node}/report`: what one agent has done.
 
+mod bgp_limits;
+
 use std::sync::Arc;
 
 use axum::{
@@ -10,6 +12,7 @@ use http::StatusCode;
 use model::{
     advertisement::ADVERTISEMENT_ENTRIES_MAX,
     announcements::News,
+    bgp_book,
     report::{
         ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
         TRAFFIC_TARGETS_MAX,
@@ -72,6 +75,14 @@ async fn report(
         gone: std::mem::take(&mut report.announcements_gone),
         is_complete: report.announcements_complete,
     };
+    let bgp = bgp_book::News {
+        bgp: report.bgp.take(),
+        routes: std::mem::take(&mut report.bgp_routes),
+        gone: std::mem::take(&mut report.bgp_routes_gone),
+        is_complete: report.bgp_routes_complete,
+        events: report.events.clone(),
+    };
+    app.bgp().take(&node, bgp, now);
     let report = Arc::new(report);
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
     let addresses = app.announcements().take(&node, news);
@@ -99,6 +110,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         announcements_gone,
         announcements_complete: _,
         peers,
+        // Their limits are in a file of their own.
         bgp: _,
         bgp_routes: _,
         bgp_routes_gone: _,
@@ -139,6 +151,7 @@ fn check(report: &Report) -> Result<(), Problem> {
     ];
     let violations: Vec<_> = limits
         .into_iter()
+        .chain(bgp_limits::limits(report))
         .filter(|(_, found, limit)| found > limit)
         .map(|(pointer, found, limit)| {
             Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))

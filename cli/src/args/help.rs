@@ -9,6 +9,7 @@ First steps:
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
   tidegate get addresses                which node announces which load balancer address
+  tidegate bgp peers                    how the sessions with routers stand
 
 Exit codes:
   0  done
@@ -93,6 +94,48 @@ Examples:
   tidegate watch svc eps -n shop        two kinds of one namespace
   tidegate watch -o json                an event per line, with the positions at which one may resume
   tidegate watch --resume 1763712000-42 only what came after; refused when too much has changed since";
+
+pub(super) const BGP_HELP: &str = "\
+What is shown is what the agents last reported, within seconds of what happens. What a router does with what
+it was told, the router knows.
+
+Examples:
+  tidegate bgp peers                    is every session established, and if not, why?
+  tidegate bgp routes --address 192.0.2.7
+                                        which routers have this address, from which nodes
+  tidegate bgp events                   what went up and down of late";
+
+pub(super) const BGP_PEERS_HELP: &str = "\
+SINCE is the time in the state, PREFIXES what the router has from the node. Below the table it says what to
+do about sessions that are not established. The states are those of RFC 4271; `Unknown` means that the agent
+of the node is silent.
+
+Examples:
+  tidegate bgp peers --state active     who waits for a router
+  tidegate bgp peers --node node-1 -o wide
+                                        with timers, counters and the last errors of both sides
+  tidegate bgp peers --peer tor-1 -o json";
+
+pub(super) const BGP_ROUTES_HELP: &str = "\
+States:
+  Announced  the router was told, with the attributes of DETAILS
+  Waiting    the router is to be told, and DETAILS says for what that waits, such as a session
+  Withheld   no router is told, and DETAILS says why, such as a Service without ready endpoints
+  Unknown    the agent of the node is silent
+
+Examples:
+  tidegate bgp routes --peer tor-1      all that this router has
+  tidegate bgp routes --prefix 192.0.2.0/24 -o wide
+                                        what became of the prefixes of a pool, and for which addresses
+  tidegate bgp routes --node node-1 -o yaml";
+
+pub(super) const BGP_EVENTS_HELP: &str = "\
+The server keeps the last 500 of each node in memory.
+
+Examples:
+  tidegate bgp events --last 10         what happened last
+  tidegate bgp events --peer tor-1      of one router, on all nodes
+  tidegate bgp events --node node-1 -o json";
 
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former

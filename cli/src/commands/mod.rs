@@ -1,6 +1,7 @@
 //! One module per subcommand: asks the server, hands the answers to the pure functions, prints what they make.
 
 mod apply;
+mod bgp;
 mod delete;
 mod describe;
 mod get;
@@ -34,6 +35,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
+        Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,

@@ -8,7 +8,7 @@ use super::{
     Draft,
     fields::Fields,
     metallb_bgp::{self, Spelling},
-    pool,
+    metallb_bgp_announcing, pool,
 };
 use crate::{
     parse::{Language, objects},
@@ -103,7 +103,9 @@ fn address_pool(draft: &mut Draft, value: &Value, at: &str) {
     let at_list = fields.path("bgp-advertisements");
     let list = fields.list_or_report("bgp-advertisements", &mut draft.report);
     match protocol.as_str() {
-        "bgp" => metallb_bgp::advertisements_of_pool(draft, &name, list, &at_list, Spelling::ConfigMap),
+        "bgp" => {
+            metallb_bgp_announcing::advertisements_of_pool(draft, &name, list, &at_list, Spelling::ConfigMap)
+        }
         _ if !list.is_empty() => draft.report.ignored(&at_list, "not with this protocol"),
         _ => {}
     }

@@ -8,12 +8,7 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{
-    Draft,
-    fields::Fields,
-    metallb_bgp::{self, Spelling},
-    pool,
-};
+use super::{Draft, fields::Fields, metallb_bgp::Spelling, metallb_bgp_announcing, pool};
 use crate::view::{scalar, text};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
@@ -51,7 +46,7 @@ pub(super) fn old_pool(draft: &mut Draft, document: &Value) {
         }
         "bgp" => {
             draft.report.mapped("spec.protocol", &format!("bgp: advertisement/{name}"));
-            metallb_bgp::advertisements_of_pool(draft, &name, list, &at_list, Spelling::Resource);
+            metallb_bgp_announcing::advertisements_of_pool(draft, &name, list, &at_list, Spelling::Resource);
         }
         other => {
             draft.report.ignored("spec.protocol", &format!("`{other}` is neither layer2 nor bgp"));

@@ -6,6 +6,7 @@
 
 mod fields;
 mod metallb_bgp;
+mod metallb_bgp_announcing;
 mod metallb_config;
 mod metallb_objects;
 mod pool;
@@ -66,7 +67,7 @@ fn one(draft: &mut Draft, file: &str, document: &Value) {
         ("L2Advertisement", _) => metallb_objects::advertisement(draft, document),
         ("BGPPeer", _) if is_metallb(document) => metallb_bgp::peer_object(draft, document),
         ("BFDProfile", _) => metallb_bgp::profile_object(draft, document),
-        ("BGPAdvertisement", _) => metallb_bgp::advertisement_object(draft, document),
+        ("BGPAdvertisement", _) => metallb_bgp_announcing::advertisement_object(draft, document),
         ("Community", _) => metallb_bgp::communities_object(draft, document),
         ("", _) if metallb_config::is_config(document) => metallb_config::config(draft, document),
         (_, _) => draft.report.ignored("", "nothing here imports this kind"),

@@ -4,17 +4,14 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 
-use super::{
-    NodeView,
-    bgp::{reaches_peers, told_by_bgp},
-    condition, no, yes,
-};
+use super::{NodeView, bgp::reaches_peers, condition, no, yes};
 use crate::{
     address::AddressSpec,
     address_pool::{AddressPoolSpec, AddressRange},
     advertisement::{AdvertisementSpec, AdvertisementType},
     announcements::AnnouncementBook,
     assign::{Scene, covering, judge},
+    bgp_book::BgpBook,
     name::Name,
     report::{Announced, Role},
     resource::{Kind, ObjectKey, ServiceKey, Spec},
@@ -32,6 +29,8 @@ pub struct Announcing<'a> {
     pub scene: Scene<'a>,
     /// What the agents say of their parts.
     pub book: &'a AnnouncementBook,
+    /// What the agents say of sessions and routes.
+    pub bgp: &'a BgpBook,
 }
 
 /// Rolls up the status of an address.
@@ -51,6 +50,7 @@ pub fn address_status(of: &Announcing<'_>, record: &AddressSpec) -> AddressStatu
         since: owner.map(|(_, announced)| announced.since),
         nodes: of.book.said(record.address).map(|(node, said)| (node.clone(), said.clone())).collect(),
         not_candidates,
+        by_bgp: of.shown_by_bgp(record),
     }
 }
 
@@ -75,66 +75,69 @@ impl Announcing<'_> {
         self.scene.nodes.get(at)
     }
 
+    /// Whether the agent of a node reports.
+    pub(super) fn is_reporting(&self, node: &Name) -> bool {
+        self.view(node).is_some_and(|view| view.is_connected)
+    }
+
     /// The node that says it owns the address; the first in rank when several do, and rather one that is heard of.
     fn owner(&self, record: &AddressSpec) -> Option<(&Name, &Announced)> {
         let rank = |node: &Name| {
             let place = record.announcement.candidates.iter().position(|candidate| candidate.node == *node);
-            let is_connected = self.view(node).is_some_and(|view| view.is_connected);
-            (!is_connected, place.unwrap_or(usize::MAX))
+            (!self.is_reporting(node), place.unwrap_or(usize::MAX))
         };
         let said = self.book.said(record.address).filter(|(_, announced)| announced.role == Role::Owner);
         said.min_by_key(|(node, _)| rank(node))
     }
 
     fn address(&self, record: &AddressSpec) -> Condition {
+        let address = record.address;
         if record.services.is_empty() {
-            return no(AT, "InQuarantine", format!("no Service has {}", record.address));
+            return no(AT, "InQuarantine", format!("no Service has {address}"));
         }
-        if record.announcement.advertisements.is_empty() {
-            return self.by_l2(record);
-        }
-        let by_bgp = told_by_bgp(record);
-        let is_answered_for = !record.announcement.candidates.is_empty()
-            || covering(self.scene.snapshot, record, AdvertisementType::L2).next().is_some();
-        if !is_answered_for {
-            return by_bgp;
-        }
-        // Who asks for both wants both: the one that is missing is what is told.
-        let by_l2 = self.by_l2(record);
-        if by_l2.status != ConditionStatus::True {
-            return by_l2;
-        }
-        if by_bgp.status != ConditionStatus::True {
-            return by_bgp;
-        }
-        Condition { message: format!("{}; {}", by_l2.message, by_bgp.message), ..by_l2 }
-    }
-
-    /// Whether a node answers for an address in its network.
-    fn by_l2(&self, record: &AddressSpec) -> Condition {
-        let AddressSpec { address, announcement, .. } = record;
-        if let Some(conflict) = self.conflict(*address) {
+        if let Some(conflict) = self.conflict(address) {
             return conflict;
         }
+        match (self.by_l2(record), self.by_bgp(record)) {
+            (Some(l2), Some(bgp)) => both(l2, bgp),
+            (Some(only), None) | (None, Some(only)) => only,
+            (None, None) => self.nobody(address),
+        }
+    }
+
+    /// Whether the address is announced by ARP or NDP; nothing where nobody is meant to.
+    fn by_l2(&self, record: &AddressSpec) -> Option<Condition> {
+        let AddressSpec { address, announcement, .. } = record;
         let owner = self.owner(record);
         if let Some((node, announced)) = owner
-            && self.view(node).is_some_and(|view| view.is_connected)
+            && self.is_reporting(node)
         {
             let on = if announced.interfaces.is_empty() { "" } else { " on " };
             let message = format!("{node} announces {address}{on}{}", announced.interfaces.join(", "));
-            return Condition { message, ..yes(AT, "Announced") };
+            return Some(Condition { message, ..yes(AT, "Announced") });
         }
-        let Some(first) = announcement.candidates.first() else { return self.nobody(*address) };
+        let Some(first) = announcement.candidates.first() else {
+            let is_wanted = announcement.advertisements.is_empty()
+                || covering(self.scene.snapshot, record, AdvertisementType::L2).next().is_some();
+            return is_wanted.then(|| self.nobody(*address));
+        };
         if let Some((node, _)) = owner {
             let message = format!("{node} announced {address} when it last reported, and is silent");
-            return condition(AT, ConditionStatus::Unknown, "OwnerSilent", message)
-                .hint("the other candidates take the address over by themselves; see whether they report");
+            let silent = condition(AT, ConditionStatus::Unknown, "OwnerSilent", message);
+            return Some(
+                silent.hint(
+                    "the other candidates take the address over by themselves; see whether they report",
+                ),
+            );
         }
         let said = self.book.said(*address).find(|(node, _)| **node == first.node);
         let reason =
             said.map_or_else(|| "it has not said so yet".to_owned(), |(_, said)| said.reason.clone());
-        no(AT, "NotYetAnnounced", format!("{} is to announce {address}: {reason}", first.node))
-            .hint("see whether tidegate-agent runs on that node and what its status says of the address")
+        let message = format!("{} is to announce {address}: {reason}", first.node);
+        Some(
+            no(AT, "NotYetAnnounced", message)
+                .hint("see whether tidegate-agent runs on that node and what its status says of the address"),
+        )
     }
 
     fn conflict(&self, address: IpAddr) -> Option<Condition> {
@@ -165,6 +168,13 @@ impl Announcing<'_> {
         let why = judgement.why(address);
         no(AT, why.reason, why.message).hint(why.hint)
     }
+}
+
+/// What holds of an address that is announced in both ways: both are asked for.
+fn both(l2: Condition, bgp: Condition) -> Condition {
+    let is_bgp_first = l2.status == ConditionStatus::True && bgp.status != ConditionStatus::True;
+    let (first, other) = if is_bgp_first { (bgp, l2) } else { (l2, bgp) };
+    Condition { message: format!("{}; {}", first.message, other.message), ..first }
 }
 
 /// Whether the addresses of a pool can be announced: an Advertisement covers it, and all of its ranges meet a network of

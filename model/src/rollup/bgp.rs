@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{condition, no, saturating, yes};
 use crate::{
-    address::AddressSpec,
     advertisement::AdvertisementSpec,
     bgp_peer::BgpPeerSpec,
     bgp_state::{identity, peers, sides},
@@ -24,7 +23,7 @@ const LISTED_MAX: usize = 100;
 /// Names in one message.
 const NAMED_MAX: usize = 10;
 
-/// Rolls up the status of a BgpPeer. `asn` is the AS of Nodes that state none.
+/// Rolls up the status of a BgpPeer as far as the state says it; [`super::with_sessions`] adds what nodes say. `asn` is the AS of Nodes that state none.
 #[must_use]
 pub fn bgp_peer_status(snapshot: &Snapshot, name: &Name, spec: &BgpPeerSpec, asn: u32) -> BgpPeerStatus {
     let mut status = BgpPeerStatus { has_password: spec.password.is_some(), ..BgpPeerStatus::default() };
@@ -134,19 +133,6 @@ pub(super) fn reaches_peers(
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let message = format!("{} tell {}{more}", nodes_in_words(saturating(telling)), names.join(", "));
     Condition { message, ..yes(at, "PeersFound") }
-}
-
-/// Whether routers are told of an address, as far as its record says.
-pub(super) fn told_by_bgp(record: &AddressSpec) -> Condition {
-    let names: Vec<&str> =
-        record.announcement.advertisements.iter().take(NAMED_MAX).map(Name::as_str).collect();
-    let message = format!(
-        "routers are to be told of {} by BGP (Advertisement {}); no node has said whether they are",
-        record.address,
-        names.join(", ")
-    );
-    condition(ConditionType::Announced, ConditionStatus::Unknown, "NotReported", message)
-        .hint("see whether tidegate-agent reports on the nodes that have BgpPeers")
 }
 
 fn nodes(snapshot: &Snapshot) -> impl Iterator<Item = (&Object, &NodeSpec)> {

@@ -15,6 +15,7 @@ pub mod cost;
 pub mod dir;
 pub mod docker;
 pub mod guest;
+pub mod interop;
 pub mod iptables;
 pub mod isolated;
 pub mod load;

@@ -1,0 +1,94 @@
+//! Our BGP speaker against a router of somebody else, whichever it is: what is played with each, asserted from its view.
+//!
+//! A scenario is a function of the [`Kind`] of router; each test file says which it plays, and what its router cannot do.
+
+pub mod bfd;
+pub mod ours;
+pub mod restarts;
+pub mod routes;
+pub mod sessions;
+pub mod stage;
+
+use std::{collections::BTreeMap, thread, time::Duration};
+
+pub use ours::{Ours, neighbour, route};
+pub use stage::Stage;
+
+use super::{
+    bfd::eventually,
+    speakers::{Bird, ExaBgp, Frr, GoBgp, Kept, Peering, Route, Router, Session, Settings},
+};
+use crate::support::Namespace;
+
+/// Our AS, and that of an external router: both need four octets.
+pub const OUR_ASN: u32 = 4_200_000_001;
+pub const THEIR_ASN: u32 = 4_200_000_002;
+/// Two prefixes as Services have them.
+pub const VIP_V4: &str = "198.51.100.7/32";
+pub const VIP_V6: &str = "2001:db8:7::7/128";
+
+/// Which router.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Frr,
+    Bird,
+    GoBgp,
+    ExaBgp,
+}
+
+/// A router of some kind, in its namespace.
+pub type AnyRouter = Box<dyn Router + Send + Sync>;
+
+impl Kind {
+    pub fn start(self, namespace: &Namespace, asn: u32, peerings: Vec<Peering>) -> AnyRouter {
+        let settings = Settings { asn, router_id: "192.0.2.2".to_owned(), peerings };
+        match self {
+            Self::Frr => Box::new(Frr::bgpd(namespace.name(), &settings)),
+            Self::Bird => Box::new(Bird::bgp(namespace.name(), &settings)),
+            Self::GoBgp => Box::new(GoBgp::start(namespace.name(), &settings)),
+            Self::ExaBgp => Box::new(ExaBgp::start(namespace.name(), &settings)),
+        }
+    }
+
+    /// The beginning of the names of namespaces, which are short.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Frr => "bgpf",
+            Self::Bird => "bgpb",
+            Self::GoBgp => "bgpg",
+            Self::ExaBgp => "bgpe",
+        }
+    }
+}
+
+/// Waits until the router sees the session established; answers how it is then.
+pub fn wait_established(router: &AnyRouter, peer: &str) -> Session {
+    let shown = || format!("{}\n{}", router.session(peer).whole, router.log());
+    eventually(&format!("{peer} established"), || router.session(peer).is_established(), shown);
+    router.session(peer)
+}
+
+/// Waits until the router does not see the session established.
+pub fn wait_lost(router: &AnyRouter, peer: &str) {
+    let is_lost = || !router.session(peer).is_established();
+    eventually(&format!("{peer} lost"), is_lost, || router.session(peer).whole);
+}
+
+/// Waits until the router has exactly these routes.
+pub fn wait_table(router: &AnyRouter, expected: &BTreeMap<String, Route>) {
+    let shown = || format!("expected {expected:#?}\nhas {:#?}\n{}", router.table(), router.log());
+    eventually("the routes", || router.table() == *expected, shown);
+}
+
+/// Waits until the router has exactly these prefixes, announced by somebody who is there.
+pub fn wait_prefixes(router: &AnyRouter, expected: &[&str]) {
+    let expected: BTreeMap<_, _> =
+        expected.iter().map(|prefix| ((*prefix).to_owned(), Kept::Announced)).collect();
+    let shown = || format!("expected {expected:#?}\nhas {:#?}\n{}", router.prefixes(), router.log());
+    eventually("the prefixes", || router.prefixes() == expected, shown);
+}
+
+/// Lets some time pass in which something must not happen. That it did not, does not depend on how long this is.
+pub fn linger() {
+    thread::sleep(Duration::from_millis(1500));
+}

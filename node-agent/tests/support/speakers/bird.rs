@@ -1,0 +1,197 @@
+//! BIRD 2.
+
+use std::{collections::BTreeMap, path::Path};
+
+use nix::sys::signal::Signal;
+
+use super::{
+    Kept, Peer, Peering, Route, Router, Session, Settings, community,
+    daemon::{Daemon, Place, run},
+    lines,
+};
+
+/// BIRD in a namespace. What it learns stays in its own tables.
+pub struct Bird {
+    daemon: Daemon,
+    namespace: String,
+    place: Place,
+}
+
+impl Bird {
+    pub fn start(namespace: &str, configuration: &str) -> Self {
+        let place = Place::new(namespace, "bird");
+        let configuration = place.write("bird.conf", configuration);
+        let (control, pid) = (place.file("bird.ctl"), place.file("bird.pid"));
+        let command = ["bird", "-f", "-c", &configuration, "-s", &control, "-P", &pid];
+        let mut daemon = Daemon::start(namespace, &place, "bird", &command, &[]);
+        daemon.wait("bird", || Path::new(&control).exists());
+        Self { daemon, namespace: namespace.to_owned(), place }
+    }
+
+    /// Starts it with a protocol for each peering, called `peer0` and so on.
+    pub fn bgp(namespace: &str, settings: &Settings) -> Self {
+        Self::start(namespace, &configuration(settings))
+    }
+
+    pub fn birdc(&self, command: &[&str]) -> String {
+        let control = self.place.file("bird.ctl");
+        run(&self.namespace, &[&["birdc", "-s", &control], command].concat())
+    }
+
+    /// Takes another configuration.
+    pub fn configure(&self, configuration: &str) {
+        self.place.write("bird.conf", configuration);
+        let answer = self.birdc(&["configure"]);
+        assert!(answer.contains("Reconfigur"), "{answer}");
+    }
+
+    /// The columns of a BFD session: address, interface, state, since, interval, timeout.
+    pub fn bfd_session(&self, peer: &str) -> Vec<String> {
+        let text = self.birdc(&["show", "bfd", "sessions"]);
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(peer));
+        line.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    }
+
+    pub fn bfd_is_up(&self, peer: &str) -> bool {
+        self.bfd_session(peer).get(2).is_some_and(|state| state == "Up")
+    }
+
+    /// What it says of the protocol with a peer: what is not indented begins another protocol.
+    fn protocol(&self, peer: &str) -> Option<String> {
+        let text = self.birdc(&["show", "protocols", "all"]);
+        let mut protocols: Vec<String> = Vec::new();
+        for line in text.lines() {
+            match protocols.last_mut() {
+                Some(protocol) if line.starts_with(' ') => *protocol += line,
+                _ => protocols.push(line.to_owned()),
+            }
+            *protocols.last_mut().unwrap() += "\n";
+        }
+        let is_peer = |protocol: &String| value(protocol, "Neighbor address") == Some(peer);
+        protocols.into_iter().find(is_peer)
+    }
+}
+
+impl Router for Bird {
+    fn session(&self, peer: &str) -> Session {
+        let Some(whole) = self.protocol(peer) else { return Session::default() };
+        let words: Vec<_> = whole.lines().next().unwrap().split_whitespace().collect();
+        // name, BGP, table, state, since (date, time), more.
+        Session {
+            state: value(&whole, "BGP state").unwrap_or_default().to_lowercase(),
+            incarnation: words.iter().skip(4).take(2).map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            updates: counted(&whole, "Import updates") + counted(&whole, "Import withdraws"),
+            whole: whole.clone(),
+        }
+    }
+
+    fn prefixes(&self) -> BTreeMap<String, Kept> {
+        self.table().into_keys().map(|prefix| (prefix, Kept::Announced)).collect()
+    }
+
+    fn table(&self) -> BTreeMap<String, Route> {
+        let text = self.birdc(&["show", "route", "primary", "all"]);
+        let mut found: BTreeMap<String, Route> = BTreeMap::new();
+        let mut route: Option<&mut Route> = None;
+        for line in text.lines() {
+            let first = line.split_whitespace().next().unwrap_or_default();
+            if !line.starts_with(char::is_whitespace) && first.contains('/') {
+                route = Some(found.entry(first.to_owned()).or_default());
+            } else if let (Some(route), Some((key, value))) = (route.as_mut(), line.trim().split_once(": ")) {
+                attribute(route, key, value);
+            } else if let (Some(route), "BGP.atomic_aggr:") = (route.as_mut(), line.trim()) {
+                route.is_atomic_aggregate = true;
+            }
+        }
+        found
+    }
+
+    fn ask_again(&self, peer: &str) {
+        let protocol = self.protocol(peer).unwrap();
+        self.birdc(&["reload", "in", protocol.split_whitespace().next().unwrap()]);
+    }
+
+    fn log(&self) -> String {
+        self.daemon.log()
+    }
+
+    fn freeze(&self) {
+        self.daemon.signal(Signal::SIGSTOP);
+    }
+
+    fn thaw(&self) {
+        self.daemon.signal(Signal::SIGCONT);
+    }
+}
+
+/// What follows a key at the beginning of a line.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+}
+
+/// The first number after a key, over all channels.
+fn counted(text: &str, key: &str) -> u64 {
+    let rows = text.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
+    rows.filter_map(|row| row.split_whitespace().next()?.parse::<u64>().ok()).sum()
+}
+
+fn attribute(route: &mut Route, key: &str, value: &str) {
+    let number = || Some(value.trim().parse().unwrap());
+    match key {
+        "BGP.origin" => route.origin = value.to_lowercase(),
+        "BGP.as_path" => route.as_path = value.split_whitespace().map(|asn| asn.parse().unwrap()).collect(),
+        "BGP.next_hop" => route.next_hops = value.split_whitespace().map(str::to_owned).collect(),
+        "BGP.med" => route.med = number(),
+        "BGP.local_pref" => route.local_pref = number(),
+        "BGP.community" => route.communities.extend(tuples(value).map(|text| community(&text))),
+        "BGP.large_community" => route.communities.extend(tuples(value).map(|text| format!("large:{text}"))),
+        "BGP.ext_community" => {
+            // What others call the site of origin is the route origin here.
+            let texts = tuples(value).map(|text| community(&text.replace("ro:", "soo:")));
+            route.communities.extend(texts);
+        }
+        _ => {}
+    }
+}
+
+/// `(65000, 1) (65000,2)` as `65000:1`, `65000:2`.
+fn tuples(text: &str) -> impl Iterator<Item = String> {
+    let inner =
+        text.split('(').filter_map(|part| part.split(')').next()).filter(|part| !part.trim().is_empty());
+    inner.map(|tuple| tuple.split(',').map(str::trim).collect::<Vec<_>>().join(":"))
+}
+
+fn configuration(settings: &Settings) -> String {
+    let protocols = settings.peerings.iter().enumerate();
+    let protocols: String =
+        protocols.map(|(number, peering)| protocol(settings.asn, number, peering)).collect();
+    format!(
+        "log stderr all;\ntimeformat protocol iso long ms;\nrouter id {};\nprotocol device {{}}\nprotocol bfd {{}}\n{protocols}",
+        settings.router_id
+    )
+}
+
+fn protocol(asn: u32, number: usize, peering: &Peering) -> String {
+    let Peering { local, peer_asn, hold_time, .. } = peering;
+    let given = |is_given: bool, line: &str| is_given.then(|| line.to_owned());
+    let neighbor = match &peering.peer {
+        Peer::Address(address) => format!("neighbor {address} as {peer_asn};"),
+        Peer::Network(network) => format!("neighbor range {network} as {peer_asn}; dynamic name \"peer\";"),
+        Peer::Interface(_) => panic!("BIRD finds no neighbours by their interface"),
+    };
+    let settings = lines(&[
+        Some(format!("local {local} as {asn}; {neighbor}")),
+        Some(format!("debug {{ states, events }}; hold time {hold_time};")),
+        given(true, "connect delay time 1; connect retry time 1; error wait time 1, 2;"),
+        Some(peering.hops.map_or_else(|| "direct;".to_owned(), |hops| format!("multihop {hops};"))),
+        peering.password.as_ref().map(|password| format!("password \"{password}\";")),
+        given(peering.has_gtsm, "ttl security on;"),
+        given(peering.is_passive, "passive on;"),
+        Some(format!("graceful restart {};", if peering.keeps_routes { "on" } else { "aware" })),
+        peering.bfd.map(|millis| format!("bfd {{ interval {millis} ms; multiplier 3; }};")),
+    ]);
+    let extended = if peering.has_extended_next_hop { "extended next hop on;" } else { "" };
+    format!(
+        "protocol bgp peer{number} {{\n{settings}ipv4 {{ import all; export none; {extended} }};\nipv6 {{ import all; export none; }};\n}}\n"
+    )
+}
