@@ -157,7 +157,7 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
         router("near", 4, json!({ "ttlSecurity": 1 })),
         router("off", 5, json!({ "disabled": true })),
         peer("link", json!({ "interface": "eth1", "peerASN": "external" })),
-        peer("local", json!({ "peerAddress": "fe80::1", "interface": "eth1", "peerASN": "external" })),
+        peer("local", json!({ "peerAddress": "fe80::1", "interface": "eth2", "peerASN": "external" })),
         peer("crowd", json!({ "peerNetwork": "10.1.0.0/16", "peerASN": "internal" })),
         announcing("to-all", json!({ "communities": ["no-export"], "med": 7 })),
         announcing("to-far", json!({ "peers": ["far"], "med": 7, "prepend": 0 })),
@@ -250,6 +250,19 @@ fn one_router_is_one_peer_of_a_node() {
         cluster
             .apply(&router("second", 1, good.clone()))
             .unwrap_or_else(|refusal| panic!("{good}: {refusal:?}"));
+    }
+    // Whatever is at the other end of a link is also what has an address there.
+    cluster.apply(&peer("link", json!({ "interface": "eth1", "peerASN": "external" }))).unwrap();
+    let there = |interface: &str| {
+        peer("there", json!({ "peerAddress": "fe80::1", "interface": interface, "peerASN": "external" }))
+    };
+    assert_eq!(refusal(cluster.apply(&there("eth1"))).1, Duplicate);
+    cluster.apply(&there("eth2")).unwrap();
+    let other = peer("link", json!({ "interface": "eth2", "peerASN": "external" }));
+    let (pointer, code, _) = refusal(cluster.apply(&other));
+    assert_eq!((pointer.as_str(), code), ("/spec/interface", Duplicate));
+    for key in ["bgppeers//link", "bgppeers//there"] {
+        cluster.delete(key).unwrap();
     }
     // A label, which an agent brings, is not refused; the earlier name has the session, and the status says so.
     cluster.apply(&router("second", 1, json!({ "nodeSelectors": rack("b") }))).unwrap();
