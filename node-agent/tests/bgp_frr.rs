@@ -6,7 +6,7 @@
 //! | asks for all routes again | yes | yes | remembers them itself | yes |
 //! | GTSM | yes | yes | yes | yes |
 //! | keeps routes over a restart | yes | yes | yes | has no table |
-//! | BFD, over one link and over a hop | yes | yes | none in this version | none |
+//! | BFD, over one link and over a hop | yes | yes; far: `minimumTtl` below 64 | none in this version | none |
 //! | takes us as a dynamic neighbour | yes | yes | yes | no |
 //! | unnumbered | yes | no | not tried | no |
 

@@ -1,6 +1,9 @@
 //! Paths to a router that are watched by BFD.
 
-use model::{bfd_profile::BfdProfileSpec, bgp_report::BgpSessionState};
+use model::{
+    bfd_profile::{BFD_MINIMUM_TTL_DEFAULT, BfdProfileSpec},
+    bgp_report::BgpSessionState,
+};
 
 use super::{
     Kind, OUR_ASN, Ours, Stage, THEIR_ASN, VIP_V4, VIP_V6, neighbour, route,
@@ -12,12 +15,13 @@ use crate::support::{
     speakers::Peering,
 };
 
-/// Every 200 ms, ten times: a busy machine is no failed path.
-fn profile() -> BfdProfileSpec {
+/// Every 200 ms, ten times: a busy machine is no failed path. BIRD sends with the usual hop limit to peers that are far.
+fn profile(kind: Kind) -> BfdProfileSpec {
     BfdProfileSpec {
         receive_interval: 200,
         transmit_interval: 200,
         detect_multiplier: 10,
+        minimum_ttl: if kind == Kind::Bird { 60 } else { BFD_MINIMUM_TTL_DEFAULT },
         ..BfdProfileSpec::default()
     }
 }
@@ -40,7 +44,7 @@ pub fn failing(kind: Kind, is_far: bool) {
         };
         let router = kind.start(&stage.theirs, THEIR_ASN, vec![peering]);
         let mut how = neighbour(addresses.1, THEIR_ASN);
-        how.bfd = Some(profile());
+        how.bfd = Some(profile(kind));
         how.hold_time = HOLD_TIME;
         if is_far {
             how.ttl = 5;

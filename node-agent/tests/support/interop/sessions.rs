@@ -16,8 +16,7 @@ use crate::support::{
     speakers::{Peer, Peering},
 };
 
-/// The right key on both sides, then a wrong one on ours: nothing gets through, and the reason says what it may be; then the
-/// right one again.
+/// Another key on our side: nothing gets through, and the reason says what it may be. Then the same on both.
 pub fn passwords(kind: Kind) {
     for (addresses, test) in [(V4, "md4"), (V6, "md6")] {
         let stage = Stage::direct(kind, test);
@@ -27,17 +26,13 @@ pub fn passwords(kind: Kind) {
         };
         let router = kind.start(&stage.theirs, THEIR_ASN, vec![peering]);
         let mut how = neighbour(addresses.1, THEIR_ASN);
-        how.password = secret("open-sesame");
+        how.password = secret("open-barley");
         let mut ours = Ours::start(&stage.ours, &[("tor", how)]);
         ours.announce(&[VIP_V4], &route(&[]));
-        wait_established(&router, addresses.0);
-        wait_prefixes(&router, &[VIP_V4]);
-
-        ours.change("tor", |how| how.password = secret("open-barley"));
         ours.wait("tor", "a hint at the password", |session| {
             session.state != BgpSessionState::Established && session.reason.contains("password mismatch?")
         });
-
+        assert!(!router.session(addresses.0).is_established());
         ours.change("tor", |how| how.password = secret("open-sesame"));
         ours.wait_established("tor");
         wait_established(&router, addresses.0);
@@ -54,7 +49,7 @@ pub fn passive(kind: Kind) {
         how.passive = is_ours;
         let ours = Ours::start(&stage.ours, &[("tor", how)]);
         if is_ours {
-            ours.wait("tor", "waiting", |session| session.reason.contains("waiting for the peer"));
+            ours.wait("tor", "waiting", |session| session.reason.contains("passive"));
         }
         let router = kind.start(&stage.theirs, THEIR_ASN, vec![peering]);
         ours.announce(&[VIP_V4], &route(&[]));
@@ -81,30 +76,40 @@ pub fn far_away(kind: Kind) {
         wait_established(&router, addresses.0);
         wait_prefixes(&router, &[VIP_V4, VIP_V6]);
         let next_hops = |prefix: &str| router.table()[prefix].next_hops[0].clone();
-        assert_eq!([next_hops(VIP_V4), next_hops(VIP_V6)], [FAR_V4.0, FAR_V6.0]);
+        // Where both can do it, IPv4 routes have IPv6 next hops (RFC 8950).
+        let is_extended = kind == Kind::GoBgp && addresses == FAR_V6;
+        let v4 = if is_extended { FAR_V6.0 } else { FAR_V4.0 };
+        assert_eq!([next_hops(VIP_V4), next_hops(VIP_V6)], [v4, FAR_V6.0]);
     }
 }
 
-/// GTSM (RFC 5082) on both sides; without it on ours, nothing of ours is heard.
+/// GTSM (RFC 5082) on both sides, and on ours alone, where nothing of what the router says is heard until it is off.
 pub fn near_only(kind: Kind) {
     let stage = Stage::direct(kind, "gtsm");
     let peering = Peering { has_gtsm: true, ..Peering::new(V4.1, V4.0, OUR_ASN) };
     let router = kind.start(&stage.theirs, THEIR_ASN, vec![peering]);
     let mut how = neighbour(V4.1, THEIR_ASN);
     how.ttl_security = Some(1);
-    let mut ours = Ours::start(&stage.ours, &[("tor", how)]);
+    let ours = Ours::start(&stage.ours, &[("tor", how.clone())]);
     ours.announce(&[VIP_V4], &route(&[]));
     wait_established(&router, V4.0);
     wait_prefixes(&router, &[VIP_V4]);
-    // Without it, our packets have too small a hop limit.
-    ours.change("tor", |how| how.ttl_security = None);
-    ours.wait("tor", "refused", |session| session.state != BgpSessionState::Established);
+
+    let stage = Stage::direct(kind, "gtsm-o");
+    let router = kind.start(&stage.theirs, THEIR_ASN, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);
+    let mut ours = Ours::start(&stage.ours, &[("tor", how)]);
+    ours.announce(&[VIP_V4], &route(&[]));
     linger();
     let sessions = ours.sessions("tor");
-    assert!(sessions.iter().all(|session| session.state != BgpSessionState::Established), "{sessions:#?}");
-    ours.change("tor", |how| how.ttl_security = Some(1));
-    ours.wait_established("tor");
-    wait_prefixes(&router, &[VIP_V4]);
+    assert!(sessions.iter().all(|session| session.established == 0), "{sessions:#?}");
+    assert!(!router.session(V4.0).is_established());
+    // BIRD waits four minutes for an answer on the connection whose beginning was in order.
+    if kind != Kind::Bird {
+        ours.change("tor", |how| how.ttl_security = None);
+        ours.wait_established("tor");
+        wait_established(&router, V4.0);
+        wait_prefixes(&router, &[VIP_V4]);
+    }
 }
 
 /// We take whoever connects from a network, with a key for all of them.

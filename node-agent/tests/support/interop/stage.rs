@@ -66,7 +66,7 @@ impl Stage {
     /// Holds up what both have to say on TCP connections, and not the connections themselves; or lets it pass.
     pub fn hush(&self, is_hushed: bool) {
         for namespace in [&self.ours, &self.theirs] {
-            drop_in(namespace, "tcp flags & psh == psh", is_hushed);
+            drop_in(namespace, "iifname eth0 tcp flags & psh == psh", is_hushed);
         }
     }
 

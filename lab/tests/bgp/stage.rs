@@ -1,0 +1,221 @@
+//! Two routers between a client and a cluster.
+//!
+//! ```text
+//!                 ┌── router1 ──┐                   ┌── node1
+//!   outside ══════╡             ╞═══ fabric ════════╪── node2
+//!    (both)       └── router2 ──┘                   └── node3
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use anyhow::{Result, ensure};
+use lab::{
+    client::{self, at},
+    cluster::{Cluster, Options},
+    control::string,
+    netns::{self, Namespace},
+    routers::{Frr, RouterPlan, expect_gateways, learned},
+    topology::{fabric_addresses, node_addresses},
+    wait,
+};
+use serde_json::{Value, json};
+
+/// The AS of the cluster, and of the routers.
+pub(crate) const ASN: u32 = 64_512;
+pub(crate) const ROUTER_ASN: u32 = 64_600;
+/// What is announced is of these.
+pub(crate) const POOL: [&str; 2] = ["10.200.0.0/24", "fd00:200::/120"];
+
+/// The cluster with its routers and the client behind them.
+pub(crate) struct Stage {
+    pub(crate) routers: Vec<Frr>,
+    pub(crate) outside: Namespace,
+    pub(crate) cluster: Cluster,
+}
+
+/// What the peers are to be beyond what all are.
+pub(crate) struct Peering {
+    /// Fields of every `BgpPeer`.
+    pub(crate) peer: Value,
+    /// Arguments of every agent.
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Default for Peering {
+    fn default() -> Self {
+        Self { peer: json!({}), arguments: Vec::new() }
+    }
+}
+
+impl Stage {
+    /// Everything is up and both routers have sessions with all nodes.
+    pub(crate) fn new(nodes: u8, peering: &Peering) -> Self {
+        let agent_arguments = peering.arguments.clone();
+        let cluster = Cluster::start(&Options { nodes, agent_arguments, ..Options::default() }).unwrap();
+        let outside = Namespace::new("outside").unwrap();
+        outside.sysctl("net/ipv4/fib_multipath_hash_policy", "1").unwrap();
+        outside.sysctl("net/ipv6/fib_multipath_hash_policy", "1").unwrap();
+        let neighbours: Vec<_> = (1..=nodes).map(|index| (node_addresses(index)[0], ASN)).collect();
+        let routers: Vec<_> = [1, 2]
+            .into_iter()
+            .map(|host| {
+                let place = cluster.topology.add_place(&format!("router{host}"), host).unwrap();
+                place.sysctl("net/ipv4/fib_multipath_hash_policy", "1").unwrap();
+                place.sysctl("net/ipv6/fib_multipath_hash_policy", "1").unwrap();
+                connect(&outside, &place, &cluster, host);
+                let id = Ipv4Addr::new(172, 17, 8, host);
+                let plan = RouterPlan { bfd: Some((150, 3)), ..RouterPlan::new(ROUTER_ASN, id, neighbours.clone()) };
+                Frr::start(&place, &plan).unwrap()
+            })
+            .collect();
+        for (destination, family) in [("10.200.0.0/24", 0), ("fd00:200::/120", 1)] {
+            let hops = [1, 2].map(|host| format!("nexthop via {}", uplinks(host)[family].0));
+            outside.ip(&[format!("route add {destination} {} {}", hops[0], hops[1])]).unwrap();
+        }
+        let stage = Self { routers, outside, cluster };
+        stage.add_objects(peering);
+        stage.wait_established();
+        stage
+    }
+
+    fn add_objects(&self, peering: &Peering) {
+        let profile = json!({"receiveInterval": 150, "transmitInterval": 150, "detectMultiplier": 3});
+        let mut objects = vec![
+            object("AddressPool", "outside", &json!({"addresses": POOL})),
+            object("BfdProfile", "fast", &profile),
+            object("Advertisement", "outside", &json!({"type": "BGP"})),
+        ];
+        for host in [1, 2] {
+            let mut spec = json!({
+                "peerAddress": fabric_addresses(host)[0], "peerASN": ROUTER_ASN, "localASN": ASN, "bfdProfile": "fast",
+                "connectTime": 1,
+            });
+            for (field, value) in peering.peer.as_object().into_iter().flatten() {
+                spec[field] = value.clone();
+            }
+            objects.push(object("BgpPeer", &format!("router{host}"), &spec));
+        }
+        self.cluster.apply_objects(&objects).unwrap();
+    }
+
+    /// Waits until all sessions are established.
+    #[track_caller]
+    pub(crate) fn wait_established(&self) {
+        for router in &self.routers {
+            for machine in self.cluster.topology.nodes.values() {
+                let node = node_addresses(machine.index)[0];
+                wait::until(&format!("a session with {node}"), || {
+                    ensure!(router.is_established(node)?, "{}", router.vtysh("show bgp summary")?);
+                    Ok(())
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    /// A Service `web` with an endpoint on each of these machines; answers its IPv4 and its IPv6 address.
+    pub(crate) fn add_web(&mut self, nodes: &[&str], spec: &Value) -> [IpAddr; 2] {
+        for (host, node) in (11..).zip(nodes) {
+            self.cluster.add_backend(&format!("web-{node}"), node, host, "web").unwrap();
+        }
+        let mut whole = json!({
+            "type": "LoadBalancer", "ipFamilyPolicy": "RequireDualStack", "selector": {"app": "web"},
+            "ports": [{"port": 80, "targetPort": 8080}],
+        });
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            whole[field] = value.clone();
+        }
+        self.cluster.add_service("web", whole).unwrap();
+        wait::until("an address of each family", || {
+            let service = self.cluster.service("default/web")?;
+            let one = |index: usize| -> Result<IpAddr> {
+                Ok(string(&service, &format!("/status/loadBalancer/ingress/{index}/ip"))?.parse()?)
+            };
+            let mut both = [one(0)?, one(1)?];
+            both.sort_unstable();
+            Ok(both)
+        })
+        .unwrap()
+    }
+
+    /// Waits until both routers reach an address over exactly these nodes.
+    #[track_caller]
+    pub(crate) fn wait_routed(&self, address: IpAddr, nodes: &[u8]) {
+        for (router, number) in self.routers.iter().zip(1..) {
+            wait::until(&format!("router{number} to reach {address} over {nodes:?}"), || {
+                let routes = learned(&router.namespace)?;
+                if nodes.is_empty() {
+                    let is_there = routes.iter().any(|route| route["dst"] == address.to_string());
+                    ensure!(!is_there, "it is there: {routes:?}");
+                    return Ok(());
+                }
+                let family = usize::from(address.is_ipv6());
+                let gateways: Vec<_> = nodes.iter().map(|index| node_addresses(*index)[family]).collect();
+                expect_gateways(&routes, &address.to_string(), &gateways)
+            })
+            .unwrap();
+        }
+    }
+
+    /// Connects from outside and says who answers.
+    pub(crate) fn ask(&self, address: IpAddr) -> Result<client::Reply> {
+        client::tcp(&self.outside, self.at(address))
+    }
+
+    /// Waits until the client outside reaches an address.
+    #[track_caller]
+    pub(crate) fn wait_reached(&self, address: IpAddr) {
+        wait::until(&format!("{address} to answer"), || self.ask(address)).unwrap();
+    }
+
+    /// How many of some connections each backend answered.
+    pub(crate) fn spread(&self, address: IpAddr, connections: usize) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for _ in 0..connections {
+            *counts.entry(self.ask(address).unwrap().backend).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Where the Service listens.
+    pub(crate) fn at(&self, address: IpAddr) -> SocketAddr {
+        at(address, 80)
+    }
+
+    /// Changes an object.
+    pub(crate) fn patch(&self, path: &str, patch: &Value) {
+        self.cluster.patch(path, patch).unwrap();
+    }
+}
+
+pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+/// The addresses on the link between a router and the client outside: the router's, the client's.
+pub(crate) fn uplinks(host: u8) -> [(String, String); 2] {
+    [
+        (format!("198.51.100.{}", host * 4 + 1), format!("198.51.100.{}", host * 4 + 2)),
+        (format!("fd00:51:{host}::1"), format!("fd00:51:{host}::2")),
+    ]
+}
+
+/// A cable between a router and the client, and the way back to it on every machine.
+fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster, host: u8) {
+    let [(router_v4, client_v4), (router_v6, client_v6)] = uplinks(host);
+    let port = format!("up{host}");
+    netns::join((outside, &port), (router, "eth1")).unwrap();
+    router.ip(&[format!("addr add {router_v4}/30 dev eth1"), format!("addr add {router_v6}/64 dev eth1")]).unwrap();
+    outside.ip(&[format!("addr add {client_v4}/30 dev {port}"), format!("addr add {client_v6}/64 dev {port}")]).unwrap();
+    let [via_v4, via_v6] = fabric_addresses(host);
+    for machine in cluster.topology.nodes.values() {
+        let ways = [
+            format!("route add 198.51.100.{}/30 via {via_v4}", host * 4),
+            format!("route add fd00:51:{host}::/64 via {via_v6}"),
+        ];
+        machine.namespace.ip(&ways).unwrap();
+    }
+}
