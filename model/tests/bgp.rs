@@ -26,7 +26,7 @@ use model::{
     },
 };
 use serde_json::{Value, json};
-use support::{Cluster, object, of_kind, service};
+use support::{Cluster, key, object, of_kind, service};
 
 const ASN: u32 = 64_512;
 
@@ -589,6 +589,25 @@ fn a_wider_prefix_and_the_policy_local_exclude_each_other() {
     let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": ["192.0.2.9"] }, "ports": [{ "port": 80 }] });
     let (pointer, code, _) = refusal(cluster.apply(&service("by-hand", spec)));
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
+}
+
+/// A Service waits, a wide Advertisement comes, then room: nobody asked for what came about, and no later write is refused
+/// for it; one that brings it about is.
+#[test]
+fn what_came_about_while_a_service_waited_hinders_no_write() {
+    let mut cluster = Cluster::new();
+    let balancer = |policy: &str, labels: Value| {
+        let spec =
+            json!({ "type": "LoadBalancer", "externalTrafficPolicy": policy, "ports": [{ "port": 80 }] });
+        of_kind("Service", "web", labels, spec)
+    };
+    cluster.apply(&balancer("Local", json!({}))).unwrap();
+    cluster.apply(&announcing("wide", json!({ "aggregationLength": 28 }))).unwrap();
+    cluster.apply(&pool("lan", &["198.51.100.0/28"])).unwrap();
+    assert_eq!(cluster.snapshot.addresses_of(&key("web")).count(), 1);
+    cluster.apply(&balancer("Local", json!({ "a": "b" }))).unwrap();
+    cluster.apply(&balancer("Cluster", json!({}))).unwrap();
+    assert_eq!(refusal(cluster.apply(&balancer("Local", json!({})))).0, "/spec/externalTrafficPolicy");
 }
 
 #[test]
