@@ -23,3 +23,4 @@ soak: build
 bench: setup
 	@cargo build --release --workspace --locked
 	@lab/as-root.sh target/release/bench failover --rounds $(or $(ROUNDS),50)
+	@lab/as-root.sh target/release/bench bgp

@@ -4,7 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:?how many rounds}
 echo "== random cases and crashes"
-TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p node-agent </dev/null
+TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p bgp -p node-agent </dev/null
+echo "== fuzzing"
+lab/fuzz.sh "${FUZZ_SECONDS:-600}"
 echo "== API contract"
 EXAMPLES="${EXAMPLES:-200}" lab/schemathesis.sh
 for round in $(seq "$rounds"); do

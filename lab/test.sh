@@ -58,7 +58,9 @@ fi
 step "build" cargo build --workspace --locked --all-targets
 [ "$failed" = 0 ] || finish
 step "formatting" cargo fmt --all --check
+step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
 run_cargo_tests
 step "API contract (schemathesis)" lab/schemathesis.sh
+step "fuzzing" lab/fuzz.sh 10
 finish

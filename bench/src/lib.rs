@@ -4,6 +4,7 @@
 //! does besides hits all of them alike. A page says on what machine it was measured and how busy that was; on a machine
 //! that was too busy it has figures and no verdict. Times are never asserted, also not by the tests of this crate.
 
+pub mod bgp;
 pub mod failover;
 pub mod figures;
 pub mod host;

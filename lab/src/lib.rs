@@ -19,6 +19,7 @@ pub mod netns;
 pub mod outage;
 pub mod process;
 pub mod registry;
+pub mod routers;
 pub mod scene;
 pub mod shell;
 pub mod topology;

@@ -124,6 +124,19 @@ impl Topology {
         self.fabric.ip(&[format!("link set port{} {state}", 100 + machine.index)])
     }
 
+    /// A place on the fabric beside those that are there, such as a router's; `host` is the last part of its addresses,
+    /// 1–9 or 201–250.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub fn add_place(&self, role: &str, host: u8) -> Result<Namespace> {
+        ensure!(matches!(host, 1..=9 | 201..=250), "{host} is kept for others");
+        let namespace = plug_in(&self.fabric, role, host)?;
+        namespace.sysctl("net/ipv4/ip_forward", "1")?;
+        namespace.sysctl("net/ipv6/conf/all/forwarding", "1")?;
+        Ok(namespace)
+    }
+
     /// Puts a workload behind a machine; it listens nowhere yet. `host` is the last part of its addresses, 2–250.
     ///
     /// # Errors
@@ -242,7 +255,9 @@ pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
     [v4.into(), v6.into()]
 }
 
-fn fabric_addresses(host: u8) -> [IpAddr; 2] {
+/// The addresses of a place on the fabric, by the last part.
+#[must_use]
+pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
     let v6 = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, decimal_as_hex(host));
     [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
 }

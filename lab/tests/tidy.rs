@@ -19,7 +19,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 8] = [
+const MAY_USE: [(&str, &[&str]); 9] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),

@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{
     bgp_book::{BgpBook, Route},
+    bgp_peer::BgpPeerSpec,
     bgp_report::{BgpSession, BgpSessionState, BgpTold},
     bgp_trouble::{BgpTrouble, trouble},
     name::Name,
@@ -143,11 +144,13 @@ pub struct Part<T, K> {
     pub more_after: Option<K>,
 }
 
-/// Sessions in the order of nodes, peers and addresses, behind `after`, at most `limit`.
-pub fn sessions(
+/// Sessions in the order of nodes, peers and addresses, behind `after`, at most `limit`. `spec_of` gives what a `BgpPeer`
+/// is to be.
+pub fn sessions<'a>(
     book: &BgpBook,
     wanted: &SessionFilter,
     is_reporting: impl Fn(&Name) -> bool,
+    spec_of: impl Fn(&Name) -> Option<&'a BgpPeerSpec>,
     after: Option<&SessionKey>,
     limit: usize,
 ) -> Part<BgpSessionItem, SessionKey> {
@@ -174,7 +177,7 @@ pub fn sessions(
             asn: report.asn,
             router_id: report.router_id,
             session: session.clone(),
-            trouble: trouble(session),
+            trouble: trouble(session, spec_of(&session.peer)),
         };
         (key(node, session), item)
     };

@@ -6,7 +6,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::bgp_report::{BgpError, BgpSession, BgpSessionState};
+use crate::{
+    bgp_peer::BgpPeerSpec,
+    bgp_report::{BgpError, BgpSession, BgpSessionState},
+};
 
 /// A NOTIFICATION explains a state that began at most so long after it, in seconds: attempts to connect lie between, the
 /// waits between which grow to a minute.
@@ -30,16 +33,25 @@ enum Sender {
     ThePeer,
 }
 
-/// What is wrong with a session; nothing while it is established.
+/// What is wrong with a session; nothing while it is established. `peer` is what its `BgpPeer` is to be, if there is one.
 #[must_use]
-pub fn trouble(session: &BgpSession) -> Option<BgpTrouble> {
+pub fn trouble(session: &BgpSession, peer: Option<&BgpPeerSpec>) -> Option<BgpTrouble> {
     if session.is_established() {
         return None;
     }
-    let (reason, hint) = newest_error(session)
+    let error = newest_error(session);
+    let current = error.filter(|(sender, error)| !is_mended(session, peer, *sender, error));
+    let (reason, hint) = current
         .and_then(|(sender, error)| of_error(session, sender, error))
-        .unwrap_or_else(|| of_state(session));
+        .unwrap_or_else(|| of_state(session, error.is_some()));
     Some(BgpTrouble { reason: reason.to_owned(), hint })
+}
+
+/// Whether the peer was changed since, so that the error will not come again.
+fn is_mended(session: &BgpSession, peer: Option<&BgpPeerSpec>, sender: Sender, error: &BgpError) -> bool {
+    let (Some(peer), Some(theirs)) = (peer, session.remote_asn) else { return false };
+    (error.code, error.subcode, sender) == (2, 2, Sender::We)
+        && peer.peer_asn.accepts(theirs, session.local_asn)
 }
 
 /// The last NOTIFICATION in either direction, while it explains the state.
@@ -110,7 +122,7 @@ fn of_error(
                 .to_owned(),
         ),
         (6, 2, Sender::ThePeer) => {
-            ("ShutDownByPeer", "the neighbour is shut down on the router; enable it there".to_owned())
+            ("ShutDownByPeer", "the router has shut the session down: enable the neighbour there, or start its BGP again".to_owned())
         }
         (6, 3, Sender::ThePeer) => {
             ("RemovedByPeer", "the neighbour was removed from the router; configure it there".to_owned())
@@ -134,7 +146,8 @@ fn of_error(
     Some((hint.0, Some(hint.1)))
 }
 
-fn of_state(session: &BgpSession) -> (&'static str, Option<String>) {
+/// What the state alone tells; `after_error` says that a NOTIFICATION ended a session not long ago.
+fn of_state(session: &BgpSession, after_error: bool) -> (&'static str, Option<String>) {
     let (ours, counters) = (session.local_asn, &session.counters);
     if counters.md5_failures > 0 {
         let hint = "password mismatch? segments with a wrong or missing MD5 signature arrive on this node: compare \
@@ -144,9 +157,14 @@ fn of_state(session: &BgpSession) -> (&'static str, Option<String>) {
     match session.state {
         BgpSessionState::Idle | BgpSessionState::Connect | BgpSessionState::Active => {
             let at = session.address.map(|address| format!(" at {address}")).unwrap_or_default();
+            let patience = if after_error {
+                "; after an error routers take no connection for a minute or so"
+            } else {
+                ""
+            };
             let hint = format!(
                 "see whether the node reaches the router{at}, and whether the router has this node as a neighbour \
-                 with AS {ours}"
+                 with AS {ours}{patience}"
             );
             let reason = if counters.connection_failures > 0 { "ConnectionFailed" } else { "Connecting" };
             (reason, Some(hint))

@@ -12,6 +12,7 @@ use model::{
     bgp_peer::PeerAsn,
     bgp_state::{bgp_state, identity},
     decode::{Expect, decode},
+    feed::{Frame, NodeState},
     name::Name,
     node::NodeSpec,
     rollup::{bfd_profile_status, bgp_peer_status},
@@ -342,6 +343,9 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
     }
     let told = state(&cluster, "n").unwrap();
     assert_eq!((told.asn, told.router_id, told.is_draining), (ASN, Ipv4Addr::new(10, 0, 0, 9), false));
+    // What is told is read as it was meant, on the wire and from an agent's disk.
+    let frame = Frame::Node(NodeState { bgp: Some(Box::new(told.clone())), ..NodeState::default() });
+    assert_eq!(serde_json::from_str::<Frame>(&serde_json::to_string(&frame).unwrap()).unwrap(), frame);
     let names: Vec<_> = told.peers.keys().map(Name::as_str).collect();
     assert_eq!(names, ["crowd", "far", "link", "local", "near", "r1", "r2"]);
     let of = |peer: &str| &told.peers[&name(peer)];

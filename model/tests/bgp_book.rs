@@ -155,7 +155,7 @@ fn sessions_are_listed_in_order_whatever_the_agent_sends() {
     let listed = |filter: SessionFilter, limit: usize| {
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let part = bgp_listing::sessions(&book, &filter, |_| true, after.as_ref(), limit);
+            let part = bgp_listing::sessions(&book, &filter, |_| true, |_| None, after.as_ref(), limit);
             rows.extend(part.items.into_iter().map(|item| {
                 format!("{} {} {}", item.node, item.session.peer, item.session.address.unwrap())
             }));
@@ -266,7 +266,7 @@ fn what_the_agent_tells_itself_is_kept_once_with_the_session_that_its_words_name
     let newest = bgp_listing::events(&book, &of_racks, None, 2);
     assert_eq!(newest.items.iter().map(|event| event.time).collect::<Vec<_>>(), [at(40), at(10)]);
     let older = bgp_listing::events(&book, &of_racks, newest.more_after, 9);
-    assert_eq!((older.items.len(), older.more_after), (3, None));
+    assert_eq!((older.items.len(), older.more_after), (2, None), "what repeats itself is one row");
 }
 
 #[test]

@@ -399,10 +399,20 @@ fn the_trouble_of_a_session_has_a_name() {
         (json!({ "lastSent": error(-50, 2, 2), "lastReceived": error(0, 6, 2) }), "ShutDownByPeer"),
         (json!({ "lastSent": error(-181, 2, 2) }), "Connecting"),
     ] {
-        let found = trouble(&session("tor-1", "Active", more.clone())).unwrap();
+        let found = trouble(&session("tor-1", "Active", more.clone()), None).unwrap();
         assert_eq!(found.reason, expected, "{more}");
     }
     let mut established = up("tor-1");
     established.last_sent = Some(serde_json::from_value(error(0, 2, 2)).unwrap());
-    assert_eq!(trouble(&established), None);
+    assert_eq!(trouble(&established, None), None);
+    let spec = |asn: u32| {
+        let spec = json!({ "peerAddress": "10.0.0.1", "peerASN": asn });
+        object(&of_kind("BgpPeer", "tor-1", json!({}), spec)).as_bgp_peer().unwrap().clone()
+    };
+    let refused = json!({ "remoteASN": 65_002, "lastSent": error(0, 2, 2) });
+    let refused = session("tor-1", "Active", refused);
+    assert_eq!(trouble(&refused, Some(&spec(65_001))).unwrap().reason, "WrongPeerAS");
+    let mended = trouble(&refused, Some(&spec(65_002))).unwrap();
+    assert_eq!(mended.reason, "Connecting", "the AS was corrected since");
+    assert!(mended.hint.unwrap().contains("after an error"));
 }

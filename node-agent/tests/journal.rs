@@ -42,6 +42,24 @@ impl Recorder {
     }
 }
 
+/// The state holds keys of sessions: nobody else reads it, also where an earlier version let others.
+#[test]
+fn the_saved_state_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = StateDir::new("owner");
+    let file = dir.path().join(node_agent::journal::JOURNAL_FILE);
+    fs::write(&file, "").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    let mut recorder = Recorder::open(&dir);
+    assert_eq!(mode(), 0o600);
+    for batch in batches() {
+        recorder.take(batch);
+    }
+    recorder.journal.close().unwrap();
+    assert_eq!(mode(), 0o600, "also after a rewrite");
+}
+
 /// Every kind of change, one after the other.
 fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);

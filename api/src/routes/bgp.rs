@@ -12,6 +12,7 @@ use model::{
     bgp_listing::{self, EventFilter, RouteFilter, RouteKey, SessionFilter, SessionKey},
     bgp_report::BgpSessionState,
     name::Name,
+    resource::{Kind, ObjectKey},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
@@ -141,7 +142,12 @@ async fn sessions(
     let filter = SessionFilter { node, peer, state };
     let view = app.view();
     let is_reporting = is_reporting(&view);
-    let part = bgp_listing::sessions(&app.bgp(), &filter, is_reporting, after.as_ref(), rows);
+    let snapshot = &view.published().snapshot;
+    let spec_of = |peer: &Name| {
+        let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: peer.clone() };
+        snapshot.get(&key).and_then(|object| object.as_bgp_peer())
+    };
+    let part = bgp_listing::sessions(&app.bgp(), &filter, is_reporting, spec_of, after.as_ref(), rows);
     Ok(render(form, &moment.envelope(&part)))
 }
 

@@ -100,7 +100,10 @@ impl Events {
         })
     }
 
-    fn push(&mut self, node: &Name, happened: Happened) {
+    fn push(&mut self, node: &Name, mut happened: Happened) {
+        if let Some(before) = self.take_same(node, &happened) {
+            happened.count = happened.count.max(before.count.saturating_add(1));
+        }
         let Happened { time, peer, address, reason, message, count } = happened;
         let id = self.next;
         self.next += 1;
@@ -121,6 +124,22 @@ impl Events {
                 of_node.numbers.pop_front();
             }
         }
+    }
+
+    /// Takes out the newest event of a session when it says the same: what repeats itself is one row with a count, so that
+    /// a session that cannot be established does not push out everything else.
+    fn take_same(&mut self, node: &Name, happened: &Happened) -> Option<BgpEvent> {
+        let of_node = self.nodes.get_mut(node)?;
+        let of_session = |number: &u64| {
+            let event = self.all.get(number);
+            event.is_some_and(|event| (&event.peer, event.address) == (&happened.peer, happened.address))
+        };
+        let at = of_node.numbers.iter().rposition(of_session)?;
+        let newest = self.all.get(of_node.numbers.get(at)?)?;
+        if (newest.reason, &newest.message) != (happened.reason, &happened.message) {
+            return None;
+        }
+        self.all.remove(&of_node.numbers.remove(at)?)
     }
 
     /// The newest first.

@@ -34,7 +34,7 @@ pub fn with_sessions(
         Some(_) | None => ready(of, name, spec, &expected),
     };
     status.conditions.push(ready);
-    status.sessions = sessions(of, name);
+    status.sessions = sessions(of, name, spec);
     status
 }
 
@@ -60,7 +60,7 @@ fn expected<'a>(
     selected.filter(|object| !may_clash || has_side(object)).map(|object| &object.metadata.name).collect()
 }
 
-fn sessions(of: &Announcing<'_>, peer: &Name) -> BgpPeerSessions {
+fn sessions(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec) -> BgpPeerSessions {
     let mut all = Vec::new();
     for (node, report) in of.bgp.reports() {
         let sessions = report.sessions.iter().filter(|session| session.peer == *peer);
@@ -73,12 +73,12 @@ fn sessions(of: &Announcing<'_>, peer: &Name) -> BgpPeerSessions {
     all.sort_by_key(|(node, session)| is_up(node, session));
     let mut by_node: BTreeMap<Name, Vec<_>> = BTreeMap::new();
     for (node, session) in all.into_iter().take(SESSIONS_LISTED_MAX) {
-        by_node.entry(node.clone()).or_default().push(shown(session, of.is_reporting(node)));
+        by_node.entry(node.clone()).or_default().push(shown(session, spec, of.is_reporting(node)));
     }
     BgpPeerSessions { total: saturating(total), established: saturating(established), by_node }
 }
 
-fn shown(session: &BgpSession, is_reporting: bool) -> NodeBgpSession {
+fn shown(session: &BgpSession, spec: &BgpPeerSpec, is_reporting: bool) -> NodeBgpSession {
     NodeBgpSession {
         address: session.address,
         state: session.state,
@@ -88,7 +88,7 @@ fn shown(session: &BgpSession, is_reporting: bool) -> NodeBgpSession {
         prefixes_sent: session.counters.prefixes_sent,
         last_sent: session.last_sent.clone(),
         last_received: session.last_received.clone(),
-        trouble: trouble(session),
+        trouble: trouble(session, Some(spec)),
     }
 }
 
@@ -122,7 +122,8 @@ fn ready(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec, expected: &[&Name
     }
     let Sayings { established, down, mute, silent } = sayings;
     if let Some((node, session)) = down.first() {
-        return not_established(node, session, down.len(), established + down.len());
+        let trouble = trouble(session, Some(spec));
+        return not_established(node, session, trouble, (down.len(), established + down.len()));
     }
     // Whoever has a dynamic peer waits until somebody connects.
     if let Some(network) = spec.peer_network
@@ -147,9 +148,16 @@ fn ready(of: &Announcing<'_>, peer: &Name, spec: &BgpPeerSpec, expected: &[&Name
     Condition { message: format!("{sessions} established"), ..yes(at, "Established") }
 }
 
-fn not_established(node: &Name, session: &BgpSession, down: usize, of: usize) -> Condition {
+/// `counts` are sessions that are not established, and all.
+fn not_established(
+    node: &Name,
+    session: &BgpSession,
+    trouble: Option<BgpTrouble>,
+    counts: (usize, usize),
+) -> Condition {
     let BgpTrouble { reason, hint } =
-        trouble(session).unwrap_or(BgpTrouble { reason: "NotEstablished".to_owned(), hint: None });
+        trouble.unwrap_or(BgpTrouble { reason: "NotEstablished".to_owned(), hint: None });
+    let (down, of) = counts;
     let message = format!(
         "{down} of {of} sessions are not established; {node}: {:?}, {}",
         session.state, session.reason

@@ -8,6 +8,7 @@ use super::{Announcing, condition, no, saturating, yes};
 use crate::{
     address::AddressSpec,
     bgp_book::Route,
+    bgp_trouble::trouble,
     name::Name,
     resource::{Kind, ObjectKey},
     status::{AddressByBgp, Condition, ConditionStatus, ConditionType},
@@ -147,7 +148,9 @@ impl<'a> Announcing<'a> {
             "no BGP session is established to announce {address} over; {node} with {}: {}",
             session.peer, session.reason
         );
-        let trouble = crate::bgp_trouble::trouble(session).and_then(|trouble| trouble.hint);
+        let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: session.peer.clone() };
+        let spec = self.scene.snapshot.get(&key).and_then(|object| object.as_bgp_peer());
+        let trouble = trouble(session, spec).and_then(|trouble| trouble.hint);
         let hint = trouble.unwrap_or_else(|| "`tidegate bgp peers` shows all sessions".to_owned());
         Some(no(AT, "NoSession", message).hint(&hint))
     }

@@ -12,9 +12,6 @@ use tokio::net::TcpStream;
 
 use super::frames::Frames;
 
-/// Bytes taken from a connection before anything else has its turn.
-const READ_BYTES_MAX: usize = 64 << 10;
-
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -66,25 +63,19 @@ impl Connection {
         Poll::Ready(Ready::Write)
     }
 
-    /// Reads what has come, as much as fits a turn.
+    /// Reads what has come, as much as the buffer holds: then others have their turn.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Read {
-        let mut bytes = 0;
-        while bytes < READ_BYTES_MAX {
-            match self.stream.try_read(buffer) {
-                Ok(0) => return Read::End("the neighbour closed the connection".to_owned()),
-                Ok(read) => {
-                    self.frames.push(&buffer[..read]);
-                    bytes += read;
-                    if read < buffer.len() {
-                        break;
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Read::End(super::words::lost(&error)),
+        match self.stream.try_read(buffer) {
+            Ok(0) => Read::End("the neighbour closed the connection".to_owned()),
+            Ok(bytes) => {
+                self.frames.push(&buffer[..bytes]);
+                Read::Bytes
             }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                Read::Bytes
+            }
+            Err(error) => Read::End(super::words::lost(&error)),
         }
-        Read::Bytes
     }
 
     /// The next whole message that has come.

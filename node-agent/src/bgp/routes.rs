@@ -18,6 +18,9 @@ use super::{
     shown::{self, Told},
 };
 
+/// Prefixes that are settled before other neighbours have their turn.
+const SETTLED_PER_TURN_MAX: usize = 1024;
+
 /// What the agent wants a neighbour to be told, by prefix.
 pub(super) type Wanted = BTreeMap<IpNet, Arc<Route>>;
 
@@ -33,6 +36,8 @@ pub(super) struct Relation {
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     wanted: Wanted,
+    /// Prefixes of which the table does not know yet what is wanted.
+    unsettled: BTreeSet<IpNet>,
     /// Empty while the session is not established.
     rib: RibOut,
     is_end_held: bool,
@@ -59,8 +64,10 @@ impl Routes {
 
     /// Other routes for some prefixes.
     pub(super) fn change(&mut self, changes: BTreeMap<IpNet, Option<Arc<Route>>>) {
+        if self.exports.is_some() {
+            self.unsettled.extend(changes.keys());
+        }
         for (prefix, route) in changes {
-            self.set(prefix, route.as_deref());
             match route {
                 Some(route) => self.wanted.insert(prefix, route),
                 None => self.wanted.remove(&prefix),
@@ -70,13 +77,18 @@ impl Routes {
 
     /// Nothing is wanted any longer.
     pub(super) fn withdraw_all(&mut self) {
-        for (prefix, _) in std::mem::take(&mut self.wanted) {
-            self.set(prefix, None);
+        let wanted = std::mem::take(&mut self.wanted);
+        if self.exports.is_some() {
+            self.unsettled.extend(wanted.keys());
         }
     }
 
-    fn set(&mut self, prefix: IpNet, route: Option<&Route>) {
-        if let Some(exports) = &mut self.exports {
+    /// Settles some of what is unsettled.
+    fn settle(&mut self) {
+        let Some(exports) = &mut self.exports else { return };
+        for _ in 0..SETTLED_PER_TURN_MAX {
+            let Some(prefix) = self.unsettled.pop_first() else { return };
+            let route = self.wanted.get(&prefix);
             let attributes = route.and_then(|route| exports.attributes(Family::of(&prefix), route));
             self.rib.set(prefix, attributes);
         }
@@ -86,8 +98,8 @@ impl Routes {
     pub(super) fn begin(&mut self, terms: Terms, relation: Relation, next_hops: NextHops) {
         self.end();
         self.relation = Some(relation);
-        self.target(next_hops);
         self.rib.begin(terms);
+        self.target(next_hops);
     }
 
     /// Other next hops, in an established session: what changes is told again.
@@ -103,11 +115,8 @@ impl Routes {
             let next_hop = *next_hop.as_ref().ok()?;
             Some((*family, Towards { local_asn, is_external, role, next_hop, is_shutting_down: false }))
         });
-        let mut exports = Exports::new(towards.collect());
-        for (prefix, route) in &self.wanted {
-            self.rib.set(*prefix, exports.attributes(Family::of(prefix), route));
-        }
-        self.exports = Some(exports);
+        self.exports = Some(Exports::new(towards.collect()));
+        self.unsettled.extend(self.wanted.keys());
         self.next_hops = next_hops;
     }
 
@@ -116,6 +125,7 @@ impl Routes {
         self.rib = RibOut::default();
         self.rib.hold_end_of_rib(self.is_end_held);
         (self.exports, self.relation) = (None, None);
+        self.unsettled.clear();
         self.next_hops.clear();
         self.told.clear();
         self.unsent.clear();
@@ -125,8 +135,13 @@ impl Routes {
         self.rib.refresh(family);
     }
 
-    /// Messages that are due, of about so many bytes.
+    /// Messages that are due, of about so many bytes. None while something is unsettled: what belongs together shall be one
+    /// message, and the end of all routes comes after all routes.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Message> {
+        self.settle();
+        if !self.unsettled.is_empty() {
+            return Vec::new();
+        }
         let messages = self.rib.take(bytes_max);
         let updates = messages.iter().filter_map(|message| match message {
             Message::Update(update) => Some((**update).clone()),
@@ -156,8 +171,14 @@ impl Routes {
         is_news
     }
 
+    /// Whether [`Self::take`] has something to do.
+    pub(super) fn is_due(&self) -> bool {
+        !self.unsettled.is_empty() || self.rib.has_news()
+    }
+
+    /// Whether there is something that the kernel does not have.
     pub(super) fn has_news(&self) -> bool {
-        self.rib.has_news() || !self.unsent.is_empty()
+        self.is_due() || !self.unsent.is_empty()
     }
 
     pub(super) const fn told(&self) -> &OrdMap<IpNet, Told> {
@@ -166,10 +187,11 @@ impl Routes {
 
     /// Why routes of a family are not told although both sides exchange them; only where some are wanted.
     pub(super) fn withheld(&self) -> impl Iterator<Item = String> {
-        let wanted: BTreeSet<Family> = self.wanted.keys().map(Family::of).collect();
-        self.next_hops.iter().filter_map(move |(family, next_hop)| {
-            let why = next_hop.as_ref().err().filter(|_| wanted.contains(family))?;
-            Some(format!("no {family} routes are announced: {why}"))
-        })
+        let without =
+            self.next_hops.iter().filter_map(|(family, next_hop)| Some((family, next_hop.as_ref().err()?)));
+        // Looked for only where something is wrong: there may be many routes.
+        let wanted =
+            without.filter(|(family, _)| self.wanted.keys().any(|prefix| Family::of(prefix) == **family));
+        wanted.map(|(family, why)| format!("no {family} routes are announced: {why}"))
     }
 }

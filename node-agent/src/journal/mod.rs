@@ -12,8 +12,9 @@ pub mod lock;
 pub mod wire;
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, OpenOptions, Permissions},
     io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -32,6 +33,8 @@ use crate::{
 pub const JOURNAL_FILE: &str = "state.ndjson";
 const REWRITE_FILE: &str = "state.ndjson.new";
 const DAMAGED_FILE: &str = "state.ndjson.damaged";
+/// Who may read the state.
+const FILE_MODE: u32 = 0o600;
 
 /// Growth that is never worth a rewrite, in bytes.
 const SLACK_BYTES: u64 = 1 << 20;
@@ -253,7 +256,7 @@ fn remove_if_there(path: &Path) -> io::Result<bool> {
 }
 
 fn write_aside(dir: &Path, node: &Name, state: &State, position: Position) -> io::Result<(File, u64)> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).open(dir.join(REWRITE_FILE))?;
+    let file = own(OpenOptions::new().write(true).truncate(true), &dir.join(REWRITE_FILE))?;
     let mut out = BufWriter::new(file);
     let bytes = wire::write_state(&mut out, node, state, position)?;
     let file = out.into_inner()?;
@@ -262,7 +265,14 @@ fn write_aside(dir: &Path, node: &Name, state: &State, position: Position) -> io
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+    own(OpenOptions::new().read(true).write(true).truncate(false), path)
+}
+
+/// Opens or makes a file that nobody else reads, whoever made it: the state holds keys of BFD and BGP sessions.
+fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.create(true).mode(FILE_MODE).open(path)?;
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    Ok(file)
 }
 
 #[derive(Debug, Default)]

@@ -112,10 +112,11 @@ impl Session {
         Self { terms, families, withdrawals: BTreeSet::new(), announcements: BTreeMap::new() }
     }
 
-    /// A prefix belongs to the table that is to be told.
+    /// A prefix belongs to the table that is to be told; also one that is about to be withdrawn: if it is wanted after all, the
+    /// neighbour has to hear of it before the end of the table, with which it drops what it did not hear.
     pub(super) fn owe(&mut self, prefix: IpNet, entry: &mut Entry) {
         let Some(telling) = self.families.get_mut(&Family::of(&prefix)) else { return };
-        if entry.wanted.is_some() && !entry.is_owed {
+        if !entry.is_forgotten() && !entry.is_owed {
             entry.is_owed = true;
             telling.owed += 1;
         }

@@ -47,7 +47,8 @@ pub struct Context {
     pub extended_messages: bool,
     /// Routes of IPv4 have next hops of IPv6 where needed (RFC 8950).
     pub extended_next_hop: bool,
-    /// The peer is of another AS: `LOCAL_PREF` goes neither way (RFC 4271 §5.1.5).
+    /// The peer is of another AS, and of no member AS of the own confederation: `LOCAL_PREF` goes neither way
+    /// (RFC 4271 §5.1.5).
     pub is_external: bool,
     /// The peer is of another member AS of the own confederation (RFC 5065): its AS paths may have segments of it.
     pub is_confederation: bool,

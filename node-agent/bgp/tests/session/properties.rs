@@ -195,6 +195,8 @@ proptest! {
             }
         }
         world.trouble = Trouble::NONE;
+        // What is still under way arrives.
+        world.run(secs(5));
         if world.sides.iter().any(|side| side.session.config().hold_time == 0) {
             // Without a hold time nobody notices a dead connection but whoever restarts.
             world.restart(0);

@@ -110,6 +110,17 @@ fn a_stop_that_takes_routes_back_is_a_hard_reset_where_a_cease_would_not() {
     assert_eq!(codes(&outputs), Some((code::CEASE, cease::CONFIGURATION_CHANGE)), "routes may stay over it");
 }
 
+/// RFC 4724 §3: of several, the last one counts.
+#[test]
+fn the_last_graceful_restart_capability_counts() {
+    let mut theirs = graceful_open(true);
+    theirs.capabilities.extend(graceful_open(false).capabilities);
+    theirs.capabilities.push(Capability::EnhancedRouteRefresh);
+    let bench = Bench::established(graceful(), theirs);
+    let restart = bench.session.negotiated().unwrap().graceful_restart.as_ref().unwrap();
+    assert!(!restart.notification);
+}
+
 #[test]
 fn a_planned_restart_says_nothing_in_any_state() {
     for state in [State::OpenSent, State::OpenConfirm, State::Established] {

@@ -153,8 +153,10 @@ impl Plan {
             let route = |decision: Option<&Decision>, peer: &Name| {
                 decision.and_then(|decision| decision.route(peer)).cloned()
             };
-            // Peers that are gone have nobody to be told.
-            for peer in self.bgp.iter().flat_map(|bgp| bgp.peers.keys()) {
+            // Also of peers that are gone: they may be back before their going was noticed.
+            let decisions = [before.as_deref(), next.as_ref()];
+            let peers: BTreeSet<_> = decisions.into_iter().flatten().flat_map(|it| it.peers.keys()).collect();
+            for peer in peers {
                 let wanted = route(next.as_ref(), peer);
                 if route(before.as_deref(), peer) != wanted {
                     changes.push((peer.clone(), prefix, wanted));

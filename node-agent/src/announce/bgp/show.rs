@@ -136,7 +136,10 @@ impl Board {
             let told = |neighbour: Option<&ShownNeighbour>| {
                 neighbour.map(|neighbour| neighbour.told.clone()).unwrap_or_default()
             };
-            touched.extend(told(before).diff(&told(after)).map(|difference| *key_of(&difference)));
+            let (before, after) = (told(before), told(after));
+            if !before.ptr_eq(&after) {
+                touched.extend(before.diff(&after).map(|difference| *key_of(&difference)));
+            }
         }
         (self.decided, self.shown) = (decided, shown);
         for prefix in &touched {

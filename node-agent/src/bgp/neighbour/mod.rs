@@ -26,6 +26,7 @@ use ::bgp::{
     export::Route,
     session::{ConnectionId, Direction, Input, Session, State, Stop},
 };
+use futures::FutureExt as _;
 use ipnet::IpNet;
 use tokio::{
     net::TcpStream,
@@ -166,11 +167,16 @@ pub(super) async fn run(start: Start) {
     neighbour.begin();
     let mut buffer = vec![0; READ_BUFFER_BYTES];
     loop {
-        neighbour.turn();
+        let is_more = neighbour.turn();
         if neighbour.has_ended {
             break;
         }
-        match neighbour.next(&inbox).await {
+        // However much there is to do for this neighbour, the others have their turns in between.
+        tokio::task::yield_now().await;
+        let happening =
+            if is_more { neighbour.next(&inbox).now_or_never() } else { Some(neighbour.next(&inbox).await) };
+        let Some(happening) = happening else { continue };
+        match happening {
             Happening::Inbox => neighbour.open_mail(inbox.take()),
             Happening::Due => neighbour.due(&mut buffer),
             Happening::Links => neighbour.follow_links(),
@@ -357,8 +363,9 @@ impl Neighbour {
     }
 
     /// What every turn ends with: as much as the kernel takes is on its way, and what is so is shown.
-    fn turn(&mut self) {
-        self.pour();
+    /// Answers whether there is more of it.
+    fn turn(&mut self) -> bool {
+        let is_more = self.pour();
         if self.leaving.as_ref().is_some_and(|(until, _)| {
             !self.routes.has_news() || self.session.state() != State::Established || *until <= Instant::now()
         }) && let Some((_, stop)) = self.leaving.take()
@@ -367,6 +374,7 @@ impl Neighbour {
             self.has_ended = true;
         }
         self.face.show(&self.session, &self.settings, &self.routes);
+        is_more
     }
 
     fn leave(&mut self, end: End) {

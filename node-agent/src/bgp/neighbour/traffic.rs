@@ -18,7 +18,7 @@ use crate::bgp::{
 };
 
 /// Bytes that wait to be sent to a neighbour that takes them slowly, besides what the kernel holds: with fewer, more are made.
-const UNSENT_BYTES_ENOUGH: usize = 64 << 10;
+const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
 /// A session that piles up more than this is broken; it has nothing but keepalives to add to what is enough.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
@@ -126,23 +126,27 @@ impl Neighbour {
         self.lingering.close(connection);
     }
 
-    /// Sends what waits, and makes more of it as long as the kernel takes it.
-    pub(super) fn pour(&mut self) {
+    /// Sends what waits and some more. Answers whether there is more than that to be sent at once: then it is somebody else's
+    /// turn first.
+    pub(super) fn pour(&mut self) -> bool {
+        let mut is_more = false;
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            while self.fill(id) && self.drain(id) {}
+            self.fill(id);
+            let is_drained = self.drain(id);
+            is_more |= is_drained && self.session.established_over() == Some(id) && self.routes.is_due();
         }
+        is_more
     }
 
-    /// Makes messages of routes, if there is room. Answers whether something waits to be sent.
-    fn fill(&mut self, id: ConnectionId) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
+    /// Makes messages of routes, if there is room.
+    fn fill(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(&id) else { return };
         let room = UNSENT_BYTES_ENOUGH.saturating_sub(connection.unsent_bytes());
         if self.session.established_over() == Some(id) && room > 0 {
             for message in self.routes.take(room) {
                 self.send(id, &message);
             }
         }
-        self.connections.get(&id).is_some_and(|connection| connection.unsent_bytes() > 0)
     }
 
     /// Gives the kernel what waits. Answers whether it took everything.

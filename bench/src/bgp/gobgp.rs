@@ -1,0 +1,127 @@
+//! `GoBGP` as it comes with the distribution: an address is announced by a command of its shell.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use lab::{
+    netns::Namespace,
+    process::{Plan, Process},
+    topology::{Topology, node_addresses},
+};
+use tempfile::TempDir;
+
+use super::{
+    announcer::{ASN, Announcer, HOLD_TIME, address, resident_kib},
+    mrt,
+    routers::{ROUTER_ASN, Routers},
+};
+
+const NODE: &str = "node1";
+
+/// `GoBGP` on one machine.
+pub(super) struct Gobgp {
+    routers: Routers,
+    daemon: Process,
+    topology: Topology,
+    directory: TempDir,
+}
+
+impl Gobgp {
+    /// Starts it and waits for its sessions.
+    pub(super) fn start() -> Result<Self> {
+        let topology = Topology::new(1)?;
+        let own = node_addresses(1)[0];
+        let routers = Routers::start(&topology, own)?;
+        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir()?;
+        let configuration = directory.path().join("gobgpd.conf");
+        fs::write(&configuration, text())?;
+        let machine = topology.nodes.get(NODE).context("the topology has a node")?;
+        let mut daemon = Process::start(Plan {
+            label: "gobgpd".to_owned(),
+            namespace: machine.namespace.clone(),
+            program: PathBuf::from("gobgpd"),
+            arguments: vec!["-f".to_owned(), configuration.display().to_string()],
+            environment: Vec::new(),
+            log: directory.path().join("gobgpd.log"),
+        })?;
+        let namespace = machine.namespace.clone();
+        daemon.wait_ready(|| namespace.run("gobgp", &["neighbor"]))?;
+        let mut gobgp = Self { routers, daemon, topology, directory };
+        gobgp.wait_settled()?;
+        Ok(gobgp)
+    }
+
+    fn namespace(&self) -> Result<&Namespace> {
+        self.topology.place(NODE)
+    }
+
+    fn gobgp(&self, arguments: &[&str]) -> Result<String> {
+        self.namespace()?.run("gobgp", arguments)
+    }
+}
+
+impl Announcer for Gobgp {
+    fn name(&self) -> &'static str {
+        "gobgp"
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "GoBGP, one machine; an address is announced by `gobgp global rib add` on it; hold time {HOLD_TIME} s, no BFD (this version \
+             has none)"
+        )
+    }
+
+    fn routers(&self) -> &Routers {
+        &self.routers
+    }
+
+    fn announce(&mut self, number: u32) -> Result<()> {
+        self.gobgp(&["global", "rib", "add", &format!("{}/32", address(number))]).map(drop)
+    }
+
+    fn withdraw(&mut self, number: u32) -> Result<()> {
+        self.gobgp(&["global", "rib", "del", &format!("{}/32", address(number))]).map(drop)
+    }
+
+    fn wait_settled(&mut self) -> Result<()> {
+        self.routers.wait_established()
+    }
+
+    fn plug(&mut self, in_place: bool) -> Result<()> {
+        self.topology.plug(NODE, in_place)
+    }
+
+    fn prepare(&mut self, count: u32) -> Result<()> {
+        for router in Routers::addresses() {
+            self.gobgp(&["neighbor", &router.to_string(), "disable"])?;
+        }
+        let file = self.directory.path().join("bulk.mrt");
+        fs::write(&file, mrt::table((0..count).map(address), ASN))?;
+        self.gobgp(&["mrt", "inject", "global", &file.display().to_string()]).map(drop)
+    }
+
+    fn open(&mut self) -> Result<()> {
+        for router in Routers::addresses() {
+            self.gobgp(&["neighbor", &router.to_string(), "enable"])?;
+        }
+        Ok(())
+    }
+
+    fn memory_kib(&self) -> Result<u64> {
+        resident_kib(self.daemon.pid().context("gobgpd does not run")?)
+    }
+}
+
+fn text() -> String {
+    let own = node_addresses(1)[0];
+    let mut text = format!("[global.config]\n  as = {ASN}\n  router-id = \"{own}\"\n");
+    for router in Routers::addresses() {
+        text += &format!(
+            "[[neighbors]]\n  [neighbors.config]\n    neighbor-address = \"{router}\"\n    peer-as = {ROUTER_ASN}\n  \
+             [neighbors.timers.config]\n    connect-retry = 1\n    hold-time = {HOLD_TIME}\n    keepalive-interval = 1\n  \
+             [[neighbors.afi-safis]]\n    [neighbors.afi-safis.config]\n      afi-safi-name = \"ipv4-unicast\"\n"
+        );
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! How long it takes until routers have a route, and until they have lost it, and what that costs.
+//!
+//! ```text
+//!   write ─▶ contestant ─▶ UPDATE ─▶ FRR ──▶ its kernel ──▶ route seen
+//!                              └───▶ BIRD ─▶ its kernel ──▶ route seen
+//! ```
+//! A route counts from the moment in which the router's kernel has it: the router could forward by it then. Both
+//! contestants speak with routers of their own that are set alike.
+
+mod announcer;
+mod gobgp;
+mod measured;
+mod mrt;
+mod render;
+mod routers;
+mod tidegate;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+pub use self::measured::{Measured, Series};
+use self::{
+    announcer::{Announcer, prefix},
+    gobgp::Gobgp,
+    routers::{Routers, Seen},
+    tidegate::Tidegate,
+};
+use crate::host::{Host, LoadMeter};
+
+/// Prefixes of the bulk run.
+pub const BULK: u32 = 20_000;
+/// Patience for one prefix; that for all of them.
+const ONE_TIME_MAX: Duration = Duration::from_secs(60);
+const BULK_TIME_MAX: Duration = Duration::from_secs(600);
+/// The number of the prefix that fails over.
+const FAILING: u32 = 65_000;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Prefixes that are announced and withdrawn one by one.
+    pub rounds: u16,
+    /// Failures of the node.
+    pub failures: u16,
+    /// Prefixes of the bulk run; none: it is left out.
+    pub bulk: u32,
+}
+
+/// Where progress is told.
+pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
+
+/// Measures everything, the contestants by turns.
+///
+/// # Errors
+/// Not root, something is not installed or built, or a route does not arrive at all.
+pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+    let host = Host::ask()?;
+    let mut contestants: Vec<Box<dyn Announcer>> = vec![Box::new(Tidegate::start()?), Box::new(Gobgp::start()?)];
+    let mut measured = Measured::new(host, options.clone(), versions()?);
+    let meter = LoadMeter::start()?;
+    for contestant in &mut contestants {
+        say(&format!("{}: {}", contestant.name(), contestant.settings()))?;
+        measured.add(contestant.name(), contestant.settings(), contestant.memory_kib()?);
+    }
+    for round in 0..u32::from(options.rounds) {
+        contestants.rotate_left(1);
+        for contestant in &mut contestants {
+            let line = one_prefix(contestant.as_mut(), round, &mut measured)?;
+            say(&format!("{:>4} {:<9} {line}", round + 1, contestant.name()))?;
+        }
+    }
+    for round in 0..options.failures {
+        contestants.rotate_left(1);
+        for contestant in &mut contestants {
+            let line = failure(contestant.as_mut(), &mut measured)
+                .with_context(|| format!("{}, failure {}", contestant.name(), round + 1))?;
+            say(&format!("{:>4} {:<9} node cut off: {line}", round + 1, contestant.name()))?;
+        }
+    }
+    if options.bulk > 0 {
+        for contestant in &mut contestants {
+            let line = bulk(contestant.as_mut(), options.bulk, &mut measured)
+                .with_context(|| format!("{}, {} prefixes", contestant.name(), options.bulk))?;
+            say(&format!("     {:<9} {} prefixes: {line}", contestant.name(), options.bulk))?;
+        }
+    }
+    measured.load = Some(meter.load()?);
+    Ok(measured)
+}
+
+fn versions() -> Result<Vec<String>> {
+    let mut versions = vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))];
+    for command in ["gobgpd --version", "/usr/lib/frr/bgpd --version | head -1", "bird --version 2>&1"] {
+        versions.push(lab::shell::run("sh", &["-c", command])?.trim().to_owned());
+    }
+    Ok(versions)
+}
+
+/// Announces one prefix and withdraws it.
+fn one_prefix(contestant: &mut dyn Announcer, round: u32, measured: &mut Measured) -> Result<String> {
+    let (name, prefix) = (contestant.name(), prefix(round));
+    let begun = Instant::now();
+    contestant.announce(round)?;
+    let command = begun.elapsed();
+    let there = contestant.routers().wait(&prefix, Seen::There, begun, ONE_TIME_MAX)?;
+    let begun = Instant::now();
+    contestant.withdraw(round)?;
+    let gone = contestant.routers().wait(&prefix, Seen::Gone, begun, ONE_TIME_MAX)?;
+    measured.enter(name, |series| {
+        series.command_ms.push(milliseconds(command));
+        series.announced_ms.push(there.map(milliseconds));
+        series.withdrawn_ms.push(gone.map(milliseconds));
+    });
+    Ok(format!("there after {there:.1?}, gone after {gone:.1?}; the write took {command:.1?}"))
+}
+
+/// Cuts the node off and lets it come back.
+fn failure(contestant: &mut dyn Announcer, measured: &mut Measured) -> Result<String> {
+    let prefix = prefix(FAILING);
+    let begun = Instant::now();
+    contestant.announce(FAILING)?;
+    contestant.routers().wait(&prefix, Seen::There, begun, ONE_TIME_MAX)?;
+    contestant.wait_settled()?;
+    let cut = Instant::now();
+    contestant.plug(false)?;
+    let gone = contestant.routers().wait(&prefix, Seen::Gone, cut, ONE_TIME_MAX);
+    let back = Instant::now();
+    contestant.plug(true)?;
+    let gone = gone?;
+    contestant.routers().wait(&prefix, Seen::There, back, 3 * ONE_TIME_MAX)?;
+    let begun = Instant::now();
+    contestant.withdraw(FAILING)?;
+    contestant.routers().wait(&prefix, Seen::Gone, begun, ONE_TIME_MAX)?;
+    measured.enter(contestant.name(), |series| series.failed_ms.push(gone.map(milliseconds)));
+    Ok(format!("gone after {gone:.1?}"))
+}
+
+/// Has many prefixes ready, lets the routers in, and waits until they have them all.
+fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut Measured) -> Result<String> {
+    contestant.prepare(count)?;
+    let before = contestant.memory_kib()?;
+    let begun = Instant::now();
+    contestant.open()?;
+    let all = contestant.routers().wait_count(count as usize, begun, BULK_TIME_MAX)?;
+    let after = contestant.memory_kib()?;
+    measured.enter(contestant.name(), |series| {
+        series.bulk_ms = Some(all.map(milliseconds));
+        series.bulk_memory_kib = Some(after);
+    });
+    Ok(format!("all there after {all:.1?}; memory {before} KiB with all of them, {after} KiB when they are announced"))
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,142 @@
+//! What has to hold for any bytes. Each function is a target: it panics when something does not hold.
+
+use bgp::{
+    Capability, Family, Message, Notification, Update,
+    attributes::NextHop,
+    wire::{
+        Action, Context, Decoded, EXTENDED_MESSAGE_BYTES_MAX, HEADER_BYTES, decode, decode_capabilities,
+        encode, encode_capabilities, frame_length,
+    },
+};
+
+const OPEN: u8 = 1;
+const UPDATE: u8 = 2;
+const NOTIFICATION: u8 = 3;
+
+/// A message with a right header.
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let body = &body[..body.len().min(EXTENDED_MESSAGE_BYTES_MAX - HEADER_BYTES)];
+    let length = u16::try_from(HEADER_BYTES + body.len()).expect("bounded above");
+    [&[0xff; 16], length.to_be_bytes().as_slice(), &[kind], body].concat()
+}
+
+/// What was agreed on, by the bits of a byte.
+fn context(bits: u8) -> Context {
+    let is_set = |bit: u8| bits & (1 << bit) != 0;
+    Context {
+        four_octet_as: is_set(0),
+        extended_messages: is_set(1),
+        extended_next_hop: is_set(2),
+        is_external: is_set(3),
+        is_confederation: is_set(4),
+    }
+}
+
+/// Whatever is answered can be sent and shown.
+fn check_answer(notification: &Notification, context: &Context) {
+    assert!(encode(&Message::Notification(notification.clone()), context).is_ok());
+    assert!(!notification.to_string().is_empty());
+}
+
+/// Bytes as the body of an OPEN: what is understood is understood the same when it is said again.
+pub fn open(bytes: &[u8]) {
+    let context = Context::default();
+    match decode(&frame(OPEN, bytes), &context) {
+        Ok(Decoded { message: Message::Open(open), faults }) => {
+            assert!(faults.is_empty() && open.asn != 0 && !open.router_id.is_unspecified());
+            assert!(!matches!(open.hold_time, 1 | 2));
+            let has_names =
+                open.capabilities.iter().any(|capability| matches!(capability, Capability::HostName { .. }));
+            // One parameter takes a few bytes more than many, at most.
+            if let (Ok(bytes), false) = (encode(&Message::Open(open.clone()), &context), has_names) {
+                assert_eq!(decode(&bytes, &context).map(|decoded| decoded.message), Ok(Message::Open(open)));
+            }
+        }
+        Ok(other) => panic!("{other:?}"),
+        Err(notification) => check_answer(&notification, &context),
+    }
+}
+
+/// Bytes as a context and the body of an UPDATE.
+pub fn update(bytes: &[u8]) {
+    let Some((bits, body)) = bytes.split_first() else { return };
+    let context = context(*bits);
+    let frame = frame(UPDATE, body);
+    if let Some(header) = frame.first_chunk() {
+        let _ = frame_length(header, &context);
+    }
+    match decode(&frame, &context) {
+        Ok(Decoded { message: Message::Update(update), faults }) => {
+            assert!(faults.iter().all(|fault| fault.action < Action::ResetSession));
+            let is_withdrawn = faults.iter().any(|fault| fault.action == Action::TreatAsWithdraw);
+            assert!(!is_withdrawn || update.announced.is_empty());
+            check_update(&update, body.len(), &context);
+        }
+        Ok(other) => panic!("{other:?}"),
+        Err(notification) => check_answer(&notification, &context),
+    }
+}
+
+fn check_update(update: &Update, bytes: usize, context: &Context) {
+    let Update { withdrawn, announced, attributes, end_of_rib, foreign } = update;
+    assert_eq!(announced.is_empty(), attributes.is_none());
+    assert!(withdrawn.len() + announced.len() + foreign.values().sum::<usize>() <= bytes);
+    assert!(withdrawn.iter().chain(announced).all(|prefix| *prefix == prefix.trunc()));
+    assert!(end_of_rib.is_none() || withdrawn.is_empty() && announced.is_empty() && foreign.is_empty());
+    // With two octets, segments of confederations behind large AS numbers cannot be said.
+    let Some(attributes) = attributes.as_ref().filter(|_| context.four_octet_as) else { return };
+    for family in Family::ALL {
+        let announced: Vec<_> =
+            announced.iter().copied().filter(|prefix| Family::of(prefix) == family).collect();
+        let is_own_next_hop = match (family, attributes.next_hop) {
+            (Family::Ipv4Unicast, NextHop::V4(address)) => (1..224).contains(&address.octets()[0]),
+            (Family::Ipv4Unicast, NextHop::V6 { .. }) => context.extended_next_hop,
+            (Family::Ipv6Unicast, next_hop) => matches!(next_hop, NextHop::V6 { .. }),
+        };
+        if announced.is_empty() || !is_own_next_hop {
+            continue;
+        }
+        let said = Update { announced, attributes: Some(attributes.clone()), ..Update::default() };
+        let message = Message::Update(Box::new(said));
+        if let Ok(bytes) = encode(&message, context) {
+            assert_eq!(decode(&bytes, context), Ok(Decoded { message, faults: vec![] }));
+        }
+    }
+}
+
+/// Bytes as the body of a NOTIFICATION: any is read, shown, and sent again as it came.
+pub fn notification(bytes: &[u8]) {
+    let context = Context { extended_messages: true, ..Context::default() };
+    let frame = frame(NOTIFICATION, bytes);
+    match decode(&frame, &context) {
+        Ok(Decoded { message: Message::Notification(notification), .. }) => {
+            let shown = notification.to_string();
+            assert!(!shown.is_empty() && !shown.chars().any(char::is_control));
+            assert!(!notification.text().unwrap_or_default().chars().any(char::is_control));
+            assert_eq!(notification.clone().into_hard_reset().inner(), Some(notification.clone()));
+            assert_eq!(encode(&Message::Notification(notification), &context), Ok(frame));
+        }
+        Ok(other) => panic!("{other:?}"),
+        Err(_) => assert!(bytes.len() < 2),
+    }
+}
+
+/// Bytes as capabilities.
+pub fn capabilities(bytes: &[u8]) {
+    let Some(capabilities) = decode_capabilities(bytes) else { return };
+    assert!(capabilities.len() <= bytes.len() / 2);
+    let again = encode_capabilities(&capabilities).expect("no value is longer than it was");
+    let again = decode_capabilities(&again).expect("what is written is whole");
+    // What was replaced in a name may be longer than what it replaces.
+    if !again.iter().any(|capability| matches!(capability, Capability::HostName { .. })) {
+        assert_eq!(again, capabilities);
+    }
+}
+
+/// Bytes as a control packet of BFD.
+pub fn bfd(bytes: &[u8]) {
+    let Ok(received) = bfd::wire::parse(bytes) else { return };
+    let rendered = bfd::wire::render(&received.packet, None);
+    let again = bfd::wire::parse(&rendered).expect("what is written is read");
+    assert_eq!((again.packet, again.section), (received.packet, None));
+}

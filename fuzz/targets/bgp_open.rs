@@ -1,0 +1,4 @@
+//! Fuzzes the reading of OPEN messages.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::open(bytes));

@@ -1,0 +1,84 @@
+//! Nodes that leave on purpose or by accident, and what the routers keep.
+
+use lab::{routers::learned, wait};
+use serde_json::json;
+
+use super::stage::{Peering, Stage};
+
+/// F126: a node that is drained takes its routes back before anything else changes; no connection fails.
+#[test]
+fn f126_a_drained_node_withdraws_and_no_connection_fails() {
+    let mut stage = Stage::new(2, &Peering::default());
+    let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
+    stage.wait_routed(vip, &[1, 2]);
+    stage.wait_reached(vip);
+    stage.patch("nodes/node1", &json!({"spec": {"unschedulable": true}}));
+    stage.wait_routed(vip, &[2]);
+    stage.spread(vip, 30);
+    stage.patch("nodes/node1", &json!({"spec": {"unschedulable": false}}));
+    stage.wait_routed(vip, &[1, 2]);
+}
+
+/// An agent that ends by SIGTERM takes its routes back; one that restarts as planned keeps them at the routers, by graceful
+/// restart.
+#[test]
+fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
+    let peering = Peering {
+        peer: json!({"gracefulRestart": {"restartTime": 60}}),
+        arguments: vec!["--on-exit=keep".to_owned()],
+    };
+    let mut stage = Stage::new(2, &peering);
+    let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
+    stage.wait_routed(vip, &[1, 2]);
+    stage.wait_reached(vip);
+    let router = stage.routers[0].namespace.clone();
+    let hops = || {
+        let routes = learned(&router).unwrap();
+        let route = routes.iter().find(|route| route["dst"] == vip.to_string());
+        route.map_or(0, |route| route["nexthops"].as_array().map_or(1, Vec::len))
+    };
+    stage.cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
+    // The router has noticed that the session is gone, and keeps the route.
+    wait::until_true("the router to notice", || {
+        !stage.routers[0].is_established(lab::topology::node_addresses(1)[0]).unwrap()
+    })
+    .unwrap();
+    assert_eq!(hops(), 2, "kept");
+    stage.spread(vip, 20);
+    stage.cluster.start_agent_again("node1").unwrap();
+    let mut fewest = 2;
+    wait::until_true("the session to come back", || {
+        fewest = fewest.min(hops());
+        stage.routers[0].is_established(lab::topology::node_addresses(1)[0]).unwrap()
+    })
+    .unwrap();
+    assert_eq!(fewest, 2, "no moment without the route");
+    stage.wait_established();
+    stage.wait_routed(vip, &[1, 2]);
+
+    let agent = stage.cluster.agents.get_mut("node1").unwrap();
+    agent.arguments_mut().retain(|argument| argument != "--on-exit=keep");
+    agent.terminate().unwrap();
+    stage.cluster.start_agent_again("node1").unwrap();
+    stage.wait_established();
+    stage.cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
+    stage.wait_routed(vip, &[2]);
+    stage.spread(vip, 20);
+}
+
+/// Control is not needed for what is announced: not while it is away, and not at an agent's start.
+#[test]
+fn routes_stay_and_come_without_control() {
+    let mut stage = Stage::new(2, &Peering::default());
+    let [vip, _] = stage.add_web(&["node1", "node2"], &json!({}));
+    stage.wait_routed(vip, &[1, 2]);
+    stage.cluster.server.kill();
+    stage.cluster.agents.get_mut("node1").unwrap().kill();
+    stage.wait_routed(vip, &[2]);
+    stage.cluster.agents.get_mut("node1").unwrap().start_again().unwrap();
+    stage.wait_routed(vip, &[1, 2]);
+    stage.wait_reached(vip);
+    stage.cluster.start_control_again().unwrap();
+    stage.cluster.wait_converged().unwrap();
+    stage.wait_routed(vip, &[1, 2]);
+}
