@@ -198,7 +198,9 @@ pub fn learned(namespace: &Namespace) -> Result<Vec<Value>> {
     for family in ["-4", "-6"] {
         let text = namespace.run("ip", &["-json", family, "route", "show"])?;
         let all: Vec<Value> = serde_json::from_str(text.trim()).with_context(|| text.clone())?;
-        routes.extend(all.into_iter().filter(|route| route["protocol"] == "bgp" || route["protocol"] == "bird"));
+        routes.extend(
+            all.into_iter().filter(|route| route["protocol"] == "bgp" || route["protocol"] == "bird"),
+        );
     }
     Ok(routes)
 }

@@ -67,7 +67,8 @@ impl Stage {
                 place.sysctl("net/ipv6/fib_multipath_hash_policy", "1").unwrap();
                 connect(&outside, &place, &cluster, host);
                 let id = Ipv4Addr::new(172, 17, 8, host);
-                let plan = RouterPlan { bfd: Some((150, 3)), ..RouterPlan::new(ROUTER_ASN, id, neighbours.clone()) };
+                let plan =
+                    RouterPlan { bfd: Some((150, 3)), ..RouterPlan::new(ROUTER_ASN, id, neighbours.clone()) };
                 Frr::start(&place, &plan).unwrap()
             })
             .collect();
@@ -208,8 +209,12 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster, host: u8)
     let [(router_v4, client_v4), (router_v6, client_v6)] = uplinks(host);
     let port = format!("up{host}");
     netns::join((outside, &port), (router, "eth1")).unwrap();
-    router.ip(&[format!("addr add {router_v4}/30 dev eth1"), format!("addr add {router_v6}/64 dev eth1")]).unwrap();
-    outside.ip(&[format!("addr add {client_v4}/30 dev {port}"), format!("addr add {client_v6}/64 dev {port}")]).unwrap();
+    router
+        .ip(&[format!("addr add {router_v4}/30 dev eth1"), format!("addr add {router_v6}/64 dev eth1")])
+        .unwrap();
+    outside
+        .ip(&[format!("addr add {client_v4}/30 dev {port}"), format!("addr add {client_v6}/64 dev {port}")])
+        .unwrap();
     let [via_v4, via_v6] = fabric_addresses(host);
     for machine in cluster.topology.nodes.values() {
         let ways = [
