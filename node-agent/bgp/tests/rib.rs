@@ -221,6 +221,18 @@ fn every_family_is_ended_also_when_it_is_empty_but_not_while_more_is_to_come() {
     assert_eq!(ends, [None, Some(V6)]);
 }
 
+#[test]
+fn what_comes_before_the_first_table_has_ended_belongs_to_it() {
+    let mut rib = RibOut::default();
+    rib.begin(terms(&[V4], false));
+    for host in hosts(3) {
+        rib.set(host, Some(with_community(V4, 1)));
+    }
+    rib.set(hosts(1).last().unwrap(), None);
+    let said: Vec<_> = rib.take(PLENTY).iter().map(say).collect();
+    assert_eq!(said, ["2 announced", "all of ipv4-unicast"]);
+}
+
 /// RFC 7313: beginning, everything, end; without that capability everything, and for a family that was not agreed on
 /// nothing.
 #[test]
