@@ -8,3 +8,5 @@ mod announcing;
 mod leaving;
 #[path = "bgp/stage.rs"]
 mod stage;
+#[path = "bgp/traffic.rs"]
+mod traffic;

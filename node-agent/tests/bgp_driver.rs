@@ -681,12 +681,14 @@ impl WithRemote for BgpNeighbour {
     }
 }
 
-/// A hop limit is what it is set to, in both families.
+/// The door stands open for another one, who may be far away; each connection has the limit of its own neighbour.
 #[test]
 fn hop_limits_of_neighbours_made_by_hand_matter() {
     let pair = Pair::new("bgp-hops");
     let one = Node::start(&pair.ours, "one", &LINK);
-    one.configure(OURS, [("hand", BgpNeighbour { passive: true, ttl_security: Some(1), ..them(V4) })]);
+    let far = BgpNeighbour { passive: true, ..neighbour(OURS, "192.0.2.9", THEIRS) };
+    let near = BgpNeighbour { passive: true, ttl_security: Some(1), ..them(V4) };
+    one.configure(OURS, [("hand", near), ("far", far)]);
     one.wait("hand", "waits", |session| session.state == BgpSessionState::Active);
     pair.theirs.exec(&["sysctl", "-qw", "net.ipv4.ip_default_ttl=255"]);
     let stream = connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(20)).unwrap();

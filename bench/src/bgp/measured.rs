@@ -89,7 +89,9 @@ impl Measured {
     pub fn write(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         let json = serde_json::to_string_pretty(self).context("figures serialise")? + "\n";
-        for (name, text) in [("bgp.json", json), ("bgp.md", render::page(self)), ("bgp.svg", render::plot(self))] {
+        for (name, text) in
+            [("bgp.json", json), ("bgp.md", render::page(self)), ("bgp.svg", render::plot(self))]
+        {
             let path = directory.join(name);
             fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         }

@@ -23,7 +23,7 @@ pub use self::measured::{Measured, Series};
 use self::{
     announcer::{Announcer, prefix},
     gobgp::Gobgp,
-    routers::{Routers, Seen},
+    routers::Seen,
     tidegate::Tidegate,
 };
 use crate::host::{Host, LoadMeter};
@@ -56,7 +56,8 @@ pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 /// Not root, something is not installed or built, or a route does not arrive at all.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let host = Host::ask()?;
-    let mut contestants: Vec<Box<dyn Announcer>> = vec![Box::new(Tidegate::start()?), Box::new(Gobgp::start()?)];
+    let mut contestants: Vec<Box<dyn Announcer>> =
+        vec![Box::new(Tidegate::start()?), Box::new(Gobgp::start()?)];
     let mut measured = Measured::new(host, options.clone(), versions()?);
     let meter = LoadMeter::start()?;
     for contestant in &mut contestants {
@@ -148,7 +149,9 @@ fn bulk(contestant: &mut dyn Announcer, count: u32, measured: &mut Measured) -> 
         series.bulk_ms = Some(all.map(milliseconds));
         series.bulk_memory_kib = Some(after);
     });
-    Ok(format!("all there after {all:.1?}; memory {before} KiB with all of them, {after} KiB when they are announced"))
+    Ok(format!(
+        "all there after {all:.1?}; memory {before} KiB with all of them, {after} KiB when they are announced"
+    ))
 }
 
 fn milliseconds(time: Duration) -> f64 {

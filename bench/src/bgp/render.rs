@@ -35,7 +35,11 @@ pub(super) fn page(measured: &Measured) -> String {
     );
     let host = &measured.host;
     // Writing to a String cannot fail; so everywhere here.
-    let _ = writeln!(page, "- kernel {}, {} × {}, {} MiB", host.kernel, host.processors, host.processor, host.memory_mib);
+    let _ = writeln!(
+        page,
+        "- kernel {}, {} × {}, {} MiB",
+        host.kernel, host.processors, host.processor, host.memory_mib
+    );
     let _ = writeln!(page, "- {}", measured.versions.join("; "));
     if let Some(load) = &measured.load {
         let _ = writeln!(

@@ -111,7 +111,13 @@ impl Routers {
     }
 
     /// Waits until both kernels say so of a prefix; since a moment.
-    pub(super) fn wait(&self, prefix: &str, seen: Seen, since: Instant, patience: Duration) -> Result<Both<Duration>> {
+    pub(super) fn wait(
+        &self,
+        prefix: &str,
+        seen: Seen,
+        since: Instant,
+        patience: Duration,
+    ) -> Result<Both<Duration>> {
         let one = |monitor: &Monitor, who: &str| {
             wait::until_within(patience, &format!("{prefix} to be {seen:?} in the kernel of {who}"), || {
                 monitor.at(prefix, seen, since).context("not yet").map(|at| at - since)
@@ -121,7 +127,12 @@ impl Routers {
     }
 
     /// Waits until both kernels have this many prefixes.
-    pub(super) fn wait_count(&self, count: usize, since: Instant, patience: Duration) -> Result<Both<Duration>> {
+    pub(super) fn wait_count(
+        &self,
+        count: usize,
+        since: Instant,
+        patience: Duration,
+    ) -> Result<Both<Duration>> {
         let one = |monitor: &Monitor, who: &str| {
             wait::until_within(patience, &format!("{count} prefixes in the kernel of {who}"), || {
                 let (there, last) = monitor.count();
@@ -193,7 +204,9 @@ impl Routes {
             Some(rest) => (Seen::Gone, rest),
             None => (Seen::There, line),
         };
-        if line.starts_with(char::is_whitespace) || !(rest.contains("proto bgp") || rest.contains("proto bird")) {
+        if line.starts_with(char::is_whitespace)
+            || !(rest.contains("proto bgp") || rest.contains("proto bird"))
+        {
             return;
         }
         let Some(prefix) = rest.split_whitespace().next() else { return };

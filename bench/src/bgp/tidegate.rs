@@ -49,7 +49,7 @@ impl Tidegate {
     }
 
     fn set_peers(&mut self, is_disabled: bool) -> Result<()> {
-        let peers: Vec<_> = PEERS.iter().zip(Routers::addresses()).map(|(name, address)| {
+        let peers = PEERS.iter().zip(Routers::addresses()).map(|(name, address)| {
             json!({ "kind": "BgpPeer", "metadata": { "name": name }, "spec": {
                 "peerAddress": address, "peerASN": ROUTER_ASN, "localASN": ASN, "holdTime": HOLD_TIME,
                 "bfdProfile": "paths", "disabled": is_disabled,
@@ -82,7 +82,10 @@ impl Announcer for Tidegate {
 
     fn withdraw(&mut self, number: u32) -> Result<()> {
         for path in [format!("services/b{number}"), format!("endpointsets/b{number}")] {
-            self.cluster.api.send("DELETE", &format!("/v1/namespaces/default/{path}"), &[], String::new())?.success()?;
+            self.cluster
+                .api
+                .send("DELETE", &format!("/v1/namespaces/default/{path}"), &[], String::new())?
+                .success()?;
         }
         Ok(())
     }

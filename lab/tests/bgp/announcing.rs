@@ -29,6 +29,7 @@ fn f126_f127_f136_two_routers_spread_over_three_nodes_and_lose_one() {
     assert!(by_node.iter().all(|connections| *connections > 0), "connections by node: {by_node:?}");
 
     let [vip, _] = vips;
+    stage.wait_watched();
     let seen = outage::during(&stage.outside, stage.at(vip), || {
         stage.cluster.topology.plug("node2", false)?;
         stage.wait_routed(vip, &[1, 3]);

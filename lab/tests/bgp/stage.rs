@@ -7,18 +7,18 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lab::{
     client::{self, at},
     cluster::{Cluster, Options},
     control::string,
     netns::{self, Namespace},
-    routers::{Frr, RouterPlan, expect_gateways, learned},
-    topology::{fabric_addresses, node_addresses},
+    routers::{Frr, RouterPlan, learned},
+    topology::{Machine, fabric_addresses, node_addresses},
     wait,
 };
 use serde_json::{Value, json};
@@ -34,6 +34,8 @@ pub(crate) struct Stage {
     pub(crate) routers: Vec<Frr>,
     pub(crate) outside: Namespace,
     pub(crate) cluster: Cluster,
+    /// The nodes by their addresses on the fabric: routers prefer link-local ones.
+    gateways: BTreeMap<IpAddr, u8>,
 }
 
 /// What the peers are to be beyond what all are.
@@ -67,7 +69,8 @@ impl Stage {
                 place.sysctl("net/ipv6/fib_multipath_hash_policy", "1").unwrap();
                 connect(&outside, &place, &cluster, host);
                 let id = Ipv4Addr::new(172, 17, 8, host);
-                let plan = RouterPlan { bfd: Some((150, 3)), ..RouterPlan::new(ROUTER_ASN, id, neighbours.clone()) };
+                let plan =
+                    RouterPlan { bfd: Some((150, 3)), ..RouterPlan::new(ROUTER_ASN, id, neighbours.clone()) };
                 Frr::start(&place, &plan).unwrap()
             })
             .collect();
@@ -75,7 +78,11 @@ impl Stage {
             let hops = [1, 2].map(|host| format!("nexthop via {}", uplinks(host)[family].0));
             outside.ip(&[format!("route add {destination} {} {}", hops[0], hops[1])]).unwrap();
         }
-        let stage = Self { routers, outside, cluster };
+        let machines = cluster.topology.nodes.values();
+        let gateways =
+            machines.flat_map(|machine| addresses(machine).into_iter().map(|ip| (ip, machine.index)));
+        let gateways = gateways.collect();
+        let stage = Self { routers, outside, cluster, gateways };
         stage.add_objects(peering);
         stage.wait_established();
         stage
@@ -141,20 +148,43 @@ impl Stage {
         .unwrap()
     }
 
+    /// The nodes over which a router's kernel reaches an address.
+    pub(crate) fn ways(&self, router: &Frr, address: IpAddr) -> Result<BTreeSet<u8>> {
+        let routes = learned(&router.namespace)?;
+        let Some(route) = routes.iter().find(|route| route["dst"] == address.to_string()) else {
+            return Ok(BTreeSet::new());
+        };
+        let hops = route["nexthops"].as_array().cloned().unwrap_or_else(|| vec![route.clone()]);
+        let node = |hop: &Value| {
+            let gateway = string(hop, "/gateway").or_else(|_| string(hop, "/via/host"))?;
+            self.gateways.get(&gateway.parse()?).copied().with_context(|| format!("{gateway} is no node"))
+        };
+        hops.iter().map(node).collect()
+    }
+
     /// Waits until both routers reach an address over exactly these nodes.
     #[track_caller]
     pub(crate) fn wait_routed(&self, address: IpAddr, nodes: &[u8]) {
+        let nodes: BTreeSet<_> = nodes.iter().copied().collect();
         for (router, number) in self.routers.iter().zip(1..) {
             wait::until(&format!("router{number} to reach {address} over {nodes:?}"), || {
-                let routes = learned(&router.namespace)?;
-                if nodes.is_empty() {
-                    let is_there = routes.iter().any(|route| route["dst"] == address.to_string());
-                    ensure!(!is_there, "it is there: {routes:?}");
-                    return Ok(());
-                }
-                let family = usize::from(address.is_ipv6());
-                let gateways: Vec<_> = nodes.iter().map(|index| node_addresses(*index)[family]).collect();
-                expect_gateways(&routes, &address.to_string(), &gateways)
+                let ways = self.ways(router, address)?;
+                ensure!(ways == nodes, "it does over {ways:?}\n{}", router.vtysh("show bgp summary")?);
+                Ok(())
+            })
+            .unwrap();
+        }
+    }
+
+    /// Waits until BFD watches every path of both routers: one that was never up is not missed.
+    #[track_caller]
+    pub(crate) fn wait_watched(&self) {
+        for router in &self.routers {
+            wait::until("BFD to be up with every node", || {
+                let peers = router.show("bfd peers")?;
+                let up = peers.as_array().into_iter().flatten().filter(|peer| peer["status"] == "up");
+                ensure!(up.count() == self.cluster.topology.nodes.len(), "{peers:#}");
+                Ok(())
             })
             .unwrap();
         }
@@ -191,6 +221,14 @@ impl Stage {
     }
 }
 
+/// The addresses of a machine on the fabric, its link-local one too.
+fn addresses(machine: &Machine) -> Vec<IpAddr> {
+    let listing = machine.namespace.run("ip", &["-j", "address", "show", "dev", "eth0"]).unwrap();
+    let listing: Value = serde_json::from_str(&listing).unwrap();
+    let all = listing[0]["addr_info"].as_array().unwrap();
+    all.iter().map(|one| one["local"].as_str().unwrap().parse().unwrap()).collect()
+}
+
 pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
@@ -208,8 +246,12 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster, host: u8)
     let [(router_v4, client_v4), (router_v6, client_v6)] = uplinks(host);
     let port = format!("up{host}");
     netns::join((outside, &port), (router, "eth1")).unwrap();
-    router.ip(&[format!("addr add {router_v4}/30 dev eth1"), format!("addr add {router_v6}/64 dev eth1")]).unwrap();
-    outside.ip(&[format!("addr add {client_v4}/30 dev {port}"), format!("addr add {client_v6}/64 dev {port}")]).unwrap();
+    router
+        .ip(&[format!("addr add {router_v4}/30 dev eth1"), format!("addr add {router_v6}/64 dev eth1")])
+        .unwrap();
+    outside
+        .ip(&[format!("addr add {client_v4}/30 dev {port}"), format!("addr add {client_v6}/64 dev {port}")])
+        .unwrap();
     let [via_v4, via_v6] = fabric_addresses(host);
     for machine in cluster.topology.nodes.values() {
         let ways = [

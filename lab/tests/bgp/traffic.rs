@@ -1,0 +1,168 @@
+//! What clients notice who connect again and again over both routers while nodes leave, restart and die.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use lab::{
+    client::{self, at},
+    netns::Namespace,
+    topology::node_addresses,
+    wait,
+};
+use serde_json::json;
+
+use super::stage::{Peering, Stage};
+
+/// F126, F127: a drain and its end lose no new connection, nor does an agent that leaves for good: the routes are gone before
+/// anything else is.
+#[test]
+fn f126_f127_no_connection_is_lost_when_nodes_leave_in_good_order() {
+    let mut stage = Stage::new(3, &Peering::default());
+    let vips = stage.add_web(&["node1", "node2"], &json!({}));
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2, 3]));
+    let traffic = vips.map(|vip| Traffic::start(&stage.outside, vip));
+    let connect = || traffic.iter().for_each(|clients| clients.wait(20));
+    connect();
+    stage.patch("nodes/node3", &json!({"spec": {"unschedulable": true}}));
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
+    connect();
+    stage.patch("nodes/node3", &json!({"spec": {"unschedulable": false}}));
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2, 3]));
+    connect();
+    stage.cluster.agents.get_mut("node3").unwrap().terminate().unwrap();
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
+    connect();
+    for clients in traffic {
+        let failures = clients.end();
+        // The beginning of a connection that is made in the very moment may be on another way than its end.
+        assert!(failures.len() <= 3, "lost in three moves: {failures:#?}");
+    }
+}
+
+/// F126, F127: an agent that restarts as planned, and one that is killed, is a way all the time: both routers keep its routes of both
+/// families, its kernel serves them, and no connection is lost. Without BFD: what it tells of an agent is not true of the path.
+#[test]
+fn f126_f127_the_restart_of_an_agent_is_noticed_by_nobody() {
+    let peering = Peering {
+        peer: json!({"gracefulRestart": {"restartTime": 60}, "bfdProfile": null}),
+        arguments: vec!["--on-exit=keep".to_owned()],
+    };
+    let mut stage = Stage::new(2, &peering);
+    let vips = stage.add_web(&["node1"], &json!({}));
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
+    let traffic = vips.map(|vip| Traffic::start(&stage.outside, vip));
+    let connect = || traffic.iter().for_each(|clients| clients.wait(30));
+    connect();
+    let mut agent = stage.cluster.agents.remove("node2").unwrap();
+    let (looks, lost) = watch(&stage, vips, || {
+        agent.terminate().unwrap();
+        connect();
+        agent.start_again().unwrap();
+        connect();
+        wait_sessions(&stage);
+        agent.kill();
+        connect();
+        agent.start_again().unwrap();
+        connect();
+        wait_sessions(&stage);
+    });
+    assert!(looks > 10 && lost == 0, "a router had no way over node2 at {lost} of {looks} looks");
+    stage.cluster.agents.insert("node2".to_owned(), agent);
+    stage.cluster.wait_agent_ready("node2").unwrap();
+    stage.cluster.wait_converged().unwrap();
+    vips.into_iter().for_each(|vip| stage.wait_routed(vip, &[1, 2]));
+    for clients in traffic {
+        assert_eq!(clients.end(), [""; 0], "no connection is lost");
+    }
+}
+
+/// F136: whoever is inside meets every endpoint at the address too, and so does the client outside.
+#[test]
+fn f136_inside_and_outside_every_endpoint_answers_at_an_announced_address() {
+    let mut stage = Stage::new(2, &Peering::default());
+    stage.cluster.add_place("inside", "node2", 50).unwrap();
+    let vips = stage.add_web(&["node1", "node2"], &json!({}));
+    for vip in vips {
+        stage.wait_routed(vip, &[1, 2]);
+        stage.cluster.expect_backends("inside", at(vip, 80), &["web-node1", "web-node2"]).unwrap();
+        let counts = stage.spread(vip, 60);
+        assert_eq!(counts.keys().collect::<Vec<_>>(), ["web-node1", "web-node2"], "{counts:?}");
+    }
+}
+
+/// Waits until both routers have established sessions with the second node once more: one that has ended is not there at once.
+fn wait_sessions(stage: &Stage) {
+    let node = node_addresses(2)[0];
+    wait::until_true("the sessions of node2", || {
+        stage.routers.iter().all(|router| router.is_established(node).unwrap_or_default())
+    })
+    .unwrap();
+}
+
+/// Looks at both routers' kernels all the time while something happens; answers how often, and how often a way over the second node
+/// was missing.
+fn watch(stage: &Stage, vips: [IpAddr; 2], event: impl FnOnce()) -> (usize, usize) {
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let (mut looks, mut lost) = (0, 0);
+            while !has_ended.load(Ordering::Relaxed) {
+                for (router, vip) in stage.routers.iter().flat_map(|router| vips.map(|vip| (router, vip))) {
+                    looks += 1;
+                    lost += usize::from(!stage.ways(router, vip).unwrap().contains(&2));
+                }
+            }
+            (looks, lost)
+        });
+        // The watcher ends also when the event fails.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(event));
+        has_ended.store(true, Ordering::Relaxed);
+        let seen = watcher.join().unwrap();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        seen
+    })
+}
+
+/// A client that connects again and again; what fails is kept.
+struct Traffic {
+    stop: Arc<AtomicBool>,
+    made: Arc<AtomicUsize>,
+    thread: JoinHandle<Vec<String>>,
+}
+
+impl Traffic {
+    fn start(from: &Namespace, to: IpAddr) -> Self {
+        let from = from.clone();
+        let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&made));
+        let thread = thread::spawn(move || {
+            let mut failures = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                match client::tcp(&from, at(to, 80)) {
+                    Ok(_) => _ = count.fetch_add(1, Ordering::Relaxed),
+                    Err(error) => failures.push(format!("{error:#}")),
+                }
+            }
+            failures
+        });
+        Self { stop, made, thread }
+    }
+
+    /// Waits for so many further connections.
+    fn wait(&self, connections: usize) {
+        let until = self.made.load(Ordering::Relaxed) + connections;
+        wait::until_true("further connections", || self.made.load(Ordering::Relaxed) >= until).unwrap();
+    }
+
+    /// Ends it; answers what failed.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
