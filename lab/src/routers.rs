@@ -261,22 +261,3 @@ fn bird_configuration(plan: &RouterPlan) -> String {
     }
     text
 }
-
-/// Whether all of some prefixes are among the routes, each over exactly these gateways.
-///
-/// # Errors
-/// What is there instead.
-pub fn expect_gateways(routes: &[Value], prefix: &str, gateways: &[IpAddr]) -> Result<()> {
-    let route = routes.iter().find(|route| route["dst"] == prefix);
-    let route = route.with_context(|| format!("no route to {prefix} in {routes:?}"))?;
-    let hops: Vec<&Value> = match route["nexthops"].as_array() {
-        Some(hops) => hops.iter().map(|hop| &hop["gateway"]).collect(),
-        None => vec![&route["gateway"]],
-    };
-    let mut found: Vec<_> = hops.iter().filter_map(|hop| hop.as_str()?.parse::<IpAddr>().ok()).collect();
-    let mut wanted = gateways.to_vec();
-    found.sort_unstable();
-    wanted.sort_unstable();
-    ensure!(found == wanted, "{prefix} is reached over {found:?}, not {wanted:?}");
-    Ok(())
-}

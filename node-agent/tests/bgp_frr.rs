@@ -87,6 +87,11 @@ fn of_two_connections_made_at_once_one_is_left() {
 }
 
 #[test]
+fn a_silent_router_is_given_up_after_the_hold_time_and_taken_back() {
+    sessions::silence(KIND);
+}
+
+#[test]
 fn another_as_than_expected_is_named() {
     sessions::wrong_as(KIND);
 }
@@ -147,6 +152,38 @@ fn words_and_names_go_both_ways() {
     );
     frr.configure(&[&router, &format!("no neighbor {} shutdown", V4.0)]);
     ours.wait_established("tor");
+}
+
+/// FRR sells transit: to a customer it does, and another provider is refused by both (RFC 9234).
+#[test]
+fn roles_must_fit() {
+    use model::bgp_peer::BgpRole;
+    let stage = Stage::direct(KIND, "roles");
+    let settings = Settings {
+        asn: THEIR_ASN,
+        router_id: "192.0.2.2".to_owned(),
+        peerings: vec![Peering::new(V4.1, V4.0, OUR_ASN)],
+    };
+    let frr = Frr::bgpd(stage.theirs.name(), &settings);
+    frr.configure(&[
+        &format!("router bgp {THEIR_ASN}"),
+        &format!("neighbor {} local-role provider strict-mode", V4.0),
+    ]);
+    let mut how = neighbour(V4.1, THEIR_ASN);
+    how.role = Some(BgpRole::Provider);
+    let mut ours = Ours::start(&stage.ours, &[("tor", how)]);
+    ours.announce(&[VIP_V4], &route(&[]));
+    ours.wait("tor", "a role that does not fit", |session| {
+        let errors = [&session.last_sent, &session.last_received];
+        let is_mismatch = errors.into_iter().flatten().any(|error| (error.code, error.subcode) == (2, 11));
+        session.state != BgpSessionState::Established && is_mismatch
+    });
+    ours.change("tor", |how| how.role = Some(BgpRole::Customer));
+    ours.wait_established("tor");
+    let shows = || frr.session(V4.0).is_established() && frr.table().contains_key(VIP_V4);
+    eventually("the route", shows, || frr.session(V4.0).whole);
+    let whole = frr.session(V4.0).whole;
+    assert!(whole.contains("\"remoteRole\":\"customer\""), "{whole}");
 }
 
 /// No address but link-local ones: both find each other by router advertisements, and IPv4 routes have IPv6 next hops.

@@ -55,6 +55,11 @@ fn gobgp_is_taken_as_a_dynamic_neighbour() {
 }
 
 #[test]
+fn a_silent_router_is_given_up_after_the_hold_time_and_taken_back() {
+    sessions::silence(KIND);
+}
+
+#[test]
 fn another_as_than_expected_is_named() {
     sessions::wrong_as(KIND);
 }

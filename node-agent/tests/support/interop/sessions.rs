@@ -103,13 +103,14 @@ pub fn near_only(kind: Kind) {
     let sessions = ours.sessions("tor");
     assert!(sessions.iter().all(|session| session.established == 0), "{sessions:#?}");
     assert!(!router.session(V4.0).is_established());
-    // BIRD waits four minutes for an answer on the connection whose beginning was in order.
-    if kind != Kind::Bird {
-        ours.change("tor", |how| how.ttl_security = None);
-        ours.wait_established("tor");
-        wait_established(&router, V4.0);
-        wait_prefixes(&router, &[VIP_V4]);
-    }
+    // The same router without it on our side. A fresh one: others wait for minutes for an answer on a connection whose
+    // beginning was in order.
+    drop(router);
+    ours.change("tor", |how| how.ttl_security = None);
+    let router = kind.start(&stage.theirs, THEIR_ASN, vec![Peering::new(V4.1, V4.0, OUR_ASN)]);
+    ours.wait_established("tor");
+    wait_established(&router, V4.0);
+    wait_prefixes(&router, &[VIP_V4]);
 }
 
 /// We take whoever connects from a network, with a key for all of them.
@@ -174,6 +175,28 @@ pub fn collision(kind: Kind) -> usize {
         assert_eq!(connections.len(), 1, "round {round}: {connections:?}");
     }
     collisions
+}
+
+/// The router says nothing any longer, and takes nothing: the hold time ends the session. It goes on: all is as before.
+pub fn silence(kind: Kind) {
+    let stage = Stage::direct(kind, "mute");
+    let peering = Peering { hold_time: 3, ..Peering::new(V4.1, V4.0, OUR_ASN) };
+    let router = kind.start(&stage.theirs, THEIR_ASN, vec![peering]);
+    let ours = Ours::start(&stage.ours, &[("tor", neighbour(V4.1, THEIR_ASN))]);
+    ours.announce(&[VIP_V4], &route(&[]));
+    wait_established(&router, V4.0);
+    let negotiated = ours.wait_established("tor").negotiated.unwrap();
+    assert_eq!((negotiated.hold_time, negotiated.keepalive_time), (3, 1), "the smaller of both");
+    wait_prefixes(&router, &[VIP_V4]);
+    router.freeze();
+    ours.wait("tor", "the end of the hold time", |session| {
+        let sent = session.last_sent.as_ref().map(|error| (error.code, error.subcode));
+        session.state != BgpSessionState::Established && sent == Some((4, 0))
+    });
+    router.thaw();
+    ours.wait_established("tor");
+    wait_established(&router, V4.0);
+    wait_prefixes(&router, &[VIP_V4]);
 }
 
 /// The router is of another AS than we were told: both are named.
