@@ -215,3 +215,136 @@ impl Hub {
         self.bell.send_replace(position);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{
+        admit::{Admitted, Entropy, Operation, Request, admit},
+        config::ClusterConfig,
+        decode::{Expect, decode},
+        quantity::Timestamp,
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Numbers that look random and are the same each time (Knuth's constants).
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % sides
+        }
+    }
+
+    fn object(kind: &str, name: String, spec: Value) -> Operation {
+        let value = json!({ "kind": kind, "metadata": { "name": name }, "spec": spec });
+        Operation::Apply(decode(&value, &Expect::default()).unwrap())
+    }
+
+    fn node(dice: &mut Dice, name: &str) -> Operation {
+        let spec = json!({ "unschedulable": dice.roll(4) == 0, "bgp": { "asn": 65_000 + dice.roll(2) } });
+        let labels = json!({ "rack": dice.roll(3).to_string() });
+        let value = json!({ "kind": "Node", "metadata": { "name": name, "labels": labels }, "spec": spec });
+        Operation::Apply(decode(&value, &Expect::default()).unwrap())
+    }
+
+    /// A write of anything that a node's BGP is made of, or of something else.
+    fn operation(dice: &mut Dice) -> Operation {
+        let number = dice.roll(3);
+        let in_rack = json!([{ "matchLabels": { "rack": dice.roll(3).to_string() } }]);
+        let gone = |kind, name: String| Operation::Delete {
+            key: ObjectKey { kind, namespace: None, name: Name::parse(&name).unwrap() },
+            if_revision: None,
+        };
+        match dice.roll(12) {
+            0..=2 => {
+                let mut spec = json!({
+                    "peerAddress": format!("10.0.0.{}", dice.roll(4)), "peerASN": 65_001, "holdTime": 3 + dice.roll(3),
+                    "nodeSelectors": in_rack, "disabled": dice.roll(4) == 0,
+                });
+                if dice.roll(2) == 0 {
+                    spec["bfdProfile"] = json!(format!("f{}", dice.roll(2)));
+                }
+                object("BgpPeer", format!("p{number}"), spec)
+            }
+            3 => gone(Kind::BgpPeer, format!("p{number}")),
+            4..=5 => object(
+                "BfdProfile",
+                format!("f{}", dice.roll(2)),
+                json!({ "receiveInterval": 100 + dice.roll(3) }),
+            ),
+            6..=7 => {
+                let mut spec = json!({ "type": "BGP", "nodeSelectors": in_rack, "med": 1 });
+                if dice.roll(2) == 0 {
+                    spec = json!({ "type": "L2" });
+                }
+                object("Advertisement", format!("a{number}"), spec)
+            }
+            8 => gone(Kind::Advertisement, format!("a{number}")),
+            9..=10 => {
+                let name = if dice.roll(2) == 0 { "n0" } else { "n1" };
+                node(dice, name)
+            }
+            _ => object(
+                "AddressPool",
+                "lab".to_owned(),
+                json!({ "addresses": ["198.51.100.0/28"], "priority": 1 + dice.roll(5) }),
+            ),
+        }
+    }
+
+    /// Random writes; a feed that looks only where [`Published::node_state_after`] tells it to has what it would have by
+    /// looking at everything each time.
+    #[test]
+    fn a_feed_misses_nothing_by_looking_only_where_something_changed() {
+        let config =
+            ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
+        let mut dice = Dice(7);
+        let position = Position { epoch: Epoch(1), revision: Revision(1) };
+        let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let mut published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let names = ["n0", "n1"].map(|name| Name::parse(name).unwrap());
+        let mut operations: Vec<_> = names.iter().map(|name| node(&mut dice, name.as_str())).collect();
+        let mut sent: BTreeMap<Name, (Revision, NodeState)> = BTreeMap::new();
+        let (mut changes, mut told) = (0, 0);
+        for seed in 0..4000 {
+            operations.push(operation(&mut dice));
+            let request = Request { operations: vec![operations.remove(0)], ..Request::default() };
+            let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
+            let Ok(Admitted { snapshot, changes: done, .. }) =
+                admit(&published.snapshot, &config, &request, &entropy)
+            else {
+                continue;
+            };
+            if !done.is_empty() {
+                let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes: done };
+                let before = published.snapshot.clone();
+                published = published.advance(vec![Step { before, after: snapshot, commit }]);
+            }
+            for name in &names {
+                // A feed does not see every state.
+                if dice.roll(3) == 0 {
+                    continue;
+                }
+                let whole = published.node_state(name);
+                let revision = published.snapshot.revision();
+                let (seen, state) = sent.entry(name.clone()).or_insert_with(|| (revision, whole.clone()));
+                changes += u32::from(*state != whole);
+                if let Some(new) = published.node_state_after(name, *seen) {
+                    told += 1;
+                    *state = new;
+                }
+                *seen = revision;
+                assert_eq!(*state, whole, "{name} at {revision}");
+            }
+        }
+        assert!(
+            changes > 300 && told >= changes,
+            "the writes say something: {changes} changes, {told} looks"
+        );
+    }
+}

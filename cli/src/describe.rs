@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
+    bgp,
     columns::{self, Columns},
     describe_addresses, describe_bgp, describe_objects,
     resource::Resource,
@@ -30,6 +31,8 @@ pub struct Subject<'a> {
     pub traffic: Option<&'a Value>,
     /// The records of the addresses of a pool, or of a Service that balances load.
     pub addresses: Option<&'a [Value]>,
+    /// The BGP sessions of a Node, as the server lists them.
+    pub sessions: Option<&'a Value>,
 }
 
 /// The sections of an object.
@@ -58,6 +61,10 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
             conditions(&mut page, subject.object);
             if let Some(addresses) = subject.addresses {
                 describe_addresses::held(&mut page, addresses, now);
+            }
+            if let Some(table) = subject.sessions.and_then(|listing| bgp::peers(listing, false, now, style)) {
+                page.section("BGP sessions");
+                table.lines().for_each(|line| page.line(&format!("  {line}")));
             }
             if let Some(compiled) = subject.endpoints {
                 endpoints(&mut page, compiled, now);

@@ -113,12 +113,17 @@ fn every_description_reads_as_recorded() {
             let traffic =
                 fixtures["traffic"].as_array().unwrap().iter().find(|traffic| traffic["service"] == key);
             let addresses = holds(&fixtures, resource, object);
+            let of_node = |item: &&Value| item["node"] == name.as_str();
+            let all = bgp()["sessions"]["items"].as_array().unwrap().clone();
+            let sessions: Vec<&Value> = all.iter().filter(of_node).collect();
+            let sessions = (resource == Resource::Object(Kind::Node)).then(|| json!({ "items": sessions }));
             let subject = Subject {
                 resource,
                 object,
                 endpoints: compiled.filter(|_| is_service),
                 traffic: traffic.filter(|_| is_service),
                 addresses: addresses.as_deref(),
+                sessions: sessions.as_ref(),
             };
             let text = describe(&subject, now(), Style::PLAIN);
             check(&format!("describe_{}_{}", resource.singular(), name.replace(':', "-")), &text);
@@ -300,7 +305,8 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                         object,
                         endpoints: Some(object),
                         traffic: Some(object),
-                        addresses: Some(std::slice::from_ref(object))
+                        addresses: Some(std::slice::from_ref(object)),
+                        sessions: Some(object)
                     },
                     now(),
                     Style::PLAIN

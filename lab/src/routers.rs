@@ -225,7 +225,7 @@ fn frr_bgp(plan: &RouterPlan) -> String {
         (hold_time / 3).max(1)
     );
     for (address, remote) in neighbours {
-        text += &format!(" neighbor {address} remote-as {remote}\n");
+        text += &format!(" neighbor {address} remote-as {remote}\n neighbor {address} timers connect 1\n");
         if bfd.is_some() {
             text += &format!(" neighbor {address} bfd profile paths\n");
         }
@@ -255,6 +255,7 @@ fn bird_configuration(plan: &RouterPlan) -> String {
         let watched = if bfd.is_some() { " bfd on;" } else { "" };
         text += &format!(
             "protocol bgp peer{index} {{ local as {asn}; neighbor {address} as {remote}; hold time {hold_time};{watched}\n \
+             connect delay time 1; connect retry time 1; error wait time 1, 5;\n \
              ipv4 {{ import all; export none; }}; ipv6 {{ import all; export none; }}; }}\n"
         );
     }

@@ -198,6 +198,7 @@ pub fn routes(
         Some(address) => Box::new(book.of_address(*address)),
         None => {
             let nodes = book.nodes_from(after.map(|(node, _)| node));
+            let nodes = nodes.filter(|node| of_node.as_ref().is_none_or(|wanted| wanted == *node));
             Box::new(nodes.flat_map(|node| {
                 let last = after.filter(|(of, _)| of == node).map(|(_, last)| *last);
                 // What is inside a prefix comes behind it, and before whatever else comes behind it.

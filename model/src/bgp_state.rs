@@ -115,14 +115,19 @@ pub(crate) fn sides<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Vec<Side<'a>
 
 /// Whether two peers would be the same session to a node that has both.
 pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
+    let is_unnumbered = |spec: &BgpPeerSpec| spec.peer_address.is_none() && spec.interface.is_some();
+    // Whatever router is at the other end of a link is also the one with an address there.
+    let is_same_link = a.interface.is_some() && a.interface == b.interface;
     let place = |spec: &BgpPeerSpec| {
-        (spec.peer_address, spec.interface.clone(), spec.peer_network.map(|net| net.trunc()))
+        (spec.peer_address, spec.interface.clone(), spec.peer_network.map(|network| network.trunc()))
     };
+    let is_same_place =
+        if is_unnumbered(a) || is_unnumbered(b) { is_same_link } else { place(a) == place(b) };
     let port = |spec: &BgpPeerSpec| spec.peer_port.unwrap_or(BGP_PORT);
     // Without a source address the kernel may choose the one that the other names.
     let may_be_same_source =
         a.source_address.is_none() || b.source_address.is_none() || a.source_address == b.source_address;
-    place(a) == place(b) && port(a) == port(b) && may_be_same_source
+    is_same_place && port(a) == port(b) && may_be_same_source
 }
 
 /// Every BgpPeer, in the order of the names.

@@ -19,14 +19,11 @@ use model::{
     status::{BgpPeerStatus, ConditionStatus, RouterIdSource},
     violation::{
         Violation,
-        ViolationCode::{
-            self, AddressNotAllowed, Conflict, Duplicate, InUse, Invalid, NotFound, Overlap, Required,
-            TooLong,
-        },
+        ViolationCode::{self, Conflict, Duplicate, InUse, NotFound, Overlap},
     },
 };
 use serde_json::{Value, json};
-use support::{Cluster, object, of_kind, service};
+use support::{Cluster, key, of_kind, service};
 
 const ASN: u32 = 64_512;
 
@@ -57,20 +54,6 @@ fn node(name: &str, labels: Value, spec: Value) -> Value {
 
 fn pool(name: &str, addresses: &[&str]) -> Value {
     of_kind("AddressPool", name, json!({}), json!({ "addresses": addresses }))
-}
-
-fn violations_of(value: &Value) -> Vec<(String, ViolationCode)> {
-    let found = decode(value, &Expect::default()).err().unwrap_or_default();
-    found.into_iter().map(|Violation { pointer, code, .. }| (pointer, code)).collect()
-}
-
-/// What a peer with these fields is refused for.
-fn refused_peer(spec: Value) -> Vec<(String, ViolationCode)> {
-    violations_of(&peer("router", spec))
-}
-
-fn at(field: &str, code: ViolationCode) -> Vec<(String, ViolationCode)> {
-    vec![(format!("/spec/{field}"), code)]
 }
 
 /// The one violation of a refusal.
@@ -105,165 +88,6 @@ fn with(base: Value, field: &str, value: Value) -> Value {
     let mut spec = base;
     spec[field] = value;
     spec
-}
-
-fn plain() -> Value {
-    json!({ "peerAddress": "10.0.0.1", "peerASN": 65_001 })
-}
-
-#[test]
-fn a_peer_is_found_in_exactly_one_way() {
-    for good in [
-        plain(),
-        json!({ "peerAddress": "127.0.0.1", "peerASN": "internal" }),
-        json!({ "peerAddress": "2001:db8::1", "peerASN": "external", "sourceAddress": "2001:db8::2" }),
-        json!({ "peerAddress": "fe80::1", "interface": "eth0", "peerASN": 65_001, "sourceAddress": "fe80::2" }),
-        json!({ "interface": "eth0", "peerASN": "external" }),
-        json!({ "peerNetwork": "10.0.0.0/24", "peerASN": 65_001, "dynamicLimit": 8 }),
-    ] {
-        assert_eq!(refused_peer(good.clone()), [], "{good}");
-    }
-    let cases = [
-        (json!({ "peerASN": 1 }), at("peerAddress", Required)),
-        (with(plain(), "interface", json!("eth0")), at("interface", Conflict)),
-        (with(plain(), "peerNetwork", json!("10.0.0.0/24")), at("peerNetwork", Conflict)),
-        (json!({ "peerAddress": "fe80::1", "peerASN": 1 }), at("interface", Required)),
-        (with(plain(), "peerAddress", json!("224.0.0.5")), at("peerAddress", AddressNotAllowed)),
-        (with(plain(), "peerAddress", json!("0.0.0.0")), at("peerAddress", AddressNotAllowed)),
-        (with(plain(), "peerAddress", json!("255.255.255.255")), at("peerAddress", AddressNotAllowed)),
-        (with(plain(), "peerAddress", json!("ff02::5")), at("peerAddress", AddressNotAllowed)),
-        (with(plain(), "peerAddress", json!("::ffff:10.0.0.1")), at("peerAddress", AddressNotAllowed)),
-        (json!({ "peerNetwork": "10.0.0.1/24", "peerASN": 1 }), at("peerNetwork", Invalid)),
-        (json!({ "peerNetwork": "0.0.0.0/0", "peerASN": 1 }), at("peerNetwork", AddressNotAllowed)),
-        (json!({ "peerNetwork": "224.0.0.0/8", "peerASN": 1 }), at("peerNetwork", AddressNotAllowed)),
-        (json!({ "peerNetwork": "10.0.0.0/8", "peerASN": 1, "peerPort": 1179 }), at("peerPort", Conflict)),
-        (json!({ "peerNetwork": "10.0.0.0/8", "peerASN": 1, "connectTime": 9 }), at("connectTime", Conflict)),
-        (
-            json!({ "peerNetwork": "10.0.0.0/8", "peerASN": 1, "dynamicLimit": 257 }),
-            at("dynamicLimit", Invalid),
-        ),
-        (with(plain(), "dynamicLimit", json!(4)), at("dynamicLimit", Conflict)),
-        (with(plain(), "sourceAddress", json!("2001:db8::2")), at("sourceAddress", Conflict)),
-        (with(plain(), "sourceAddress", json!("224.0.0.1")), at("sourceAddress", AddressNotAllowed)),
-        (
-            json!({ "interface": "eth0", "peerASN": 1, "sourceAddress": "2001:db8::2" }),
-            at("sourceAddress", Conflict),
-        ),
-    ];
-    for (spec, expected) in cases {
-        assert_eq!(refused_peer(spec.clone()), expected, "{spec}");
-    }
-}
-
-#[test]
-fn numbers_and_times_of_a_peer_are_in_range_and_every_violation_is_told_at_once() {
-    let cases = [
-        ("peerASN", json!(0), Invalid),
-        ("peerASN", json!(23_456), Invalid),
-        ("peerASN", json!(65_535), Invalid),
-        ("peerASN", json!(4_294_967_295_u32), Invalid),
-        ("peerASN", json!("mine"), Invalid),
-        ("peerASN", json!(4_294_967_296_u64), Invalid),
-        ("peerASN", json!(-1), Invalid),
-        ("localASN", json!(23_456), Invalid),
-        ("holdTime", json!(1), Invalid),
-        ("holdTime", json!(2), Invalid),
-        ("keepaliveTime", json!(0), Invalid),
-        ("keepaliveTime", json!(90), Conflict),
-        ("connectTime", json!(0), Invalid),
-        ("peerPort", json!(0), Invalid),
-        ("maxPrefixes", json!(0), Invalid),
-        ("ttlSecurity", json!(0), Invalid),
-        ("ttlSecurity", json!(255), Invalid),
-        ("password", json!("x".repeat(81)), TooLong),
-        ("password", json!("ü".repeat(41)), TooLong),
-    ];
-    for (field, value, code) in cases {
-        assert_eq!(refused_peer(with(plain(), field, value.clone())), at(field, code), "{field}: {value}");
-    }
-    for (field, value) in [
-        ("holdTime", json!(0)),
-        ("holdTime", json!(3)),
-        ("keepaliveTime", json!(30)),
-        ("password", json!("x".repeat(80))),
-        ("peerASN", json!(4_200_000_000_u32)),
-        ("ebgpMultiHop", json!(true)),
-        ("families", json!(["IPv6"])),
-        ("role", json!("Customer")),
-        ("gracefulRestart", json!({})),
-    ] {
-        assert_eq!(refused_peer(with(plain(), field, value.clone())), [], "{field}: {value}");
-    }
-    let restart = with(plain(), "gracefulRestart", json!({ "restartTime": 4096 }));
-    assert_eq!(refused_peer(restart), at("gracefulRestart/restartTime", Invalid));
-    let silent = with(with(plain(), "holdTime", json!(0)), "keepaliveTime", json!(1));
-    assert_eq!(refused_peer(silent), at("keepaliveTime", Conflict));
-    let both = with(with(plain(), "ttlSecurity", json!(1)), "ebgpMultiHop", json!(true));
-    assert_eq!(refused_peer(both), at("ebgpMultiHop", Conflict));
-    let inside = json!({ "peerAddress": "10.0.0.1", "peerASN": 65_001, "localASN": 65_001, "ebgpMultiHop": true, "role": "Peer" });
-    assert_eq!(refused_peer(inside), [at("ebgpMultiHop", Conflict), at("role", Conflict)].concat());
-    let all = json!({ "peerASN": 0, "localASN": 65_535, "holdTime": 2, "password": "x".repeat(99), "connectTime": 0 });
-    let fields: Vec<_> = refused_peer(all).into_iter().map(|(pointer, _)| pointer).collect();
-    let expected = ["peerAddress", "peerASN", "localASN", "connectTime", "holdTime", "password"];
-    assert_eq!(fields, expected.map(|field| format!("/spec/{field}")));
-}
-
-#[test]
-fn profiles_nodes_and_advertisements_are_checked_field_by_field() {
-    let profile = |spec: Value| violations_of(&of_kind("BfdProfile", "fast", json!({}), spec));
-    assert_eq!(profile(json!({})), []);
-    assert_eq!(profile(json!({ "receiveInterval": 10, "transmitInterval": 60_000, "minimumTtl": 1 })), []);
-    for (field, value) in [
-        ("receiveInterval", json!(9)),
-        ("transmitInterval", json!(60_001)),
-        ("detectMultiplier", json!(0)),
-        ("detectMultiplier", json!(256)),
-        ("minimumTtl", json!(255)),
-        ("minimumTtl", json!(0)),
-    ] {
-        assert_eq!(profile(json!({ field: value })), at(field, Invalid), "{field}");
-    }
-    let of_node = |bgp: Value| violations_of(&node("n", json!({}), json!({ "bgp": bgp })));
-    assert_eq!(of_node(json!({ "asn": 65_001, "routerId": "10.0.0.1" })), []);
-    assert_eq!(
-        of_node(json!({ "asn": 0, "routerId": "0.0.0.0" })),
-        [at("bgp/asn", Invalid), at("bgp/routerId", Invalid)].concat()
-    );
-    let of_l2 = |field: &str, value: Value| {
-        violations_of(&of_kind("Advertisement", "a", json!({}), json!({ field: value })))
-    };
-    for (field, value) in [
-        ("peers", json!(["r"])),
-        ("aggregationLength", json!(24)),
-        ("aggregationLengthV6", json!(64)),
-        ("localPref", json!(1)),
-        ("med", json!(1)),
-        ("prepend", json!(1)),
-        ("communities", json!(["no-export"])),
-    ] {
-        assert_eq!(of_l2(field, value), at(field, Conflict), "{field}");
-    }
-    let of_bgp = |field: &str, value: Value| violations_of(&announcing("a", json!({ field: value })));
-    for (field, value) in [
-        ("interfaces", json!(["eth0"])),
-        ("preferredNodeSelectors", json!([{ "weight": 1, "preference": {} }])),
-        ("answerPing", json!(false)),
-        ("whenIsolated", json!("Withdraw")),
-    ] {
-        assert_eq!(of_bgp(field, value), at(field, Conflict), "{field}");
-    }
-    for (field, value) in [
-        ("aggregationLength", json!(0)),
-        ("aggregationLength", json!(33)),
-        ("aggregationLengthV6", json!(129)),
-        ("prepend", json!(17)),
-    ] {
-        assert_eq!(of_bgp(field, value), at(field, Invalid), "{field}");
-    }
-    assert_eq!(of_bgp("communities", json!(["65000:1", "maybe"])), at("communities/1", Invalid));
-    // What the server shows can be sent back.
-    let shown = object(&announcing("a", json!({ "med": 1 }))).to_json();
-    assert_eq!(violations_of(&shown), []);
 }
 
 /// Write a password → it is kept by writes without one, ended by the empty one, and in nothing that is shown.
@@ -333,7 +157,7 @@ fn a_node_is_told_its_peers_with_everything_filled_in() {
         router("near", 4, json!({ "ttlSecurity": 1 })),
         router("off", 5, json!({ "disabled": true })),
         peer("link", json!({ "interface": "eth1", "peerASN": "external" })),
-        peer("local", json!({ "peerAddress": "fe80::1", "interface": "eth1", "peerASN": "external" })),
+        peer("local", json!({ "peerAddress": "fe80::1", "interface": "eth2", "peerASN": "external" })),
         peer("crowd", json!({ "peerNetwork": "10.1.0.0/16", "peerASN": "internal" })),
         announcing("to-all", json!({ "communities": ["no-export"], "med": 7 })),
         announcing("to-far", json!({ "peers": ["far"], "med": 7, "prepend": 0 })),
@@ -426,6 +250,19 @@ fn one_router_is_one_peer_of_a_node() {
         cluster
             .apply(&router("second", 1, good.clone()))
             .unwrap_or_else(|refusal| panic!("{good}: {refusal:?}"));
+    }
+    // Whatever is at the other end of a link is also what has an address there.
+    cluster.apply(&peer("link", json!({ "interface": "eth1", "peerASN": "external" }))).unwrap();
+    let there = |interface: &str| {
+        peer("there", json!({ "peerAddress": "fe80::1", "interface": interface, "peerASN": "external" }))
+    };
+    assert_eq!(refusal(cluster.apply(&there("eth1"))).1, Duplicate);
+    cluster.apply(&there("eth2")).unwrap();
+    let other = peer("link", json!({ "interface": "eth2", "peerASN": "external" }));
+    let (pointer, code, _) = refusal(cluster.apply(&other));
+    assert_eq!((pointer.as_str(), code), ("/spec/interface", Duplicate));
+    for key in ["bgppeers//link", "bgppeers//there"] {
+        cluster.delete(key).unwrap();
     }
     // A label, which an agent brings, is not refused; the earlier name has the session, and the status says so.
     cluster.apply(&router("second", 1, json!({ "nodeSelectors": rack("b") }))).unwrap();
@@ -589,6 +426,25 @@ fn a_wider_prefix_and_the_policy_local_exclude_each_other() {
     let spec = json!({ "type": "LoadBalancer", "loadBalancer": { "addresses": ["192.0.2.9"] }, "ports": [{ "port": 80 }] });
     let (pointer, code, _) = refusal(cluster.apply(&service("by-hand", spec)));
     assert_eq!((pointer.as_str(), code), ("/spec/loadBalancer/addresses", Conflict));
+}
+
+/// A Service waits, a wide Advertisement comes, then room: nobody asked for what came about, and no later write is refused
+/// for it; one that brings it about is.
+#[test]
+fn what_came_about_while_a_service_waited_hinders_no_write() {
+    let mut cluster = Cluster::new();
+    let balancer = |policy: &str, labels: Value| {
+        let spec =
+            json!({ "type": "LoadBalancer", "externalTrafficPolicy": policy, "ports": [{ "port": 80 }] });
+        of_kind("Service", "web", labels, spec)
+    };
+    cluster.apply(&balancer("Local", json!({}))).unwrap();
+    cluster.apply(&announcing("wide", json!({ "aggregationLength": 28 }))).unwrap();
+    cluster.apply(&pool("lan", &["198.51.100.0/28"])).unwrap();
+    assert_eq!(cluster.snapshot.addresses_of(&key("web")).count(), 1);
+    cluster.apply(&balancer("Local", json!({ "a": "b" }))).unwrap();
+    cluster.apply(&balancer("Cluster", json!({}))).unwrap();
+    assert_eq!(refusal(cluster.apply(&balancer("Local", json!({})))).0, "/spec/externalTrafficPolicy");
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn a_router_hears_what_the_kernel_holds_and_control_hears_what_the_router_was_to
         let (mut router, open) = accept(&listener, vec![]);
         assert_eq!(open.asn, OURS);
         let update = hear_update(&mut router);
-        assert_eq!(update.announced, [prefix()]);
+        assert_eq!(update.announced, [prefix()], "{update:?}");
         let attributes = update.attributes.unwrap();
         assert_eq!((attributes.med, attributes.communities), (Some(7), [bgp::Community::NO_EXPORT].into()));
         assert_eq!(hear_update(&mut router).end_of_rib, Some(Family::Ipv4Unicast));

@@ -1,52 +1,27 @@
-//! Our BGP against itself and against neighbours made by hand: sessions, keys, hop limits, routes, who may connect, and
-//! that nobody suffers from anybody else.
+//! Our BGP against itself and against neighbours made by hand: sessions, keys, hop limits, routes, and who may
+//! connect.
 
 #![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 mod support;
 
-use std::{
-    io::{Read as _, Write as _},
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
-use bgp::{AsPath, Attributes, Message, Origin, Segment, Update, attributes::NextHop, export::Route};
+use bgp::{Message, attributes::NextHop};
 use model::{
     bfd_profile::BfdProfileSpec,
     bgp::{BgpNeighbour, BgpRemote},
     bgp_peer::{GracefulRestart, PeerAsn},
     bgp_report::BgpSessionState,
 };
-use nix::sys::socket::{setsockopt, sockopt};
 use node_agent::bgp::Leave;
 use support::{
     bfd::{Pair, V4, V6, eventually},
-    bgp::{Node, Puppet, connect, is_established, listen, name, neighbour, net, password},
+    bgp::{
+        LINK, Node, OURS, Puppet, THEIRS, connect, is_established, listen, med, name, neighbour, net,
+        password, them, two, us,
+    },
 };
-
-const OURS: u32 = 65_001;
-const THEIRS: u32 = 65_002;
-/// The addresses of our link, as the agent would find them.
-const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
-const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
-
-/// Two nodes on one link, without peers yet.
-fn two(test: &str) -> (Pair, Node, Node) {
-    let pair = Pair::new(test);
-    let one = Node::start(&pair.ours, "one", &LINK);
-    let other = Node::start(&pair.theirs, "other", &THEIR_LINK);
-    (pair, one, other)
-}
-
-fn them(addresses: (&str, &str)) -> BgpNeighbour {
-    neighbour(OURS, addresses.1, THEIRS)
-}
-
-fn us(addresses: (&str, &str)) -> BgpNeighbour {
-    neighbour(THEIRS, addresses.0, OURS)
-}
 
 /// Both ways of having a session, over IPv4 and over IPv6, and changes to both sides alike.
 fn configure(one: &Node, other: &Node, change: impl Fn(BgpNeighbour) -> BgpNeighbour) {
@@ -59,10 +34,6 @@ fn wait_both(one: &Node, other: &Node) {
         one.wait_established(peer);
         other.wait_established(peer);
     }
-}
-
-fn med(med: u32) -> Route {
-    Route { med: Some(med), ..Route::default() }
 }
 
 #[test]
@@ -253,29 +224,6 @@ fn everybody_of_a_network_may_come_up_to_the_limit_and_is_told_everything() {
 }
 
 #[test]
-fn strangers_are_sent_away_and_counted() {
-    let pair = Pair::new("bgp-strangers");
-    pair.theirs.ip(&["addr", "add", "192.0.2.66/24", "dev", "eth0"]);
-    let one = Node::start(&pair.ours, "one", &LINK);
-    one.configure(OURS, [("v4", BgpNeighbour { passive: true, ..them(V4) })]);
-    one.wait("v4", "waits", |session| session.state == BgpSessionState::Active);
-    for count in 1..=3 {
-        let mut stream = connect(&pair.theirs, "192.0.2.66", V4.0, Duration::from_secs(20)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        assert!(!matches!(stream.read(&mut [0; 64]), Ok(1..)), "strangers are told nothing");
-        eventually(
-            "counted",
-            || one.speaker.shown().borrow().strangers == count,
-            || format!("{:?}", one.speaker.shown()),
-        );
-    }
-    // Nobody listens when there are no peers.
-    one.configure(OURS, []);
-    eventually("closed", || one.session("v4").is_none(), || format!("{:?}", one.speaker.shown()));
-    assert!(connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(2)).is_none());
-}
-
-#[test]
 fn connections_that_cross_leave_one() {
     let (pair, one, other) = two("bgp-collision");
     for round in 1..=5 {
@@ -419,168 +367,6 @@ fn next_hops_follow_the_addresses_of_the_link() {
     other.wait("v4", "withdrawn", |session| session.counters.prefixes_received == 0);
 }
 
-fn attributes() -> Attributes {
-    Attributes {
-        origin: Origin::Igp,
-        as_path: AsPath(vec![Segment::Sequence(vec![THEIRS])]),
-        next_hop: NextHop::V4([192, 0, 2, 2].into()),
-        med: None,
-        local_pref: None,
-        is_atomic_aggregate: false,
-        aggregator: None,
-        communities: Default::default(),
-        extended_communities: Default::default(),
-        large_communities: Default::default(),
-        only_to_customer: None,
-    }
-}
-
-/// A good neighbour beside one that floods, one that says nothing, one that says one byte at a time, one that closes, one
-/// that takes nothing, and one that speaks nonsense.
-#[test]
-fn bad_neighbours_do_no_harm_to_a_good_one() {
-    let (pair, one, other) = two("bgp-hostile");
-    for last in 11..=16 {
-        pair.theirs.ip(&["addr", "add", &format!("192.0.2.{last}/24"), "dev", "eth0"]);
-    }
-    let hand =
-        |last: u8| BgpNeighbour { passive: true, ..neighbour(OURS, &format!("192.0.2.{last}"), THEIRS) };
-    one.configure(
-        OURS,
-        [
-            ("good", them(V4)),
-            ("flood", BgpNeighbour { max_prefixes: 1_000_000, ..hand(11) }),
-            ("mute", hand(12)),
-            ("slow", hand(13)),
-            ("closing", hand(14)),
-            ("deaf", hand(15)),
-            ("nonsense", hand(16)),
-        ],
-    );
-    other.configure(THEIRS, [("good", us(V4))]);
-    one.wait_established("good");
-    // Far more than what buffers of the kernel take.
-    let many: Vec<_> = (0..60_000_u32)
-        .map(|host| format!("10.{}.{}.{}/32", host >> 16, host >> 8 & 255, host & 255))
-        .collect();
-    let many: Vec<_> = many.iter().map(String::as_str).collect();
-    for (index, chunk) in many.chunks(10).enumerate() {
-        // Nothing to share: every ten prefixes are a message.
-        one.change("deaf", chunk, Some(&med(u32::try_from(index).unwrap())));
-    }
-    let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    thread::scope(|scope| {
-        let theirs = &pair.theirs;
-        let over = || is_over.load(std::sync::atomic::Ordering::Relaxed);
-        scope.spawn(move || {
-            let mut puppet = Puppet::connect(theirs, "192.0.2.11", V4.0, THEIRS);
-            let mut drain = puppet.stream.try_clone().unwrap();
-            thread::spawn(move || while matches!(drain.read(&mut [0; 4096]), Ok(1..)) {});
-            for chunk in 0..1_100_000_u32 / 500 {
-                let hosts = chunk * 500..(chunk + 1) * 500;
-                let announced = hosts.map(|host| {
-                    let [_, a, b, c] = host.to_be_bytes();
-                    net(&format!("{}.{b}.{c}.0/24", 20 + a))
-                });
-                let update = Update {
-                    announced: announced.collect(),
-                    attributes: Some(attributes()),
-                    ..Update::default()
-                };
-                if puppet.send(&Message::Update(Box::new(update))).is_err() {
-                    return;
-                }
-            }
-        });
-        scope.spawn(move || {
-            let stream = connect(theirs, "192.0.2.12", V4.0, Duration::from_secs(20));
-            while !over() {
-                thread::sleep(Duration::from_millis(100));
-            }
-            drop(stream);
-        });
-        scope.spawn(move || {
-            let mut stream = connect(theirs, "192.0.2.13", V4.0, Duration::from_secs(20)).unwrap();
-            while !over() && stream.write_all(&[0xff]).is_ok() {
-                thread::sleep(Duration::from_secs(1));
-            }
-        });
-        scope.spawn(move || {
-            while !over() {
-                drop(connect(theirs, "192.0.2.14", V4.0, Duration::from_secs(1)));
-                thread::sleep(Duration::from_millis(10));
-            }
-        });
-        scope.spawn(move || {
-            // Reads nothing at all.
-            let puppet = Puppet::connect(theirs, "192.0.2.15", V4.0, THEIRS);
-            while !over() {
-                thread::sleep(Duration::from_millis(100));
-            }
-            drop(puppet);
-        });
-        scope.spawn(move || {
-            while !over() {
-                if let Some(mut stream) = connect(theirs, "192.0.2.16", V4.0, Duration::from_secs(1)) {
-                    let _ = stream.write_all(&[0x42; 4096]);
-                    let _ = stream.read(&mut [0; 4096]);
-                }
-                thread::sleep(Duration::from_millis(10));
-            }
-        });
-        let checks = scope.spawn(|| {
-            one.wait_established("deaf");
-            one.wait("flood", "cut off", |session| {
-                session.last_sent.as_ref().is_some_and(|error| (error.code, error.subcode) == (6, 1))
-            });
-            // Routes of the good one come and go meanwhile.
-            let end = Instant::now() + Duration::from_secs(8);
-            let mut round = 0;
-            while Instant::now() < end {
-                round += 1;
-                one.change("good", &["203.0.113.1/32"], Some(&med(round)));
-                one.wait("good", "told", |_| {
-                    one.told("good", "203.0.113.1/32").is_some_and(|told| told.attributes.med == Some(round))
-                });
-            }
-            for peer in ["mute", "slow", "nonsense"] {
-                assert!(!is_established(&one.session(peer).unwrap()), "{peer}");
-            }
-            // It is refused for a while each time that it speaks nonsense.
-            one.wait("nonsense", "sent away", |session| session.last_sent.is_some());
-        });
-        let outcome = checks.join();
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
-        if let Err(panic) = outcome {
-            std::panic::resume_unwind(panic);
-        }
-    });
-    for node in [&one, &other] {
-        let good = node.session("good").unwrap();
-        assert!(is_established(&good) && good.established == 1, "{good:#?}");
-    }
-}
-
-#[test]
-fn who_takes_nothing_does_not_keep_the_speaker_from_leaving() {
-    let (pair, one, other) = two("bgp-deaf");
-    pair.theirs.ip(&["addr", "add", "192.0.2.15/24", "dev", "eth0"]);
-    let deaf = BgpNeighbour { passive: true, ..neighbour(OURS, "192.0.2.15", THEIRS) };
-    one.configure(OURS, [("deaf", deaf), ("v4", them(V4))]);
-    other.configure(THEIRS, [("v4", us(V4))]);
-    let puppet = Puppet::connect(&pair.theirs, "192.0.2.15", V4.0, THEIRS);
-    one.wait_established("deaf");
-    one.wait_established("v4");
-    for index in 0..20_000_u32 {
-        let [_, _, high, low] = index.to_be_bytes();
-        one.change("deaf", &[&format!("10.9.{high}.{low}/32")], Some(&med(index)));
-    }
-    one.wait("deaf", "told what the kernel takes", |session| session.counters.prefixes_sent > 0);
-    one.leave(Leave::Shutdown("gone".to_owned()));
-    other.wait("v4", "a farewell", |session| session.last_received.is_some());
-    drop(puppet);
-}
-
 /// Two nodes on a link without any addresses but those that every link has.
 #[test]
 fn nodes_find_each_other_at_the_ends_of_an_interface() {
@@ -614,21 +400,6 @@ fn nodes_find_each_other_at_the_ends_of_an_interface() {
     for prefix in ["203.0.113.1/32", "2001:db8:5::1/128"] {
         assert_eq!(one.told("eth", prefix).unwrap().attributes.next_hop, hop);
     }
-}
-
-#[test]
-fn a_neighbour_that_announces_too_much_is_cut_off() {
-    let pair = Pair::new("bgp-limit");
-    let one = Node::start(&pair.ours, "one", &LINK);
-    one.configure(OURS, [("hand", BgpNeighbour { passive: true, max_prefixes: 2, ..them(V4) })]);
-    let mut puppet = Puppet::connect(&pair.theirs, V4.1, V4.0, THEIRS);
-    let announced = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16"].map(net).to_vec();
-    let update = Update { announced, attributes: Some(attributes()), ..Update::default() };
-    puppet.send(&Message::Update(Box::new(update))).unwrap();
-    let last = std::iter::from_fn(|| puppet.receive()).last().unwrap();
-    let Message::Notification(notification) = last else { panic!("{last:?}") };
-    assert_eq!((notification.code, notification.subcode), (6, 1));
-    one.wait("hand", "a reason", |session| !is_established(session) && session.reason.contains("prefix"));
 }
 
 #[test]
@@ -679,20 +450,4 @@ impl WithRemote for BgpNeighbour {
         self.remote = BgpRemote::Address(remote.parse().unwrap());
         self
     }
-}
-
-/// A hop limit is what it is set to, in both families.
-#[test]
-fn hop_limits_of_neighbours_made_by_hand_matter() {
-    let pair = Pair::new("bgp-hops");
-    let one = Node::start(&pair.ours, "one", &LINK);
-    one.configure(OURS, [("hand", BgpNeighbour { passive: true, ttl_security: Some(1), ..them(V4) })]);
-    one.wait("hand", "waits", |session| session.state == BgpSessionState::Active);
-    pair.theirs.exec(&["sysctl", "-qw", "net.ipv4.ip_default_ttl=255"]);
-    let stream = connect(&pair.theirs, V4.1, V4.0, Duration::from_secs(20)).unwrap();
-    let puppet = Puppet::greet(stream, THEIRS);
-    one.wait_established("hand");
-    // From now on it seems to be farther away: what it says is not heard.
-    setsockopt(&puppet.stream, sockopt::Ipv4Ttl, &254).unwrap();
-    one.wait("hand", "lost", |session| !is_established(session));
 }

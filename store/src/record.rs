@@ -198,6 +198,17 @@ mod tests {
         assert_eq!(decode("nodes//n1", golden.as_bytes()).unwrap(), node("n1"));
     }
 
+    /// What is shown leaves a password out; what is stored has it, or a restart would lose it.
+    #[test]
+    fn a_password_is_stored_with_its_object() {
+        let body = r#"{"schema":1,"metadata":{"name":"r"},"spec":{"peerAddress":"10.0.0.1","peerASN":65001,"password":"hush"}}"#;
+        let peer = decode("bgppeers//r", body.as_bytes()).unwrap();
+        assert!(!peer.to_json().to_string().contains("hush"));
+        let again = decode("bgppeers//r", encode(&peer).as_bytes()).unwrap();
+        assert_eq!(again, peer);
+        assert_eq!(again.as_bgp_peer().unwrap().password.as_ref().unwrap().reveal(), "hush");
+    }
+
     #[test]
     fn an_unreadable_body_is_an_error_that_names_key_and_cause() {
         let good = encode(&node("n1"));

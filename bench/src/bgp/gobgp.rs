@@ -2,12 +2,14 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lab::{
     netns::Namespace,
     process::{Plan, Process},
     topology::{Topology, node_addresses},
+    wait,
 };
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
@@ -17,6 +19,8 @@ use super::{
 };
 
 const NODE: &str = "node1";
+/// See [`Gobgp::prepare`].
+const REPEATED: usize = 1000;
 
 /// `GoBGP` on one machine.
 pub(super) struct Gobgp {
@@ -97,8 +101,17 @@ impl Announcer for Gobgp {
             self.gobgp(&["neighbor", &router.to_string(), "disable"])?;
         }
         let file = self.directory.path().join("bulk.mrt");
-        fs::write(&file, mrt::table((0..count).map(address), ASN))?;
-        self.gobgp(&["mrt", "inject", "global", &file.display().to_string()]).map(drop)
+        // The command ends before the last routes of a file were taken: they are repeated.
+        let last = std::iter::repeat_n(0, REPEATED);
+        fs::write(&file, mrt::table((0..count).chain(last).map(address), ASN))?;
+        self.gobgp(&["mrt", "inject", "global", &file.display().to_string()])?;
+        wait::until("gobgpd to have all routes", || {
+            let said = self.gobgp(&["-j", "global", "rib", "summary"])?;
+            let summary: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
+            let there = summary["num_destination"].as_u64().or_else(|| summary["NumDestination"].as_u64());
+            ensure!(there == Some(count.into()), "{said}");
+            Ok(())
+        })
     }
 
     fn open(&mut self) -> Result<()> {

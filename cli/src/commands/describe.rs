@@ -49,12 +49,17 @@ pub(crate) async fn run(
         Resource::Object(Kind::AddressPool) => Some(addresses(client, "pool", name.as_str()).await?),
         Resource::Object(_) | Resource::Endpoints => None,
     };
+    let sessions = match resource {
+        Resource::Object(Kind::Node) => sessions(client, name.as_str()).await?,
+        Resource::Object(_) | Resource::Endpoints => None,
+    };
     let subject = Subject {
         resource,
         object: &object,
         endpoints: endpoints.as_ref(),
         traffic: traffic.as_ref(),
         addresses: addresses.as_deref(),
+        sessions: sessions.as_ref(),
     };
     terminal.print(&describe(&subject, now(), terminal.style))?;
     Ok(ExitCode::Success)
@@ -65,6 +70,16 @@ async fn addresses(client: &Client, of: &'static str, whose: &str) -> Result<Vec
     let listing =
         client.list(|| Request::get(format!("/v1/{}", Kind::Address.plural())).query(of, Some(whose)));
     Ok(items(&listing.await?.envelope, "/items").to_vec())
+}
+
+/// The BGP sessions of a node; nothing from a server that does not know of BGP.
+async fn sessions(client: &Client, node: &str) -> Result<Option<Value>, Failure> {
+    let listing = client.list(|| Request::get("/v1/bgp/sessions").query("node", Some(node)));
+    match listing.await {
+        Ok(listing) => Ok(Some(listing.envelope)),
+        Err(failure) if failure.problem_code() == Some("NotFound") => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The answer, unless there is nothing at the path.

@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 114] = [
+pub(crate) const ROWS: [(&str, &str); 115] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
     ("F004", "A Service created once is programmed on every node, and each reports it"),
@@ -111,6 +111,7 @@ pub(crate) const ROWS: [(&str, &str); 114] = [
     ("F123", "A pool is announced by ARP and NDP"),
     ("F124", "One node answers ARP, sends gratuitous ARP on take-over, others stay silent"),
     ("F125", "The same with neighbour advertisements and the solicited-node group joined"),
+    ("F126", "Routers establish sessions, receive host routes with the right attributes, and lose them"),
     ("F127", "Client, address, announcing node, endpoint on another node, and back"),
     ("F128", "Preflight warns when a pool lies in no node's subnet"),
     ("F129", "In ipvs mode only the elected node answers ARP; the sysctls are set and restored"),

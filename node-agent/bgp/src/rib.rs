@@ -60,7 +60,7 @@ impl RibOut {
             entry.wanted = wanted;
             entry.is_too_long = false;
             if let Some(session) = &mut self.session {
-                session.settle(prefix, entry);
+                session.change(prefix, entry);
             }
         }
         if entry.is_forgotten() {

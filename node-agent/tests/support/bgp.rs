@@ -27,7 +27,16 @@ use node_agent::{
 };
 use tokio::sync::watch;
 
-use super::{Namespace, bfd::eventually};
+use super::{
+    Namespace,
+    bfd::{Pair, eventually},
+};
+
+pub const OURS: u32 = 65_001;
+pub const THEIRS: u32 = 65_002;
+/// The addresses of our link, as the agent would find them.
+pub const LINK: [(&str, u8); 2] = [("192.0.2.1", 24), ("2001:db8::1", 64)];
+pub const THEIR_LINK: [(&str, u8); 2] = [("192.0.2.2", 24), ("2001:db8::2", 64)];
 
 /// A speaker of ours.
 pub struct Node {
@@ -91,6 +100,26 @@ impl Node {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(self.speaker.leave(how));
     }
+}
+
+/// Two nodes on one link, without peers yet.
+pub fn two(test: &str) -> (Pair, Node, Node) {
+    let pair = Pair::new(test);
+    let one = Node::start(&pair.ours, "one", &LINK);
+    let other = Node::start(&pair.theirs, "other", &THEIR_LINK);
+    (pair, one, other)
+}
+
+pub fn them(addresses: (&str, &str)) -> BgpNeighbour {
+    neighbour(OURS, addresses.1, THEIRS)
+}
+
+pub fn us(addresses: (&str, &str)) -> BgpNeighbour {
+    neighbour(THEIRS, addresses.0, OURS)
+}
+
+pub fn med(med: u32) -> Route {
+    Route { med: Some(med), ..Route::default() }
 }
 
 pub fn is_established(session: &BgpSession) -> bool {

@@ -123,6 +123,18 @@ impl Session {
         self.settle(prefix, entry);
     }
 
+    /// Something else is wanted of a prefix. What is new before the first table has ended belongs to that table, so that a
+    /// neighbour that kept it from an earlier session does not drop it at the End-of-RIB (RFC 4724 §4.2).
+    pub(super) fn change(&mut self, prefix: IpNet, entry: &mut Entry) {
+        let telling = self.families.get(&Family::of(&prefix));
+        let is_first = telling.is_some_and(|telling| telling.phase == Phase::Initial);
+        if is_first && entry.told.is_none() {
+            self.owe(prefix, entry);
+        } else {
+            self.settle(prefix, entry);
+        }
+    }
+
     /// A prefix was told, or there is nothing to tell of it any longer.
     pub(super) fn pay(&mut self, prefix: IpNet, entry: &mut Entry) {
         if std::mem::take(&mut entry.is_owed)

@@ -284,13 +284,18 @@ impl Neighbour {
 
     /// Takes other settings over, in place if that is possible.
     fn configure(&mut self, settings: Settings) {
+        let password = &settings.way.password;
+        let rekey = password.clone().filter(|_| *password != self.settings.way.password);
+        let is_established = self.session.state() == State::Established;
         let reset = self.settings.needs_new_connection(&settings);
-        let rekey =
-            settings.way.password.clone().filter(|_| settings.way.password != self.settings.way.password);
+        // With another password there is nothing to wait for: what was begun with the old one would go on for long.
+        let reset = reset.or_else(|| (rekey.is_some() && !is_established).then_some("the password"));
         self.settings = settings;
         let config = Box::new(self.settings.session.clone());
         if let Some(what) = reset {
-            warn!(neighbour = %self.key, what, "a BGP session is reset, because something has changed that it cannot take over");
+            if is_established {
+                warn!(neighbour = %self.key, what, "a BGP session is reset, because something has changed that it cannot take over");
+            }
             self.tell(Input::Stop(Stop::ConfigurationChange));
             self.found = None;
             self.unwatch();
@@ -299,7 +304,7 @@ impl Neighbour {
             return;
         }
         if let Some(what) = self.session.config().needs_reset(&config)
-            && self.session.state() == State::Established
+            && is_established
         {
             warn!(neighbour = %self.key, what, "a BGP session is reset, because something has changed that both agree on at its start");
         }

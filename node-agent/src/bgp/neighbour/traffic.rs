@@ -19,6 +19,8 @@ use crate::bgp::{
 
 /// Bytes that wait to be sent to a neighbour that takes them slowly, besides what the kernel holds: with fewer, more are made.
 const UNSENT_BYTES_ENOUGH: usize = 16 << 10;
+/// Readings of what a neighbour has said before it was lost.
+const LAST_READINGS_MAX: usize = 16;
 /// A session that piles up more than this is broken; it has nothing but keepalives to add to what is enough.
 const UNSENT_BYTES_MAX: usize = 1 << 20;
 
@@ -181,10 +183,10 @@ impl Neighbour {
     /// The neighbour may have said why before it closed: a NOTIFICATION that waits to be read is worth more than the error.
     fn lose_after_reading(&mut self, id: ConnectionId, error: &io::Error) {
         let mut buffer = [0; 4096];
-        self.read(id, &mut buffer);
-        if self.connections.contains_key(&id) {
-            self.lose(id, words::lost(error));
+        for _ in 0..LAST_READINGS_MAX {
+            self.read(id, &mut buffer);
         }
+        self.lose(id, words::lost(error));
     }
 
     fn lose(&mut self, id: ConnectionId, why: String) {
