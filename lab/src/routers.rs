@@ -10,7 +10,7 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::unistd::{Group, User, chown};
 use serde_json::Value;
 use tempfile::TempDir;
