@@ -168,7 +168,8 @@ impl Doc {
         self.problems.sort_by_key(|code| (code.status().as_u16(), *code));
         self.problems.dedup();
         let groups = self.problems.chunk_by(|a, b| a.status() == b.status());
-        let operation = groups.fold(self.operation, |operation, codes| {
+        let operation = self.operation.response("414", too_long());
+        let operation = groups.fold(operation, |operation, codes| {
             let status = codes[0].status();
             let lines: Vec<_> = codes.iter().map(|code| format!("`{code:?}`: {}.", code.title())).collect();
             let response = ResponseBuilder::new().description(lines.join(" "));
@@ -182,6 +183,12 @@ impl Doc {
         });
         (operation, self.schemas)
     }
+}
+
+/// What the HTTP layer itself answers, before a request has an id.
+fn too_long() -> Response {
+    let description = "The request's path and query are longer than the server reads. There is no body.";
+    ResponseBuilder::new().description(description).build()
 }
 
 fn with_headers(response: ResponseBuilder, headers: &[(&str, &str)]) -> Response {

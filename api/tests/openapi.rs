@@ -32,7 +32,8 @@ fn every_operation_has_an_id_of_its_own_and_every_error_is_a_problem() {
             let id = operation["operationId"].as_str().unwrap_or_else(|| panic!("{method} {path} has no id"));
             assert!(ids.insert(id.to_owned()), "{id} is used twice");
             for (status, response) in operation["responses"].as_object().unwrap() {
-                if status.starts_with(['4', '5']) {
+                // The HTTP layer answers that one, without a body.
+                if status.starts_with(['4', '5']) && status != "414" {
                     let content = &response["content"];
                     assert!(
                         content["application/problem+json"].is_object(),
