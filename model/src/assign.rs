@@ -25,6 +25,8 @@ use crate::{
 
 mod judge;
 mod rank;
+
+pub(crate) use self::rank::rendezvous;
 mod reason;
 
 pub(crate) use judge::covering;

@@ -51,6 +51,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
+        health_check: spec.health_check.clone().filter(|_| is_exposed),
         unsupported: blocking(spec),
     })
 }
@@ -113,7 +114,7 @@ fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSe
 /// The facts about the whole cluster that every node's rules depend on.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
-    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), peer_key: None }
+    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), ..NetworkState::default() }
 }
 
 /// The settings of one node; the defaults for a node that does not exist. `asn` is that of Nodes that state none.

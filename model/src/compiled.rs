@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    health_check::HealthCheck,
     name::{Label, Name},
     net::IpFamily,
     quantity::{Port, PortRange, Revision, Weight},
@@ -82,6 +83,9 @@ pub struct CompiledService {
     /// How long they may go on with the policy `drain`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u32>,
+    /// How the endpoints are checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<HealthCheck>,
     /// Settings that no agent of this version carries out; with any of these the Service is not programmed at all,
     /// because leaving them out would do something else than what was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,6 +116,7 @@ impl CompiledService {
             proxy_protocol: None,
             removal_policy: RemovalPolicy::default(),
             drain_seconds: None,
+            health_check: None,
             unsupported: Vec::new(),
         }
     }

@@ -15,9 +15,10 @@ use utoipa::ToSchema;
 
 use crate::{
     address::Announcement,
+    ask::{AskId, Question},
     bgp::BgpState,
     compiled::CompiledService,
-    name::Label,
+    name::{Label, Name},
     node::{ProxyMode, ProxyOptions},
     quantity::{Position, Revision},
     resource::ServiceKey,
@@ -66,6 +67,13 @@ pub enum Frame {
         /// The revision that removed it.
         revision: Revision,
     },
+    /// A question, to be answered at `PUT /v1/nodes/{node}/answers/{id}`. It is no part of the state.
+    Ask {
+        /// Which question.
+        id: AskId,
+        /// What is asked.
+        question: Question,
+    },
     /// Everything up to this position has been sent.
     Synced {
         /// The position, to be named as `resume` after a cut.
@@ -100,6 +108,9 @@ pub struct NetworkState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub peer_key: Option<Secret>,
+    /// The Nodes that check endpoints which have none of their own: those with an agent that lives.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub checkers: BTreeSet<Name>,
 }
 
 /// A load balancer address as nodes need to know it.

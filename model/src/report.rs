@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::{
     bgp_report::{BgpReport, BgpRoute},
+    health::CheckReport,
     name::Name,
     node::ProxyMode,
     quantity::{Port, Position, Revision, Timestamp},
@@ -107,6 +108,13 @@ pub struct Report {
     /// Whether `bgpRoutes` is complete, in the first report after a start of the agent or of the feed.
     #[serde(default)]
     pub bgp_routes_complete: bool,
+    /// What the node holds of the endpoints that it checks, for Services of which something differs from what was reported
+    /// before, each whole; an empty list: it checks none of this Service any longer. What a report does not name is as it was.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub health: BTreeMap<ServiceKey, Vec<CheckReport>>,
+    /// Whether `health` is complete, in the first report after a start of the agent or of the feed.
+    #[serde(default)]
+    pub health_complete: bool,
 }
 
 /// A node's part in one address.

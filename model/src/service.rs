@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    health_check::HealthCheck,
     metadata::Labels,
     name::{Label, Name},
     net::IpFamily,
@@ -94,6 +95,10 @@ pub struct ServiceSpec {
     /// Where the load balancer address comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<LoadBalancer>,
+    /// Whether a LoadBalancer Service gets node ports; it does when left out. `false` leaves the node ports to others where
+    /// traffic comes by load balancer addresses only; ports that are named are opened all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocate_load_balancer_node_ports: Option<bool>,
     /// How an endpoint is chosen for a new connection: at random in proportion to the weights when left out. A node
     /// whose proxy mode has no such scheduler reports the Service as unsupported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -376,89 +381,6 @@ pub enum ProxyProtocol {
     V2,
 }
 
-/// How the agents find out whether an endpoint works.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct HealthCheck {
-    /// What is spoken to the endpoint.
-    #[serde(rename = "type")]
-    pub check_type: HealthCheckType,
-    /// The port to check; the target port when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<Port>,
-    /// Time between checks, in milliseconds, 100–3,600,000.
-    #[serde(default = "HealthCheck::interval_ms_default")]
-    #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
-    pub interval_ms: u32,
-    /// Time an answer may take, in milliseconds, 10–60,000 and not more than the interval.
-    #[serde(default = "HealthCheck::timeout_ms_default")]
-    #[schema(minimum = 10, maximum = 60_000, default = 2000)]
-    pub timeout_ms: u32,
-    /// Good answers in a row before an endpoint counts as healthy, 1–100.
-    #[serde(default = "HealthCheck::rise_default")]
-    #[schema(minimum = 1, maximum = 100, default = 2)]
-    pub rise: u8,
-    /// Bad answers in a row before an endpoint counts as unhealthy, 1–100.
-    #[serde(default = "HealthCheck::fall_default")]
-    #[schema(minimum = 1, maximum = 100, default = 3)]
-    pub fall: u8,
-    /// The request of HTTP and HTTPS checks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub http: Option<HttpCheck>,
-}
-
-impl HealthCheck {
-    const fn interval_ms_default() -> u32 {
-        5000
-    }
-    const fn timeout_ms_default() -> u32 {
-        2000
-    }
-    const fn rise_default() -> u8 {
-        2
-    }
-    const fn fall_default() -> u8 {
-        3
-    }
-}
-
-/// What a health check speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-pub enum HealthCheckType {
-    /// A connection is accepted.
-    Tcp,
-    /// A request is answered with an expected status.
-    Http,
-    /// The same over TLS.
-    Https,
-    /// The gRPC health protocol.
-    Grpc,
-    /// A datagram is answered.
-    Udp,
-}
-
-/// The request of an HTTP check.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct HttpCheck {
-    /// Absolute path, with query if wanted.
-    #[serde(default = "HttpCheck::path_default")]
-    #[schema(default = "/", max_length = 2048)]
-    pub path: String,
-    /// The `Host` header; the endpoint's address when left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host: Option<Name>,
-    /// Status codes that count as good; 200–399 when left out.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub expect_status: BTreeSet<u16>,
-}
-
-impl HttpCheck {
-    fn path_default() -> String {
-        "/".to_owned()
-    }
-}
-
 /// What happens to established connections of an endpoint that is removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -496,10 +418,11 @@ impl ServiceSpec {
         }
     }
 
-    /// Whether a port is opened on every node: a single port of a Service that has node ports.
+    /// Whether a port is opened on every node: a single port of a Service that has node ports, named or to be given.
     #[must_use]
-    pub const fn has_node_port(&self, port: &ServicePort) -> bool {
-        self.has_node_ports() && port.end_port.is_none()
+    pub fn has_node_port(&self, port: &ServicePort) -> bool {
+        let is_given = self.allocate_load_balancer_node_ports != Some(false);
+        self.has_node_ports() && port.end_port.is_none() && (is_given || port.node_port.is_some())
     }
 
     /// Whether anything but its cluster IPs leads to the Service.

@@ -119,6 +119,28 @@ fn f036_node_ports_are_in_range_unique_per_protocol_and_honoured() {
 }
 
 #[test]
+fn a_load_balancer_may_do_without_node_ports() {
+    let mut cluster = Cluster::new();
+    let mut given = |are_given: Option<bool>| {
+        let ports = json!([{ "name": "a", "port": 80 }, { "name": "b", "port": 81, "nodePort": 30_081 }]);
+        let mut spec = json!({ "type": "LoadBalancer", "ports": ports });
+        if let Some(are_given) = are_given {
+            spec["allocateLoadBalancerNodePorts"] = json!(are_given);
+        }
+        cluster.apply(&service("web", spec)).unwrap();
+        let ports = &cluster.service("web").ports;
+        ports.iter().map(|port| port.node_port.map(model::quantity::Port::get)).collect::<Vec<_>>()
+    };
+    assert_eq!(given(Some(false)), [None, Some(30_081)], "the one that is named is opened");
+    assert!(given(None)[0].is_some());
+    assert_eq!(given(Some(false)), [None, Some(30_081)], "what was given is given back");
+    let plain =
+        service("plain", json!({ "ports": [{ "port": 80 }], "allocateLoadBalancerNodePorts": false }));
+    let at = "/items/0/spec/allocateLoadBalancerNodePorts".to_owned();
+    assert_eq!(violations(cluster.apply(&plain)), [(at, Conflict)]);
+}
+
+#[test]
 fn node_ports_survive_updates_and_leave_with_the_type() {
     let mut cluster = Cluster::new();
     cluster

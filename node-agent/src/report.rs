@@ -302,6 +302,8 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         bgp_routes: std::collections::BTreeMap::new(),
         bgp_routes_gone: std::collections::BTreeSet::new(),
         bgp_routes_complete: false,
+        health: std::collections::BTreeMap::new(),
+        health_complete: false,
     }
 }
 

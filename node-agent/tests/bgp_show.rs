@@ -71,8 +71,7 @@ fn route(med: u32) -> Route {
 
 fn told(med: u32) -> Told {
     let next_hop = NextHop::V4([198, 51, 100, 7].into());
-    let towards =
-        Towards { local_asn: 64512, is_external: true, role: None, next_hop, is_shutting_down: false };
+    let towards = Towards { local_asn: 64512, is_external: true, role: None, next_hop };
     let attributes: Arc<Attributes> = Arc::new(attributes(&route(med), &towards));
     Told { since: Timestamp::from_unix_seconds(7), attributes }
 }

@@ -115,6 +115,8 @@ fn check(report: &Report) -> Result<(), Problem> {
         bgp_routes: _,
         bgp_routes_gone: _,
         bgp_routes_complete: _,
+        health: _,
+        health_complete: _,
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);

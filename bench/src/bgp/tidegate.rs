@@ -128,6 +128,8 @@ fn objects(number: u32) -> [Value; 2] {
     [
         json!({ "kind": "Service", "metadata": { "name": name }, "spec": {
             "type": "LoadBalancer",
+            // There are more of them than node ports.
+            "allocateLoadBalancerNodePorts": false,
             "ports": [{ "port": 80, "targetPort": 8080 }],
             "loadBalancer": { "addresses": [address(number)] },
         } }),

@@ -237,9 +237,13 @@ fn allocate_node_ports(
         }
         free
     };
-    let lacks = |port: &ServicePort| port.end_port.is_none() && port.node_port.is_none();
-    for (index, port) in spec.ports.iter_mut().enumerate().filter(|(_, port)| lacks(port)) {
-        port.node_port = give(format!("/spec/ports/{index}/nodePort"), port.protocol);
+    for index in 0..spec.ports.len() {
+        let port = &spec.ports[index];
+        if port.node_port.is_some() || !spec.has_node_port(port) {
+            continue;
+        }
+        let given = give(format!("/spec/ports/{index}/nodePort"), port.protocol);
+        spec.ports[index].node_port = given;
     }
     if spec.has_health_check_node_port() && spec.health_check_node_port.is_none() {
         spec.health_check_node_port = give("/spec/healthCheckNodePort".to_owned(), Protocol::Tcp);

@@ -75,7 +75,7 @@ fn fits(judgement: &Judgement) -> impl Iterator<Item = &Fit> {
 }
 
 /// The score of a node for an address (rendezvous hashing): a node that comes or goes changes no other node's.
-fn rendezvous(address: IpAddr, node: &Name) -> u64 {
+pub(crate) fn rendezvous(address: IpAddr, node: &Name) -> u64 {
     let bytes = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),

@@ -5,10 +5,11 @@ mod ports;
 
 use super::{check_address, check_length, check_network, check_one_per_family, check_selector, check_unique};
 use crate::{
+    health_check::{HealthCheck, HealthCheckType},
     net::IpFamily,
     service::{
-        ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, HealthCheck, HealthCheckType, IpFamilyPolicy,
-        ServiceSpec, ServiceType, SessionAffinity, TrafficPolicy,
+        ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, IpFamilyPolicy, ServiceSpec, ServiceType,
+        SessionAffinity, TrafficPolicy,
     },
     violation::{
         Violation,
@@ -25,6 +26,7 @@ pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     families(spec, found);
     external_name(spec, found);
     load_balancer(spec, found);
+    node_ports(spec, found);
     source_ranges(spec, found);
     policies(spec, found);
     affinity(spec, found);
@@ -32,6 +34,13 @@ pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     check_selector("/spec/selector", &spec.selector, found);
     if let Some(check) = &spec.health_check {
         health_check(check, found);
+    }
+}
+
+fn node_ports(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    if spec.allocate_load_balancer_node_ports.is_some() && spec.service_type != ServiceType::LoadBalancer {
+        let message = "must be left out unless type is LoadBalancer";
+        found.push(Violation::new("/spec/allocateLoadBalancerNodePorts", Conflict, message));
     }
 }
 

@@ -92,8 +92,6 @@ impl Community {
     pub const NO_EXPORT: Self = Self(0xffff_ff01);
     /// `NO_ADVERTISE` (RFC 1997).
     pub const NO_ADVERTISE: Self = Self(0xffff_ff02);
-    /// `GRACEFUL_SHUTDOWN` (RFC 8326).
-    pub const GRACEFUL_SHUTDOWN: Self = Self(0xffff_0000);
 }
 
 impl fmt::Display for Community {

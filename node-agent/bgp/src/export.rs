@@ -46,8 +46,6 @@ pub struct Towards {
     pub role: Option<Role>,
     /// Whereto it is to send packets.
     pub next_hop: NextHop,
-    /// Whether it is to prefer other paths, because this one will go (RFC 8326).
-    pub is_shutting_down: bool,
 }
 
 /// The attributes of a route for a neighbour. No `AS_SET` and no `ATOMIC_AGGREGATE`: prefixes are aggregated of addresses that are
@@ -55,21 +53,16 @@ pub struct Towards {
 #[must_use]
 pub fn attributes(route: &Route, towards: &Towards) -> Attributes {
     let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
-    let Towards { local_asn, is_external, role, next_hop, is_shutting_down } = *towards;
-    let mut communities = communities.clone();
-    if is_shutting_down {
-        communities.insert(Community::GRACEFUL_SHUTDOWN);
-    }
-    let preference = if is_shutting_down { 0 } else { local_pref.unwrap_or(LOCAL_PREF_DEFAULT) };
+    let Towards { local_asn, is_external, role, next_hop } = *towards;
     Attributes {
         origin: Origin::Igp,
         as_path: if is_external { own_path(local_asn, *prepend) } else { AsPath::default() },
         next_hop,
         med: *med,
-        local_pref: (!is_external).then_some(preference),
+        local_pref: (!is_external).then_some(local_pref.unwrap_or(LOCAL_PREF_DEFAULT)),
         is_atomic_aggregate: false,
         aggregator: None,
-        communities,
+        communities: communities.clone(),
         extended_communities: extended_communities.clone(),
         large_communities: large_communities.clone(),
         only_to_customer: role.filter(|role| is_external && marks(*role)).map(|_| local_asn),
@@ -130,7 +123,6 @@ mod tests {
             is_external,
             role: None,
             next_hop: NextHop::V4([192, 0, 2, 1].into()),
-            is_shutting_down: false,
         }
     }
 
@@ -146,16 +138,6 @@ mod tests {
         assert_eq!(plain.local_pref, Some(LOCAL_PREF_DEFAULT));
         let longest = attributes(&Route { prepend: u8::MAX, ..route }, &towards(true));
         assert_eq!(longest.as_path, AsPath(vec![Segment::Sequence(vec![4_200_000_001; 255])]));
-    }
-
-    #[test]
-    fn a_path_that_will_go_says_so_and_is_the_last_choice_inside() {
-        let shutting = |is_external| Towards { is_shutting_down: true, ..towards(is_external) };
-        let route = Route { communities: [Community(1)].into(), ..Route::default() };
-        let inside = attributes(&route, &shutting(false));
-        assert_eq!(inside.communities, [Community(1), Community::GRACEFUL_SHUTDOWN].into());
-        assert_eq!(inside.local_pref, Some(0));
-        assert_eq!(attributes(&route, &shutting(true)).local_pref, None);
     }
 
     #[test]

@@ -56,8 +56,7 @@ fn with_community(family: Family, number: u32) -> Arc<Attributes> {
         V6 => NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None },
     };
     let route = Route { communities: [Community(number)].into(), ..Route::default() };
-    let towards =
-        Towards { local_asn: 64512, is_external: true, role: None, next_hop, is_shutting_down: false };
+    let towards = Towards { local_asn: 64512, is_external: true, role: None, next_hop };
     Arc::new(attributes(&route, &towards))
 }
 

@@ -113,7 +113,7 @@ impl Routes {
         let Some(Relation { local_asn, is_external, role }) = self.relation else { return };
         let towards = next_hops.iter().filter_map(|(family, next_hop)| {
             let next_hop = *next_hop.as_ref().ok()?;
-            Some((*family, Towards { local_asn, is_external, role, next_hop, is_shutting_down: false }))
+            Some((*family, Towards { local_asn, is_external, role, next_hop }))
         });
         self.exports = Some(Exports::new(towards.collect()));
         self.unsettled.extend(self.wanted.keys());

@@ -18,11 +18,13 @@ use std::{
 
 use model::{
     node::{Naming, ProxyMode, ProxyOptions},
+    plan::LineChange,
     program::{Program, Target, oracle::Networks},
     quantity::Revision,
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
+    trace::{Packet, Traced},
 };
 use serde::{Deserialize, Serialize};
 
@@ -164,6 +166,28 @@ pub trait Dataplane: Send {
     /// When the kernel cannot be read.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         Ok(Vec::new())
+    }
+
+    /// The lines by which the kernel's listings would differ if `desired` were applied within the scope, planned by what would
+    /// carry it out, against the mirror. Writes nothing and changes no mirror. `None`: this backend cannot say.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn preview(
+        &mut self,
+        _desired: &Desired,
+        _scope: &Scope,
+    ) -> Result<Option<Vec<LineChange>>, KernelError> {
+        Ok(None)
+    }
+
+    /// What the kernel would do with the first packet of a connection, by what it holds, read anew. `None`: this backend
+    /// cannot say.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn trace(&mut self, _packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        Ok(None)
     }
 
     /// Removes everything of ours from the kernel, whoever made it; answers how many objects that were.

@@ -132,6 +132,8 @@ impl Assembler {
             Frame::Removed { service, revision } => self.collect(service, ServiceChange::Removed(revision)),
             Frame::Address { address } => self.collect_address(address.address, Some(address)),
             Frame::AddressRemoved { address, revision: _ } => self.collect_address(address, None),
+            // Not part of the state.
+            Frame::Ask { .. } => Ok(None),
             Frame::Synced { position } => self.complete(mode, position).map(Some),
             Frame::Heartbeat { position } => {
                 let moved = self.held.is_none_or(|held| position != held);
@@ -152,6 +154,7 @@ impl Assembler {
             Frame::Removed { .. } => return Err(StreamFault::OutOfPlace("removed")),
             Frame::Address { .. } => return Err(StreamFault::OutOfPlace("address")),
             Frame::AddressRemoved { .. } => return Err(StreamFault::OutOfPlace("addressRemoved")),
+            Frame::Ask { .. } => return Err(StreamFault::OutOfPlace("ask")),
             Frame::Synced { .. } => return Err(StreamFault::OutOfPlace("synced")),
             Frame::Heartbeat { .. } => return Err(StreamFault::OutOfPlace("heartbeat")),
         };

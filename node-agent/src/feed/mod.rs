@@ -184,6 +184,7 @@ impl Follower {
             }
             Frame::Start { .. }
             | Frame::Network(_)
+            | Frame::Ask { .. }
             | Frame::Node(_)
             | Frame::Synced { .. }
             | Frame::Heartbeat { .. } => {}

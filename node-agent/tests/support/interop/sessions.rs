@@ -162,7 +162,7 @@ pub fn collision(kind: Kind) -> usize {
         // Not every router accepts a connection while it waits for an answer on its own one.
         let looks = (0..250).map(|_| {
             thread::sleep(Duration::from_millis(20));
-            stage.connections().iter().filter(|line| line.starts_with("ESTAB")).count()
+            stage.connections().len()
         });
         collisions += usize::from(looks.into_iter().any(|count| count == 2));
         stage.hush(false);

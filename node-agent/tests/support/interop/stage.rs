@@ -77,11 +77,10 @@ impl Stage {
         }
     }
 
-    /// The TCP connections of BGP that our side has, in any state but listening.
+    /// The established TCP connections of BGP that our side has.
     pub fn connections(&self) -> Vec<String> {
         let text = self.ours.exec(&["ss", "-Htan", "( sport = :179 or dport = :179 )"]);
-        let lines = text.lines().filter(|line| !line.starts_with("LISTEN") && !line.starts_with("TIME-WAIT"));
-        lines.map(str::to_owned).collect()
+        text.lines().filter(|line| line.starts_with("ESTAB")).map(str::to_owned).collect()
     }
 }
 
