@@ -134,10 +134,6 @@ fn a_load_balancer_may_do_without_node_ports() {
     assert_eq!(given(Some(false)), [None, Some(30_081)], "the one that is named is opened");
     assert!(given(None)[0].is_some());
     assert_eq!(given(Some(false)), [None, Some(30_081)], "what was given is given back");
-    let plain =
-        service("plain", json!({ "ports": [{ "port": 80 }], "allocateLoadBalancerNodePorts": false }));
-    let at = "/items/0/spec/allocateLoadBalancerNodePorts".to_owned();
-    assert_eq!(violations(cluster.apply(&plain)), [(at, Conflict)]);
 }
 
 #[test]
