@@ -1,9 +1,11 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
 mod endpoints;
 mod feed;
 mod health;
@@ -38,6 +40,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         status::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,
