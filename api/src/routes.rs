@@ -13,6 +13,7 @@ mod resource;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         traffic::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
         health::add,

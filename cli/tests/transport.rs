@@ -220,7 +220,8 @@ fn wait_says_why_not_and_ends_when_it_is_so_or_after_the_time() {
     assert_eq!(err, "waiting: Programmed is False: NodesBehind, 1 of 3 nodes\n", "said once");
     assert_eq!(stub.first_lines()[0], "GET /v1/namespaces/default/services/web HTTP/1.1");
 
-    let gone = Stub::fixed("404 Not Found", PROBLEM, r#"{"title":"Not found","status":404,"code":"NotFound"}"#);
+    let gone =
+        Stub::fixed("404 Not Found", PROBLEM, r#"{"title":"Not found","status":404,"code":"NotFound"}"#);
     let (code, out, _) = run(&gone.url, &["wait", "svc", "web", "--for=deleted"]);
     assert_eq!((code, out.as_str()), (0, "service/web is gone\n"));
     let (code, out, err) = run(&gone.url, &["wait", "svc/web", "--for=ready", "--at-most=100ms", "-q"]);

@@ -152,7 +152,8 @@ impl<'a> Announcers<'a> {
     fn of(of: &'a Announcing<'_>, record: &'a AddressSpec) -> Self {
         let candidates = record.announcement.candidates.iter().map(|candidate| &candidate.node);
         let told = of.bgp.of_address(record.address);
-        let told = told.filter(|(_, _, route)| route.announced_to().next().is_some()).map(|(node, _, _)| node);
+        let told =
+            told.filter(|(_, _, route)| route.announced_to().next().is_some()).map(|(node, _, _)| node);
         Self {
             candidates: candidates.filter(|node| of.is_reporting(node)).collect(),
             by_bgp: told.filter(|node| of.is_reporting(node)).collect(),
