@@ -1,9 +1,11 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
 mod endpoints;
 mod feed;
 mod health;
@@ -40,6 +42,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         what_if::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,
