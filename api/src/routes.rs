@@ -15,6 +15,7 @@ mod resource;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -38,6 +39,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         traffic::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
         answer::add,

@@ -23,6 +23,7 @@ pub mod desired;
 mod events;
 pub mod facts;
 pub mod feed;
+pub mod health;
 pub mod health_port;
 pub mod journal;
 pub mod links;

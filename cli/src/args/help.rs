@@ -102,6 +102,14 @@ Examples:
   tidegate wait svc/web --for=condition=EndpointsAvailable=False
   tidegate delete svc web && tidegate wait svc/web --for=deleted";
 
+pub(super) const WHAT_IF_HELP: &str = "\
+Nothing is changed by asking. Ends with 2 when a Service or an address would be lost, with 0 otherwise.
+
+Examples:
+  tidegate what-if                      what hangs on one node as it is
+  tidegate what-if --fail node/rack1-a  before work on a machine
+  tidegate what-if --fail a,b -o json";
+
 pub(super) const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
 on from the last position; objects of a revision that was cut in the middle come again. Stops with Ctrl-C.

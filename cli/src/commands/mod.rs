@@ -11,6 +11,7 @@ mod status;
 mod traffic;
 mod wait;
 mod watch;
+mod what_if;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,6 +41,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
+        Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {
