@@ -19,7 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     assigner::{Assigner, Newsroom},
+    audit::AuditLog,
     config::Hosts,
+    convergence::Convergence,
     entropy::Source,
     hub::{Hub, Published},
     idempotency::Idempotency,
@@ -66,6 +68,8 @@ pub struct App {
     pub(crate) newsroom: Newsroom,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) audit: AuditLog,
+    pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -104,11 +108,13 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
+        let convergence = Arc::new(Convergence::default());
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
+            convergence: Arc::clone(&convergence),
         };
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let app = Arc::new(Self {
@@ -124,6 +130,8 @@ impl App {
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
+            audit: AuditLog::default(),
+            convergence,
             metrics,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),

@@ -32,6 +32,10 @@ pub(crate) enum Code {
     Conflict,
     /// The prune would remove more objects than allowed.
     PruneLimit,
+    /// The write would remove more of the virtual addresses or endpoints at once than a guard allows.
+    GuardHeld,
+    /// The history does not reach back that far.
+    HistoryDropped,
     /// The resume token is too old or of another life of the store: list again.
     ResumeExpired,
     /// The listing that the page token continues is no longer held: start it again.
@@ -64,8 +68,8 @@ impl Code {
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-            Self::AlreadyExists | Self::Conflict | Self::PruneLimit => StatusCode::CONFLICT,
-            Self::ResumeExpired | Self::PageExpired => StatusCode::GONE,
+            Self::AlreadyExists | Self::Conflict | Self::PruneLimit | Self::GuardHeld => StatusCode::CONFLICT,
+            Self::ResumeExpired | Self::PageExpired | Self::HistoryDropped => StatusCode::GONE,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -90,6 +94,8 @@ impl Code {
             Self::AlreadyExists => "The object exists",
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
+            Self::GuardHeld => "The write would remove too much at once",
+            Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
             Self::PageExpired => "The page token has expired",
             Self::PreconditionFailed => "The precondition does not hold",
@@ -140,6 +146,10 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) would_prune: Vec<String>,
+    /// The first of what a write would have removed that a guard holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub(crate) would_remove: Vec<String>,
 }
 
 /// The state that stands in the way of a write.
@@ -179,6 +189,7 @@ impl Problem {
             hint: None,
             current: None,
             would_prune: Vec::new(),
+            would_remove: Vec::new(),
         };
         Self { body: Box::new(body), retry_after_secs: None }
     }
@@ -229,6 +240,12 @@ impl Problem {
     /// Adds what a prune would have removed.
     pub(crate) fn would_prune(mut self, keys: Vec<String>) -> Self {
         self.body.would_prune = keys;
+        self
+    }
+
+    /// Adds what a guard keeps from being removed.
+    pub(crate) fn would_remove(mut self, named: Vec<String>) -> Self {
+        self.body.would_remove = named;
         self
     }
 

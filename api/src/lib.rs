@@ -10,10 +10,13 @@
 
 pub mod app;
 mod assigner;
+mod audit;
 mod bgp_metrics;
 mod body;
+mod caller;
 mod compiled_set;
 pub mod config;
+mod convergence;
 pub mod entropy;
 mod error;
 mod etag;

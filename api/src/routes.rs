@@ -2,14 +2,17 @@
 
 mod addresses;
 mod apply;
+mod audit;
 mod bgp;
 mod docs;
 mod endpoints;
 mod feed;
 mod health;
+mod history;
 mod metrics;
 mod report;
 mod resource;
+mod rollback;
 mod status;
 mod traffic;
 mod watch;
@@ -31,6 +34,9 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        history::add,
+        rollback::add,
+        audit::add,
         watch::add,
         endpoints::add,
         traffic::add,

@@ -76,7 +76,12 @@ pub enum Operation {
         if_revision: Option<Revision>,
     },
     /// Make an object what it was, with everything that it had been given and that is free; only a rollback asks for this.
-    Restore(Object),
+    Restore {
+        /// What it was.
+        object: Object,
+        /// The revision it must still have; `None` when it must not exist.
+        if_revision: Option<Revision>,
+    },
     /// Try to serve Services that wait for an address, after one of them if one is given. Only the server itself asks.
     Retry {
         /// The last that had its turn.
@@ -253,7 +258,7 @@ fn settle_addresses(
         Operation::Create(_)
         | Operation::Replace { .. }
         | Operation::Apply(_)
-        | Operation::Restore(_)
+        | Operation::Restore { .. }
         | Operation::Delete { .. }
         | Operation::Announce { .. }
         | Operation::Lose { .. } => None,

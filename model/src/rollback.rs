@@ -32,28 +32,28 @@ pub struct Later {
     pub author: String,
 }
 
-/// What the objects were before some writes, given in their order. What the server and the agents wrote by themselves
+/// Adds what the objects were before some writes, which follow those that were added before. What the server and the agents wrote by themselves
 /// is no intent, and is not undone.
-#[must_use]
-pub fn before(entries: &[RevisionEntry]) -> Former {
-    let mut former = Former::new();
+pub fn before(former: &mut Former, entries: &[RevisionEntry]) {
     for entry in entries.iter().filter(|entry| is_intent(entry)) {
         for object in &entry.objects {
             former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
         }
     }
-    former
 }
 
-/// What the objects of one write were before it, unless a later write changed one of them.
-///
-/// # Errors
-/// The first later write of each object.
-pub fn before_only(entry: &RevisionEntry, later: &[RevisionEntry]) -> Result<Former, Vec<Later>> {
-    let keys: BTreeSet<_> = entry.objects.iter().map(|object| &object.key).collect();
+/// What the objects of one write were before it, whoever wrote.
+#[must_use]
+pub fn before_only(entry: &RevisionEntry) -> Former {
+    entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect()
+}
+
+/// The first of some later writes of each object.
+#[must_use]
+pub fn later(former: &Former, entries: &[RevisionEntry]) -> Vec<Later> {
     let mut found: BTreeMap<&ObjectKey, Later> = BTreeMap::new();
-    for entry in later.iter().filter(|entry| is_intent(entry)) {
-        for object in entry.objects.iter().filter(|object| keys.contains(&object.key)) {
+    for entry in entries.iter().filter(|entry| is_intent(entry)) {
+        for object in entry.objects.iter().filter(|object| former.contains_key(&object.key)) {
             found.entry(&object.key).or_insert_with(|| Later {
                 key: object.key.clone(),
                 revision: entry.revision,
@@ -61,11 +61,7 @@ pub fn before_only(entry: &RevisionEntry, later: &[RevisionEntry]) -> Result<For
             });
         }
     }
-    if found.is_empty() {
-        Ok(entry.objects.iter().map(|object| (object.key.clone(), object.before.clone())).collect())
-    } else {
-        Err(found.into_values().collect())
-    }
+    found.into_values().collect()
 }
 
 /// The write that makes objects what they were. `evict` says that Services may lose addresses by it that the former pools
@@ -90,20 +86,23 @@ pub fn request(snapshot: &Snapshot, former: &Former, evict: bool) -> Request {
         let claims = ServiceKey::of_object_key(key).is_some_and(|service| claimants.remove(&service));
         match (snapshot.get(key), target) {
             (None, None) => {}
-            (Some(_), None) => {
-                request.operations.push(Operation::Delete { key: key.clone(), if_revision: None });
+            (Some(current), None) => {
+                let if_revision = Some(current.metadata.revision());
+                request.operations.push(Operation::Delete { key: key.clone(), if_revision });
             }
             (Some(current), Some(target)) if is_same(current, target) && !claims => {}
             (current, Some(target)) => {
                 let object = restored(snapshot, former, key, target, current.map(AsRef::as_ref));
-                request.operations.push(Operation::Restore(object));
+                let if_revision = current.map(|current| current.metadata.revision());
+                request.operations.push(Operation::Restore { object, if_revision });
             }
         }
     }
     // They were not written, but have another address than they had.
     for service in claimants {
         if let Some(object) = snapshot.service(&service) {
-            request.operations.push(Operation::Restore(Object::clone(object)));
+            let if_revision = Some(object.metadata.revision());
+            request.operations.push(Operation::Restore { object: Object::clone(object), if_revision });
         }
     }
     request

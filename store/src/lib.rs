@@ -106,9 +106,8 @@ pub trait Store: Send + Sync + 'static {
     /// Lists the history, the newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError>;
 
-    /// Reads the history between two revisions, both included, the oldest first: at most [`HISTORY_KEPT`] writes of
-    /// others, and [`SERVER_HISTORY_KEPT`] of the server itself.
-    async fn revisions(&self, first: Revision, last: Revision) -> Result<Vec<RevisionEntry>, StoreError>;
+    /// Reads the history from a revision on, the oldest first, at most `limit` entries.
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError>;
 
     /// Reads the commits after a revision in order, at most `limit`; none when there is nothing newer.
     ///

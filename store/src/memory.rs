@@ -134,12 +134,10 @@ impl Store for Memory {
         Ok(HistoryPage { heads, floor: state.history.floor })
     }
 
-    async fn revisions(&self, first: Revision, last: Revision) -> Result<Vec<RevisionEntry>, StoreError> {
-        if first > last {
-            return Ok(Vec::new());
-        }
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
         let state = self.state();
-        Ok(state.history.entries.range(first..=last).map(|(_, entry)| entry.clone()).collect())
+        let from_there = state.history.entries.range(first..).take(limit);
+        Ok(from_there.map(|(_, entry)| entry.clone()).collect())
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {

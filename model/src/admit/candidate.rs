@@ -107,9 +107,10 @@ fn resolve_one(
         }
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
-        Operation::Restore(object) => {
+        Operation::Restore { object, .. } => {
             let (key, new) = (object.key(), Some(object.clone()));
             let old = snapshot.get(&key).cloned();
+            check_existence(operation, &key, old.as_ref())?;
             return Ok(Some(Candidate { key, old, new, at: format!("/items/{index}"), is_restored: true }));
         }
         Operation::Retry { .. } => return Ok(None),
@@ -150,15 +151,27 @@ fn resolve_one(
 
 fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
     match (operation, old) {
-        (Operation::Create(_), Some(old)) => Err(Refusal::AlreadyExists(Arc::clone(old))),
-        (Operation::Replace { .. } | Operation::Delete { .. }, None) => Err(Refusal::NotFound(key.clone())),
-        (Operation::Replace { if_revision, .. } | Operation::Delete { if_revision, .. }, Some(old)) => {
+        (Operation::Create(_) | Operation::Restore { if_revision: None, .. }, Some(old)) => {
+            Err(Refusal::AlreadyExists(Arc::clone(old)))
+        }
+        (
+            Operation::Replace { .. }
+            | Operation::Delete { .. }
+            | Operation::Restore { if_revision: Some(_), .. },
+            None,
+        ) => Err(Refusal::NotFound(key.clone())),
+        (
+            Operation::Replace { if_revision, .. }
+            | Operation::Delete { if_revision, .. }
+            | Operation::Restore { if_revision, .. },
+            Some(old),
+        ) => {
             let is_current = if_revision.is_none_or(|wanted| wanted == old.metadata.revision());
             if is_current { Ok(()) } else { Err(Refusal::PreconditionFailed(Arc::clone(old))) }
         }
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
-        | (Operation::Restore(_), _)
+        | (Operation::Restore { if_revision: None, .. }, None)
         | (Operation::Announce { .. } | Operation::Lose { .. } | Operation::Retry { .. }, _) => Ok(()),
     }
 }

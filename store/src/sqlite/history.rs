@@ -125,15 +125,15 @@ pub(super) async fn list(readers: &SqlitePool, query: &HistoryQuery) -> Result<H
     Ok(HistoryPage { heads, floor: Revision(floor.unsigned_abs()) })
 }
 
-/// Reads the history between two revisions, both included.
+/// Reads the history from a revision on.
 pub(super) async fn read(
     readers: &SqlitePool,
     first: Revision,
-    last: Revision,
+    limit: usize,
 ) -> Result<Vec<RevisionEntry>, StoreError> {
-    let sql = "SELECT revision, at, head, body FROM history WHERE revision BETWEEN ? AND ? ORDER BY revision";
+    let sql = "SELECT revision, at, head, body FROM history WHERE revision >= ? ORDER BY revision LIMIT ?";
     let rows = sqlx::query_as::<_, (i64, i64, Vec<u8>, Vec<u8>)>(sql);
-    let rows = rows.bind(to_column(first)).bind(to_column(last)).fetch_all(readers).await;
+    let rows = rows.bind(to_column(first)).bind(i64::try_from(limit).unwrap_or(i64::MAX)).fetch_all(readers).await;
     let rows = rows.map_err(failed("read the history"))?;
     // Decoding much history takes long enough to starve the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || {

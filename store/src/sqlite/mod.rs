@@ -85,8 +85,8 @@ impl Store for Sqlite {
         history::list(&self.readers, query).await
     }
 
-    async fn revisions(&self, first: Revision, last: Revision) -> Result<Vec<RevisionEntry>, StoreError> {
-        history::read(&self.readers, first, last).await
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
+        history::read(&self.readers, first, limit).await
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
