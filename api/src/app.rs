@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
+    audit::AuditLog,
     config::Hosts,
+    convergence::Convergence,
     entropy::Source,
     hub::{Hub, Published},
     idempotency::Idempotency,
@@ -68,6 +70,8 @@ pub struct App {
     pub(crate) newsroom: Newsroom,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) audit: AuditLog,
+    pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -106,11 +110,13 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
+        let convergence = Arc::new(Convergence::default());
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
+            convergence: Arc::clone(&convergence),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -128,6 +134,8 @@ impl App {
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
+            audit: AuditLog::default(),
+            convergence,
             metrics,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),

@@ -3,15 +3,18 @@
 mod addresses;
 mod answer;
 mod apply;
+mod audit;
 mod bgp;
 mod docs;
 mod doctor;
 mod endpoints;
 mod feed;
 mod health;
+mod history;
 mod metrics;
 mod report;
 mod resource;
+mod rollback;
 mod status;
 mod traffic;
 mod watch;
@@ -34,6 +37,9 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        history::add,
+        rollback::add,
+        audit::add,
         watch::add,
         endpoints::add,
         traffic::add,

@@ -85,6 +85,10 @@ async fn report(
     app.bgp().take(&node, bgp, now);
     let report = Arc::new(report);
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
+    if report.verified.epoch == app.hub.load().epoch {
+        let before = earlier.report.as_ref().map(|report| report.verified);
+        app.convergence.take(&node, before, report.verified, std::time::Instant::now());
+    }
     let addresses = app.announcements().take(&node, news);
     app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())
