@@ -12,6 +12,7 @@ mod feed;
 mod health;
 mod history;
 mod metrics;
+mod plan;
 mod report;
 mod resource;
 mod rollback;
@@ -37,6 +38,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        plan::add,
         history::add,
         rollback::add,
         audit::add,
