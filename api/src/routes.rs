@@ -6,10 +6,12 @@ mod bgp;
 mod docs;
 mod endpoints;
 mod feed;
+mod guards;
 mod health;
 mod metrics;
 mod report;
 mod resource;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
@@ -34,6 +36,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        service_health::add,
+        guards::add,
         bgp::add,
         status::add,
         feed::add,
