@@ -8,10 +8,12 @@ mod docs;
 mod doctor;
 mod endpoints;
 mod feed;
+mod guards;
 mod health;
 mod metrics;
 mod report;
 mod resource;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
@@ -37,6 +39,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        service_health::add,
+        guards::add,
         bgp::add,
         status::add,
         what_if::add,

@@ -109,6 +109,15 @@ Examples:
   tidegate what-if                      what hangs on one node as it is
   tidegate what-if --fail node/rack1-a  before work on a machine
   tidegate what-if --fail a,b -o json";
+pub(super) const HEALTH_HELP: &str = "\
+An endpoint is checked by its own node or, where it has none, by up to three nodes of which most decide. Unknown: none of
+them reports; what was decided last holds. SHARE is how much of its weight counts: 0 while it is out of service.
+
+Examples:
+  tidegate health web           what is seen of each endpoint of Service web, since when, by which nodes
+  tidegate health web -o wide   with the word of each node
+  tidegate health --guard       what is unhealthy and kept in service, because so many failed at once
+  tidegate health --confirm     they really failed: take them out";
 
 pub(super) const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes

@@ -5,6 +5,7 @@ mod bgp;
 mod delete;
 mod describe;
 mod get;
+mod health;
 mod import;
 mod move_address;
 mod status;
@@ -37,6 +38,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
+        Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
