@@ -34,6 +34,7 @@ pub mod health;
 pub mod health_check;
 pub mod interval_set;
 pub mod lease;
+pub mod maintenance;
 pub mod metadata;
 pub mod name;
 pub mod net;

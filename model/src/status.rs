@@ -116,6 +116,10 @@ pub struct EndpointCounts {
     pub total: u32,
     /// Of these, taking new connections.
     pub ready: u32,
+    /// Of these, taking no new connections while established ones finish, because that was asked for.
+    pub draining: u32,
+    /// Of these, taken out of service, because that was asked for.
+    pub maintenance: u32,
 }
 
 /// How far the nodes are with one Service.

@@ -14,6 +14,7 @@ pub mod announce;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
+mod clock;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
