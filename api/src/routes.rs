@@ -4,6 +4,7 @@ mod addresses;
 mod apply;
 mod bgp;
 mod docs;
+mod drains;
 mod endpoints;
 mod feed;
 mod health;
@@ -34,6 +35,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        drains::add,
         bgp::add,
         status::add,
         feed::add,

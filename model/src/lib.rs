@@ -28,6 +28,7 @@ pub mod compiled;
 pub mod config;
 mod coverage;
 pub mod decode;
+pub mod drains;
 pub mod endpoint_set;
 pub mod feed;
 pub mod health;

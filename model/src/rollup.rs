@@ -178,7 +178,9 @@ pub fn service_status(
     }
 }
 
-fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
+/// Counts the endpoints of a Service by state.
+#[must_use]
+pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
     let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
     let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
     let takes_connections = |endpoint: &&CompiledEndpoint| endpoint.ready && endpoint.weight.0 > 0;

@@ -122,6 +122,20 @@ pub struct EndpointCounts {
     pub maintenance: u32,
 }
 
+impl std::iter::Sum for EndpointCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| {
+            let Self { total, ready, draining, maintenance } = one;
+            Self {
+                total: sum.total.saturating_add(total),
+                ready: sum.ready.saturating_add(ready),
+                draining: sum.draining.saturating_add(draining),
+                maintenance: sum.maintenance.saturating_add(maintenance),
+            }
+        })
+    }
+}
+
 /// How far the nodes are with one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
