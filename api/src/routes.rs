@@ -6,6 +6,7 @@ mod apply;
 mod bgp;
 mod docs;
 mod doctor;
+mod drains;
 mod endpoints;
 mod feed;
 mod guards;
@@ -41,6 +42,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         traffic::add,
         service_health::add,
         guards::add,
+        drains::add,
         bgp::add,
         status::add,
         what_if::add,

@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod drain;
 mod help;
 pub mod wait;
 pub mod what_if;
@@ -87,6 +88,15 @@ pub enum Command {
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
+    /// Let nothing new begin at something, while what is established finishes
+    #[command(after_help = help::DRAIN_HELP)]
+    Drain(drain::Drain),
+    /// Take something out of service as if it were not there
+    #[command(after_help = help::MAINTENANCE_HELP)]
+    Maintenance(drain::Maintenance),
+    /// Give back what drains or is in maintenance
+    #[command(after_help = help::UNDRAIN_HELP)]
+    Undrain(drain::Subject),
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),

@@ -15,6 +15,7 @@ pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
+mod clock;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;

@@ -117,7 +117,10 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         let mut report = {
             let status = status.borrow_and_update();
             let facts = facts::of(&links.borrow_and_update());
-            make_report(&reporter, &status, facts, told.news(&status.traffic))
+            let news = told.news(&status.traffic);
+            let mut report = make_report(&reporter, &status, facts, news);
+            report.traffic_at = status.traffic_at.filter(|_| told.is_complete);
+            report
         };
         let news = {
             let announced = announced.borrow_and_update();
@@ -230,7 +233,9 @@ impl Changing<'_> {
 }
 
 /// What a report says of the endpoints that are checked.
-fn health(news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
+fn health(
+    news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
     let changed = news.changed.iter();
     let changed = changed.map(|(service, reports)| (service.clone(), reports.values().cloned().collect()));
     changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()
@@ -334,6 +339,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         bgp_routes_complete: false,
         health: BTreeMap::new(),
         health_complete: false,
+        traffic_at: None,
     }
 }
 

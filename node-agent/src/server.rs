@@ -164,6 +164,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         journal_bytes,
         events,
         traffic: _,
+        traffic_at: _,
     } = status;
     Json(StateAnswer {
         node,
@@ -179,7 +180,12 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures_total,
         failures: (*failures).clone(),
         problems,
-        warnings: warnings.into_iter().chain(announced.warning.clone()).chain(routes.warnings()).chain(checking).collect(),
+        warnings: warnings
+            .into_iter()
+            .chain(announced.warning.clone())
+            .chain(routes.warnings())
+            .chain(checking)
+            .collect(),
         events: report::merge_events(&events, &events_of_bgp),
         counters,
         feed_refusals: tally.feed_refusals.get(),

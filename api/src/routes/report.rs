@@ -122,6 +122,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         bgp_routes_complete: _,
         health,
         health_complete: _,
+        traffic_at: _,
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);

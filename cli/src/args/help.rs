@@ -181,6 +181,33 @@ Examples:
   tidegate move 192.0.2.7 node-2        before work on the node that has it
   tidegate move 2001:db8::7 node-2 --dry-run";
 
+pub(super) const DRAIN_HELP: &str = "\
+New connections go elsewhere at once, or are refused where nothing else is there. Established TCP connections
+finish, whatever the removal policy of the Service; those that are left at the deadline are cut by each node,
+by its own clock, also while the server is away. UDP flows move at once. The end of --wait says that every node
+has counted and no connection is left; exit code 1 says that --wait-timeout came first.
+
+Examples:
+  tidegate drain endpoint 10.1.13.2 --deadline 5m --wait
+  tidegate drain workload web-1 -n shop --reason upgrade
+  tidegate drain node node-2 --deadline 2h --wait --wait-timeout 3h
+  tidegate drain service web --dry-run";
+
+pub(super) const MAINTENANCE_HELP: &str = "\
+It is no endpoint any longer, not even as a last resort. What happens to established connections is what the
+removal policy of the Service says (spec.removalPolicy); by default they go on.
+
+Examples:
+  tidegate maintenance endpoint 10.1.13.2 --reason broken-disk
+  tidegate maintenance node node-2 --wait --wait-timeout 10m";
+
+pub(super) const UNDRAIN_HELP: &str = "\
+Only what the object itself says is taken back: an endpoint on a Node that drains goes on draining.
+
+Examples:
+  tidegate undrain endpoint 10.1.13.2
+  tidegate undrain node node-2";
+
 pub(super) const IMPORT_HELP: &str = "\
 Understood are, of MetalLB:
   ConfigMap with address-pools          the old form; also its embedded text alone

@@ -4,6 +4,7 @@ mod apply;
 mod bgp;
 mod delete;
 mod describe;
+mod drain;
 mod get;
 mod health;
 mod import;
@@ -41,6 +42,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
+        Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
+        Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
+        Command::Undrain(subject) => drain::undrain(&client, subject, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
