@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
+    audit::AuditLog,
     config::Hosts,
+    convergence::Convergence,
     entropy::Source,
     health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
@@ -72,6 +74,8 @@ pub struct App {
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) audit: AuditLog,
+    pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -111,11 +115,13 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
+        let convergence = Arc::new(Convergence::default());
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
+            convergence: Arc::clone(&convergence),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -134,6 +140,8 @@ impl App {
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
+            audit: AuditLog::default(),
+            convergence,
             metrics,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),

@@ -11,10 +11,13 @@
 pub mod app;
 mod asks;
 mod assigner;
+mod audit;
 mod bgp_metrics;
 mod body;
+mod caller;
 mod compiled_set;
 pub mod config;
+mod convergence;
 pub mod entropy;
 mod error;
 mod etag;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
-    admit::{Action, Outcome, Refusal, Request},
+    admit::{Action, Guarded, Held, Outcome, Refusal, Request},
     quantity::Position,
     resource::{Object, ObjectKey},
     violation::{Violation, ViolationCode},
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::{
     app::App,
+    caller,
     error::{Answer, Code, Problem},
     etag,
     negotiate::{Form, render},
@@ -37,6 +38,8 @@ pub(crate) struct Manner {
     pub(crate) is_dry_run: bool,
     /// Move Services to other addresses when a pool loses theirs.
     pub(crate) evict: bool,
+    /// Do it even if it removes more at once than the guards allow.
+    pub(crate) confirm: bool,
     /// The form of the answer.
     pub(crate) form: Form,
     /// Bytes of the body.
@@ -45,13 +48,17 @@ pub(crate) struct Manner {
 
 /// Has a request admitted, and carried out unless it is only tried.
 pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
-    let request = Request { evict: manner.evict, ..request };
+    let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
+    caller::note_request(&request, manner.is_dry_run);
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
         dry_run(&app.hub, &app.cluster, &request, &entropy)
     } else {
-        app.writer.write(request, entropy, manner.bytes).await
+        app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
     };
+    if let Ok(written) = &outcome {
+        caller::note_accepted(written.position.revision, &written.outcomes);
+    }
     outcome.map_err(problem)
 }
 
@@ -157,10 +164,25 @@ fn refused(refusal: Refusal) -> Problem {
                 .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
                 .would_prune(would_prune.iter().map(ToString::to_string).collect())
         }
+        Refusal::GuardHeld(held) => guard_held(held),
         Refusal::TooManyOperations(count) => {
             let limit = model::admit::OPERATIONS_MAX;
             let message = format!("must be at most {limit} objects in one request, found {count}");
             Problem::invalid(vec![Violation::new("/items", ViolationCode::TooLong, message)])
         }
     }
+}
+
+fn guard_held(held: Held) -> Problem {
+    let Held { guarded, named, removed, total, limit_percent } = held;
+    let (what, flag) = match guarded {
+        Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
+        Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
+    };
+    let detail = format!(
+        "it would remove {removed} of {total} {what} at once, and may remove {limit_percent} % ({flag} of the server)"
+    );
+    Problem::new(Code::GuardHeld, detail)
+        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
+        .would_remove(named)
 }

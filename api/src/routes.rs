@@ -3,6 +3,7 @@
 mod addresses;
 mod answer;
 mod apply;
+mod audit;
 mod bgp;
 mod docs;
 mod doctor;
@@ -11,9 +12,11 @@ mod endpoints;
 mod feed;
 mod guards;
 mod health;
+mod history;
 mod metrics;
 mod report;
 mod resource;
+mod rollback;
 mod service_health;
 mod status;
 mod traffic;
@@ -37,6 +40,9 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        history::add,
+        rollback::add,
+        audit::add,
         watch::add,
         endpoints::add,
         traffic::add,

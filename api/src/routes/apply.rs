@@ -32,6 +32,10 @@ struct ApplyQuery {
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
+    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    #[serde(default)]
+    #[param(required = false)]
+    confirm: bool,
     /// The set that owns the objects from then on.
     apply_set: Option<Name>,
     /// Remove the members of the set that the body does not name.
@@ -56,6 +60,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
              `/items/N`, counted from 0 over all of them. Objects that are so already stay at their revision.",
         )
         .query::<ApplyQuery>()
+        .authored()
         .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
         .answer::<ApplyAnswer>(
@@ -64,7 +69,13 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             &OBJECT_TYPES,
             &[("X-Revision", "The revision of the state that holds the write."), ("X-Dry-Run", "`true` when nothing was changed.")],
         )
-        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
+        .problems(&[
+            Code::NotAcceptable,
+            Code::Conflict,
+            Code::PruneLimit,
+            Code::GuardHeld,
+            Code::Invalid,
+        ]);
     router.routes(Route::at("/v1/apply").on(HttpMethod::Post, doc, apply).done())
 }
 
@@ -76,7 +87,13 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let serve = async {
         let operations = decode_all(&items)?;
-        let manner = Manner { is_dry_run: query.dry_run, evict: query.evict, form, bytes: bytes.len() };
+        let manner = Manner {
+            is_dry_run: query.dry_run,
+            evict: query.evict,
+            confirm: query.confirm,
+            form,
+            bytes: bytes.len(),
+        };
         let written = mutate::write(
             &app,
             admit::Request { operations, apply_set, ..admit::Request::default() },
@@ -97,7 +114,7 @@ async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>,
 }
 
 fn apply_set(query: &ApplyQuery) -> Result<Option<ApplySet>, Problem> {
-    let ApplyQuery { dry_run: _, evict: _, apply_set, prune, prune_limit } = query;
+    let ApplyQuery { dry_run: _, confirm: _, evict: _, apply_set, prune, prune_limit } = query;
     if *prune && apply_set.is_none() {
         return Err(Problem::bad_request("`prune` needs `applySet`: it removes members of a set"));
     }
