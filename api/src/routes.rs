@@ -1,9 +1,11 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
 mod endpoints;
 mod feed;
 mod guards;
@@ -15,6 +17,7 @@ mod service_health;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -40,8 +43,11 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         guards::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,

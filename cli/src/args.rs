@@ -2,6 +2,8 @@
 
 pub mod bgp;
 mod help;
+pub mod wait;
+pub mod what_if;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -88,6 +90,12 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Wait until an object, or every node, is as wanted
+    #[command(after_help = help::WAIT_HELP)]
+    Wait(wait::Wait),
+    /// Say what the failure of nodes would do
+    #[command(name = "what-if", after_help = help::WHAT_IF_HELP)]
+    WhatIf(what_if::WhatIf),
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),

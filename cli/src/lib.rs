@@ -29,6 +29,8 @@ pub mod style;
 pub mod table;
 pub mod traffic;
 pub mod view;
+mod waiting;
+pub mod what_if;
 
 use std::ffi::OsString;
 

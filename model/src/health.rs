@@ -99,11 +99,13 @@ pub enum CheckState {
     Unhealthy,
 }
 
-/// The endpoints of a Service that are to be checked, each with its Node; none of a Service without a check.
+/// The endpoints of a Service that are to be checked, each with its Node; none of a Service without a check, and none that is
+/// on its way out: whatever the answer, it takes no new connections.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     let Some(check) = &service.health_check else { return BTreeMap::new() };
     let endpoints = service.ports.iter().flat_map(|port| &port.endpoints);
+    let endpoints = endpoints.filter(|endpoint| !endpoint.terminating);
     let key = |address, port: Port| CheckKey { address, port: check.port.unwrap_or(port) };
     endpoints.map(|endpoint| (key(endpoint.address, endpoint.port), endpoint.node.clone())).collect()
 }

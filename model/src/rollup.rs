@@ -8,6 +8,7 @@ mod by_bgp;
 mod health;
 mod node;
 mod sources;
+pub mod what_if;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
