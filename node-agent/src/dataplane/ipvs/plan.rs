@@ -1,6 +1,6 @@
 //! The difference between what the kernel has and what it should have.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use model::{net::IpFamily, program::Removal, quantity::Port, resource::ServiceKey, service::Protocol};
 
@@ -18,7 +18,7 @@ pub struct Plan {
     /// Elements that come, before anything is served: no packet passes a filter that is yet to come.
     pub additions: Vec<(Owner, Element)>,
     /// Addresses that become local.
-    pub addresses_added: Vec<(Owner, std::net::IpAddr)>,
+    pub addresses_added: Vec<(Owner, IpAddr)>,
     /// Changes of virtual servers.
     pub commands: Vec<(Owner, Command)>,
     /// Elements that go.
@@ -112,6 +112,20 @@ fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
     let is_tcp = [Kind::NodePortTcp, Kind::NodePortLocalTcp].contains(&kind);
     let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
     touched.node_ports.entry((set.family, protocol, port)).or_default();
+}
+
+/// The addresses of our link among these that nobody needs any more.
+#[must_use]
+pub fn idle_addresses(
+    mirror: &Mirror,
+    wants: &Wants,
+    addresses: impl Iterator<Item = IpAddr>,
+) -> BTreeSet<IpAddr> {
+    let Some(link) = &mirror.link else { return BTreeSet::new() };
+    let is_idle = |address: &IpAddr| {
+        link.addresses.contains(address) && !wants.wants_address(*address) && !mirror.serves(*address)
+    };
+    addresses.filter(is_idle).collect()
 }
 
 impl Plan {
