@@ -60,6 +60,7 @@ pub(crate) struct Metrics {
     pub(crate) watch_events: Counter,
     /// Watches that fell behind the ring and were ended.
     pub(crate) watch_overruns: Counter,
+    health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
 
@@ -90,6 +91,11 @@ pub(crate) struct Reading {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
 }
@@ -112,6 +118,7 @@ impl Metrics {
             reports: Counter::default(),
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
+            health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
         metrics.register_counters();
@@ -133,6 +140,11 @@ impl Metrics {
             "write_commit_seconds",
             "Time to admit and store a group, in seconds",
             self.commit_seconds.clone(),
+        );
+        to.register(
+            "health_verdicts",
+            "Endpoints that health checks took out of service, or brought back",
+            self.health_verdicts.clone(),
         );
         for (name, help, counter) in [
             ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
@@ -170,6 +182,11 @@ impl Metrics {
         let route = RouteLabels { route: labels.route.clone() };
         self.request_seconds.get_or_create(&route).observe(took.as_secs_f64());
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts an endpoint that is `out` of service, or `back`.
+    pub(crate) fn verdict(&self, verdict: &'static str) {
+        self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 
     /// Counts a group of writes.

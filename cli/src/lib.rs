@@ -18,6 +18,7 @@ mod describe_addresses;
 mod describe_bgp;
 mod describe_objects;
 mod error;
+pub mod health;
 pub mod import;
 mod manifest;
 mod output;
@@ -28,6 +29,8 @@ pub mod style;
 pub mod table;
 pub mod traffic;
 pub mod view;
+mod waiting;
+pub mod what_if;
 
 use std::ffi::OsString;
 

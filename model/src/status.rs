@@ -116,6 +116,18 @@ pub struct EndpointCounts {
     pub total: u32,
     /// Of these, taking new connections.
     pub ready: u32,
+    /// Of all, those that health checks have taken out of service, or would if so many had not failed at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unhealthy: u32,
+    /// Of all, those that are checked by nodes of which none reports.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: u32,
+}
+
+// The signature is the one that serde calls.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far the nodes are with one Service.
