@@ -21,7 +21,7 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, lower::Policy};
+use super::{balance::Balancer, lines::Told, lower::Policy};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// How much a relay may hold, and how patient it is.
@@ -216,6 +216,12 @@ impl Relay {
             removal: Removal::Keep,
         };
         Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
+    }
+
+    /// What it was told last.
+    pub(super) fn told(&self) -> Told {
+        let State { balancer, proxy_protocol, .. } = &*self.lock();
+        balancer.told(*proxy_protocol)
     }
 
     /// Whether a connection to this address is one that the capture rules bring here.

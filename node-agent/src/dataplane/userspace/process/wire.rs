@@ -17,6 +17,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use model::{
+    plan::LineChange,
     program::{Program, oracle::Networks},
     quantity::Revision,
     resource::ServiceKey,
@@ -116,6 +117,13 @@ pub enum Request {
     },
     /// As [`crate::dataplane::Dataplane::traffic`].
     Traffic,
+    /// As [`crate::dataplane::Dataplane::preview`], with the programs that were staged, as of [`Self::Apply`].
+    Preview {
+        /// The networks.
+        networks: Networks,
+        /// The scope.
+        scope: Scope,
+    },
 }
 
 /// What a relay answers.
@@ -145,6 +153,8 @@ pub enum Reply {
     },
     /// What went through.
     Traffic(Vec<Traffic>),
+    /// What a pass would change, if that can be said.
+    Preview(Option<Vec<LineChange>>),
 }
 
 /// Why a request was not carried out.
