@@ -26,7 +26,6 @@ pub mod health_port;
 pub mod journal;
 pub mod links;
 pub mod netlink;
-pub mod networks;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -35,6 +34,8 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+
+pub use model::networks;
 
 /// Random bits for jitter.
 #[must_use]

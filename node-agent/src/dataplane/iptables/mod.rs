@@ -23,7 +23,9 @@ pub mod parse;
 pub mod plan;
 pub mod render;
 mod rule;
+mod spelled;
 mod tools;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,6 +40,7 @@ use model::{
     program::{Program, oracle::Networks},
     report::FailureReason,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 
 pub use self::tools::Flavour;
@@ -53,6 +56,7 @@ use super::{
     BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
     nftables,
+    trace::Subject,
 };
 use crate::netlink::socket::{Netlink, Protocol};
 
@@ -464,6 +468,14 @@ impl Dataplane for IptablesBackend {
             traffic.extend(parse::traffic(&self.layout, *family, &text));
         }
         Ok(traffic)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let text = self.tools.save(IpFamily::of(packet.destination), false);
+        let read = text.and_then(|text| Ok((parse::chains(&text), Subject::here(packet)?)));
+        let action = "reading the rules".to_owned();
+        let (chains, subject) = read.map_err(|source| KernelError { action, source })?;
+        Ok(Some(trace::trace(&self.layout, &chains, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

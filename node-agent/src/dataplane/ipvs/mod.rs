@@ -18,7 +18,6 @@ mod drain;
 pub mod ipset;
 mod iptables;
 pub mod link;
-pub mod lower;
 pub mod mirror;
 mod observe;
 pub mod parse;
@@ -28,6 +27,7 @@ pub mod rules;
 pub mod server;
 pub mod sets;
 mod sysctls;
+mod trace;
 pub mod uapi;
 pub mod wants;
 mod watch;
@@ -46,7 +46,10 @@ use model::{
     program::Program,
     report::FailureReason,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
+
+pub use model::program::lower::ipvs as lower;
 
 use self::{
     commit::{Failed, failed},
@@ -55,7 +58,10 @@ use self::{
     server::{Destination, Socket},
     wants::{Touched, Wants},
 };
-use super::{BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use super::{
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    trace::Subject,
+};
 use crate::netlink::socket::{Netlink, Protocol};
 
 /// The ipvs backend of one network namespace.
@@ -304,6 +310,12 @@ impl Dataplane for IpvsBackend {
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         self.read_traffic().map_err(failed("reading the counters of virtual servers"))
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|mirror| Ok((mirror, Subject::here(packet)?)));
+        let (mirror, subject) = read.map_err(failed("reading our part of the kernel"))?;
+        Ok(Some(trace::trace(&mirror, self.options.naming, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -29,6 +29,8 @@ pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
+mod text;
+mod trace;
 mod traffic;
 pub(crate) mod uapi;
 mod verify;
@@ -40,12 +42,19 @@ use std::{
     sync::Arc,
 };
 
-use model::{node::ProxyMode, program::Program, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode,
+    program::Program,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
     Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
+    trace::Subject,
 };
 use crate::netlink::{
     socket::{Netlink, Protocol},
@@ -310,6 +319,13 @@ impl Dataplane for NftablesBackend {
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::here(packet)?)));
+        let failed = |source| KernelError { action: "reading our table".into(), source };
+        let (mirror, subject) = read.map_err(failed)?;
+        Ok(Some(trace::trace(&mirror, self.options.table, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -19,6 +19,7 @@ mod origin;
 pub mod process;
 mod relay;
 mod tcp;
+mod trace;
 mod tracking;
 mod udp;
 pub mod wire;
@@ -36,6 +37,7 @@ use model::{
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
+    trace::{Packet, Traced},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -371,6 +373,11 @@ impl Dataplane for UserspaceBackend {
             account.traffic(service.clone(), *protocol, *target)
         });
         Ok(traffic.collect())
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let captured = self.capture.trace(packet)?;
+        Ok(captured.map(|captured| trace::go_on(captured, packet, &self.services)))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

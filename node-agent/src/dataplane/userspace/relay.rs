@@ -14,7 +14,7 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Removal, Target, Targets},
-    quantity::Port,
+    quantity::{Port, Weight},
     resource::ServiceKey,
     service::{Protocol, ProxyProtocol},
 };
@@ -294,6 +294,11 @@ impl Relay {
         let target = balancer.pick(client, excluded, Instant::now(), active)?;
         let seat = Arc::clone(seats.get(&target)?);
         Some(Placed::new(seat, original, *proxy_protocol))
+    }
+
+    /// The targets that a new connection can be given.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
+        self.lock().balancer.targets()
     }
 
     /// A datagram has no connection that could be finished: flows move at once.

@@ -14,7 +14,13 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use model::{node::ProxyMode, program::oracle::Networks, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode,
+    program::oracle::Networks,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
 use tracing::{info, warn};
 
 use super::{
@@ -171,7 +177,7 @@ impl RelayClient {
             Reply::Passed { outcomes, writes, failure } => {
                 Some(Pass { outcomes, writes, failed: failure.map(KernelError::from) })
             }
-            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Traced(_) => None,
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -272,7 +278,7 @@ impl Dataplane for RelayClient {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
-            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) => None,
+            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Traced(_) => None,
         })
     }
 
@@ -336,7 +342,14 @@ impl Dataplane for RelayClient {
         }
         self.ask(&Request::Traffic, |reply| match reply {
             Reply::Traffic(traffic) => Some(traffic),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traced(_) => None,
+        })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        self.ask(&Request::Trace(*packet), |reply| match reply {
+            Reply::Traced(traced) => Some(traced),
+            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traffic(_) => None,
         })
     }
 
