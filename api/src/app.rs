@@ -18,6 +18,7 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    asks::Asks,
     assigner::{Assigner, Newsroom},
     config::Hosts,
     entropy::Source,
@@ -60,6 +61,7 @@ pub struct App {
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
+    pub(crate) asks: Asks,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -110,6 +112,7 @@ impl App {
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
         };
+        let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let app = Arc::new(Self {
             settings,
@@ -118,6 +121,7 @@ impl App {
             hub,
             writer,
             nodes,
+            asks,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -210,6 +214,7 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
+        app.asks.forget_closed();
         app.forget_deleted(&published);
     }
 }

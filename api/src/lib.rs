@@ -9,6 +9,7 @@
 //! No handler changes state except through the writer.
 
 pub mod app;
+mod asks;
 mod assigner;
 mod bgp_metrics;
 mod body;

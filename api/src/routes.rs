@@ -1,10 +1,13 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
 mod endpoints;
+mod explain;
 mod feed;
 mod health;
 mod metrics;
@@ -34,10 +37,13 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        explain::add,
         bgp::add,
         status::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,

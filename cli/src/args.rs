@@ -2,6 +2,7 @@
 
 pub mod bgp;
 mod help;
+pub mod wait;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -85,6 +86,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Wait until an object, or every node, is as wanted
+    #[command(after_help = help::WAIT_HELP)]
+    Wait(wait::Wait),
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),

@@ -28,6 +28,7 @@ pub mod style;
 pub mod table;
 pub mod traffic;
 pub mod view;
+mod waiting;
 
 use std::ffi::OsString;
 

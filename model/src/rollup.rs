@@ -7,6 +7,7 @@ mod bgp_peer;
 mod by_bgp;
 mod node;
 mod sources;
+pub mod what_if;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

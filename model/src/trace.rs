@@ -12,7 +12,7 @@ pub const STEPS_MAX: usize = 256;
 /// Ends of one trace; of a packet with more, nothing is compared.
 pub const ENDS_MAX: usize = 4096;
 /// Ends that are written out in one sentence.
-const ENDS_WRITTEN_MAX: usize = 16;
+const ENDS_WRITTEN_MAX: usize = 6;
 
 /// The first packet of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -38,7 +38,7 @@ pub struct Traced {
     #[schema(max_items = 256)]
     pub steps: Vec<TraceStep>,
     /// What becomes of it in the end: the ends in words, as [`words`] makes them.
-    #[schema(max_length = 2048)]
+    #[schema(max_length = 1024)]
     pub fate: String,
     /// The ends that it can have, which is what is compared with those of the desired state.
     #[schema(max_items = 4096)]
@@ -96,6 +96,17 @@ pub enum Seen {
     Client,
     /// The node.
     Node,
+}
+
+impl End {
+    /// Why it cannot be followed.
+    #[must_use]
+    pub const fn unknown(&self) -> Option<&String> {
+        match self {
+            Self::Unknown(why) => Some(why),
+            Self::Reaches { .. } | Self::Relayed(_) | Self::Refused | Self::Dropped | Self::Untouched => None,
+        }
+    }
 }
 
 impl fmt::Display for Packet {

@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod announce;
+pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;

@@ -9,6 +9,7 @@ mod import;
 mod move_address;
 mod status;
 mod traffic;
+mod wait;
 mod watch;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,6 +39,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
+        Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {

@@ -165,6 +165,7 @@ fn is_final(failure: &Failure) -> bool {
         | Failure::AnswerTooLarge { .. }
         | Failure::File { .. }
         | Failure::Some { .. }
+        | Failure::NotReached { .. }
         | Failure::Output(_) => true,
     }
 }

@@ -12,6 +12,7 @@
 //! runs it with another backend (`backends`). What must not happen here: a kernel write before a first complete state is
 //! held, and work for a small change that grows with the number of Services.
 
+mod answers;
 mod backends;
 mod gates;
 mod outcomes;

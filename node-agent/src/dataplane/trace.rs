@@ -10,7 +10,7 @@ use nix::ifaddrs::getifaddrs;
 const PLACE_BYTES_MAX: usize = 256;
 /// Longest rule of a step, in bytes.
 const RULE_BYTES_MAX: usize = 4096;
-/// Longest result of a step, in bytes.
+/// Longest result of a step and longest fate, in bytes.
 const RESULT_BYTES_MAX: usize = 1024;
 
 /// A packet on the machine that it is asked about.
@@ -103,7 +103,7 @@ impl Recorder {
     /// The whole trace.
     pub(super) fn finish(self) -> Traced {
         let Self { steps, ends } = self;
-        Traced { steps, fate: words(&ends), ends }
+        Traced { steps, fate: cut(words(&ends), RESULT_BYTES_MAX), ends }
     }
 
     fn note(&mut self, place: String, rule: String, result: String, odd: bool) {

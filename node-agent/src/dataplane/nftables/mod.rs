@@ -21,15 +21,16 @@ pub mod definition;
 pub mod element;
 pub mod expr;
 pub(crate) mod kernel;
+pub mod listing;
 pub mod mirror;
 mod notes;
 pub mod parse;
 pub mod plan;
+mod preview;
 pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
-mod text;
 mod trace;
 mod traffic;
 pub(crate) mod uapi;
@@ -44,6 +45,7 @@ use std::{
 
 use model::{
     node::ProxyMode,
+    plan::LineChange,
     program::Program,
     report::FailureReason,
     resource::ServiceKey,
@@ -314,6 +316,10 @@ impl Dataplane for NftablesBackend {
             pass.failed = Some(error);
         }
         pass
+    }
+
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.lines_of_pass(desired, scope)
     }
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {

@@ -13,9 +13,9 @@ use model::{
 
 use super::{
     element::{Dispatch, Element, Slot, place},
+    listing,
     mirror::{Held, Mirror},
     schema::{Action, Chain, NetworkSet, Pick, Place, SetId, SetRole, Source},
-    text,
 };
 use crate::dataplane::trace::{Recorder, Subject};
 
@@ -83,11 +83,7 @@ impl<'a> Walk<'a> {
                 }
                 None => {
                     let set = self.set(SetRole::Dispatch(place(&frontend)));
-                    self.recorder.odd(
-                        set,
-                        text::frontend(&frontend),
-                        "there is no element for this frontend",
-                    );
+                    self.recorder.odd(set, listing::key(&frontend), "there is no element for this frontend");
                 }
             }
         }
@@ -188,7 +184,7 @@ impl<'a> Walk<'a> {
             }
             None => {
                 let set = self.set(SetRole::DispatchFrom(place, class));
-                self.recorder.odd(set, text::frontend(&frontend), "there is no element for this source");
+                self.recorder.odd(set, listing::key(&frontend), "there is no element for this source");
                 self.recorder.end(End::Dropped);
             }
         }
@@ -238,7 +234,7 @@ impl<'a> Walk<'a> {
                     } else {
                         SetRole::Endpoints(pick.place)
                     };
-                    let key = format!("{} . {index}", text::frontend(&frontend));
+                    let key = format!("{} . {index}", listing::key(&frontend));
                     let set = self.set(role);
                     self.recorder.odd(set, key, format!("there is no endpoint for {share}: dropped"));
                     self.recorder.end(End::Dropped);
@@ -302,9 +298,8 @@ impl<'a> Walk<'a> {
 
     fn element(&mut self, element: &Element, result: &str) {
         let set = element.set();
-        let kind = if text::is_map(set) { "map" } else { "set" };
-        let at = format!("{kind} inet {} {set}", self.table);
-        self.recorder.step(at, text::element(element), result);
+        let at = listing::place_of(set, self.table);
+        self.recorder.step(at, listing::line(element), result);
     }
 
     fn chain(&self, chain: Chain) -> String {
@@ -313,7 +308,6 @@ impl<'a> Walk<'a> {
 
     fn set(&self, role: SetRole) -> String {
         let set = SetId::new(role, IpFamily::of(self.subject.packet.destination));
-        let kind = if text::is_map(set) { "map" } else { "set" };
-        format!("{kind} inet {} {set}", self.table)
+        listing::place_of(set, self.table)
     }
 }
