@@ -9,6 +9,7 @@ mod docs;
 mod doctor;
 mod drains;
 mod endpoints;
+mod explain;
 mod feed;
 mod guards;
 mod health;
@@ -49,6 +50,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         service_health::add,
         guards::add,
         drains::add,
+        explain::add,
         bgp::add,
         status::add,
         what_if::add,

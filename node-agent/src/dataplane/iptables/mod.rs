@@ -26,7 +26,9 @@ pub mod plan;
 mod preview;
 pub mod render;
 mod rule;
+mod spelled;
 mod tools;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +37,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{net::IpFamily, node::ProxyMode, plan::LineChange, resource::ServiceKey};
+use model::{
+    net::IpFamily,
+    node::ProxyMode,
+    plan::LineChange,
+    program::{Program, oracle::Networks},
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
 
 pub use self::tools::Flavour;
 use self::{
@@ -45,7 +55,10 @@ use self::{
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic, nftables,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    claims::{Claims, Touched},
+    nftables,
+    trace::Subject,
 };
 use crate::netlink::socket::{Netlink, Protocol};
 
@@ -317,6 +330,14 @@ impl Dataplane for IptablesBackend {
         let action = || format!("reading the rules of iptables-{}", self.tools.flavour.as_str());
         let changes = self.previewed(desired, scope);
         changes.map(Some).map_err(|source| KernelError { action: action(), source })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let text = self.tools.save(IpFamily::of(packet.destination), false);
+        let read = text.and_then(|text| Ok((parse::chains(&text), Subject::here(packet)?)));
+        let action = "reading the rules".to_owned();
+        let (chains, subject) = read.map_err(|source| KernelError { action, source })?;
+        Ok(Some(trace::trace(&self.layout, &chains, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -20,7 +20,6 @@ pub mod ipset;
 mod iptables;
 pub mod lines;
 pub mod link;
-pub mod lower;
 pub mod mirror;
 mod observe;
 pub mod parse;
@@ -31,6 +30,7 @@ pub mod rules;
 pub mod server;
 pub mod sets;
 mod sysctls;
+mod trace;
 pub mod uapi;
 pub mod wants;
 mod watch;
@@ -42,7 +42,17 @@ use std::{
     time::Instant,
 };
 
-use model::{net::IpFamily, node::ProxyMode, plan::LineChange, resource::ServiceKey};
+use model::{
+    net::{self, IpFamily},
+    node::ProxyMode,
+    plan::LineChange,
+    program::Program,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
+
+pub use model::program::lower::ipvs as lower;
 
 use self::{
     claim::Taken,
@@ -52,7 +62,10 @@ use self::{
     server::{Destination, Socket},
     wants::{Touched, Wants},
 };
-use super::{BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use super::{
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    trace::Subject,
+};
 use crate::netlink::socket::{Netlink, Protocol};
 
 /// The ipvs backend of one network namespace.
@@ -236,6 +249,12 @@ impl Dataplane for IpvsBackend {
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope).map(Some)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|mirror| Ok((mirror, Subject::here(packet)?)));
+        let (mirror, subject) = read.map_err(failed("reading our part of the kernel"))?;
+        Ok(Some(trace::trace(&mirror, self.options.naming, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

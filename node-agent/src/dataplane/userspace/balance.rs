@@ -69,6 +69,13 @@ impl Balancer {
         }
     }
 
+    /// The targets that can be chosen, with their weights.
+    #[must_use]
+    pub fn targets(&self) -> BTreeMap<Target, Weight> {
+        let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
+        self.shares.iter().map(|(target, share)| (*target, weight(share))).collect()
+    }
+
     /// Chooses a target that is not excluded. `active` answers how many connections a target has.
     pub fn pick(
         &mut self,

@@ -21,6 +21,7 @@ mod preview;
 pub mod process;
 mod relay;
 mod tcp;
+mod trace;
 mod tracking;
 mod udp;
 pub mod wire;
@@ -39,6 +40,7 @@ use model::{
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
+    trace::{Packet, Traced},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -391,6 +393,11 @@ impl Dataplane for UserspaceBackend {
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let captured = self.capture.trace(packet)?;
+        Ok(captured.map(|captured| trace::go_on(captured, packet, &self.services)))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -14,7 +14,7 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Removal, Target, Targets},
-    quantity::Port,
+    quantity::{Port, Weight},
     resource::ServiceKey,
     service::{Protocol, ProxyProtocol},
 };
@@ -325,6 +325,11 @@ impl Relay {
             Protocol::Tcp => orders.leaving.contains_key(target),
             Protocol::Udp | Protocol::Sctp => false,
         }
+    }
+
+    /// The targets that a new connection can be given.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
+        self.lock().balancer.targets()
     }
 
     /// A datagram has no connection that could be finished: flows move at once.

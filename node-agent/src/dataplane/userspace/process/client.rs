@@ -15,7 +15,12 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode, plan::LineChange, program::oracle::Networks, report::FailureReason, resource::ServiceKey,
+    node::ProxyMode,
+    plan::LineChange,
+    program::oracle::Networks,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 use tracing::{info, warn};
 
@@ -173,7 +178,7 @@ impl RelayClient {
             Reply::Passed { outcomes, writes, failure } => {
                 Some(Pass { outcomes, writes, failed: failure.map(KernelError::from) })
             }
-            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => None,
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -274,7 +279,7 @@ impl Dataplane for RelayClient {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
-            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) => None,
+            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => None,
         })
     }
 
@@ -338,7 +343,7 @@ impl Dataplane for RelayClient {
         }
         self.ask(&Request::Traffic, |reply| match reply {
             Reply::Traffic(traffic) => Some(traffic),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Preview(_) => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Preview(_) | Reply::Traced(_) => None,
         })
     }
 
@@ -352,6 +357,13 @@ impl Dataplane for RelayClient {
         let networks = desired.networks.clone();
         self.ask(&Request::Preview { networks, scope: scope.clone() }, |reply| match reply {
             Reply::Preview(changes) => Some(changes),
+            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Traced(_) => None,
+        })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        self.ask(&Request::Trace(*packet), |reply| match reply {
+            Reply::Traced(traced) => Some(traced),
             Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traffic(_) => None,
         })
     }

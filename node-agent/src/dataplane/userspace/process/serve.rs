@@ -299,6 +299,9 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
                 answer(served, stream, true, |it| it.is_disturbed().map(Reply::Disturbed))?;
             }
             Request::Traffic => answer(served, stream, false, |it| it.traffic().map(Reply::Traffic))?,
+            Request::Trace(packet) => {
+                answer(served, stream, true, |it| it.trace(&packet).map(Reply::Traced))?;
+            }
             Request::Count => answer(served, stream, false, |_| Ok(Reply::Done))?,
         }
     }

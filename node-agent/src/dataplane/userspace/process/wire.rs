@@ -21,6 +21,7 @@ use model::{
     program::{Program, oracle::Networks},
     quantity::Revision,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -124,6 +125,8 @@ pub enum Request {
         /// The scope.
         scope: Scope,
     },
+    /// As [`crate::dataplane::Dataplane::trace`].
+    Trace(Packet),
 }
 
 /// What a relay answers.
@@ -155,6 +158,8 @@ pub enum Reply {
     Traffic(Vec<Traffic>),
     /// What a pass would change, if that can be said.
     Preview(Option<Vec<LineChange>>),
+    /// What would become of a packet.
+    Traced(Option<Traced>),
 }
 
 /// Why a request was not carried out.
