@@ -18,7 +18,8 @@ use crate::health::verdict::{Outcome, Verdict};
 
 /// How much of a body is looked at, in bytes; the documentation of `expectBody` names it.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// How much of an answer is held before it is understood, in bytes; headers that are longer are a wrong answer.
+/// How much of an answer is held before it is understood, in bytes, and how much is read at once; headers that are longer than
+/// both are a wrong answer.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Status codes that are good where nothing is said.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;
@@ -35,7 +36,8 @@ impl Request {
     /// # Errors
     /// When the path cannot be asked for; in words.
     pub(super) fn new(check: HttpCheck) -> Result<Self, String> {
-        let uri: Uri = check.path.parse().map_err(|error| format!("the path cannot be asked for: {error}"))?;
+        let uri: Uri =
+            check.path.parse().map_err(|error| format!("the path cannot be asked for: {error}"))?;
         if uri.authority().is_some() || !check.path.starts_with('/') {
             return Err("the path names a host".to_owned());
         }
@@ -90,7 +92,8 @@ impl Request {
         let status = response.status();
         let HttpCheck { method: _, path: _, host: _, expect_status, expect_body } = &self.check;
         let code = status.as_u16();
-        let is_good = if expect_status.is_empty() { GOOD.contains(&code) } else { expect_status.contains(&code) };
+        let is_good =
+            if expect_status.is_empty() { GOOD.contains(&code) } else { expect_status.contains(&code) };
         let words = format!("answered {}", name(status));
         if !is_good {
             return Verdict::new(Outcome::WrongAnswer, words);
