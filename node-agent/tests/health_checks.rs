@@ -47,8 +47,11 @@ struct Node {
 impl Node {
     fn new(test: &str) -> Self {
         let namespace = Namespace::new(test);
-        for address in ["10.9.0.1/16", "fd09::1/128", "169.254.169.254/32", "fd00:ec2::254/128"] {
+        for address in ["10.9.0.1/16", "169.254.169.254/32"] {
             namespace.ip(&["addr", "add", address, "dev", "lo"]);
+        }
+        for address in ["fd09::1/128", "fd00:ec2::254/128"] {
+            namespace.ip(&["addr", "add", address, "dev", "lo", "nodad"]);
         }
         // Without ARP, frames carry the address of their sender: the other end is not meant.
         namespace.ip(&["link", "add", "void", "type", "veth", "peer", "name", "void-end"]);
