@@ -1,18 +1,24 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
+mod drains;
 mod endpoints;
 mod feed;
+mod guards;
 mod health;
 mod metrics;
 mod report;
 mod resource;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -34,10 +40,16 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        service_health::add,
+        guards::add,
+        drains::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,

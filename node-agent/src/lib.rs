@@ -11,9 +11,11 @@
 
 pub mod agent;
 pub mod announce;
+pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
+mod clock;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;

@@ -455,6 +455,10 @@ impl Dataplane for IptablesBackend {
         pass
     }
 
+    fn is_counted_by_flows(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let mut traffic = Vec::new();
         for family in &self.tools.families {

@@ -21,7 +21,10 @@ use super::{
     server::{Destination, Held, Socket},
     sets::{Element, Kind},
 };
-use crate::dataplane::{KernelError, Pass, Traffic};
+use crate::{
+    clock::moment_of,
+    dataplane::{KernelError, Pass, Traffic},
+};
 
 impl IpvsBackend {
     /// Looks at virtual servers some of whose destinations wait, and removes what waits for nothing.
@@ -64,6 +67,7 @@ impl IpvsBackend {
             Removal::Drain(seconds) => Some(now + Duration::from_secs(u64::from(seconds))),
             Removal::Reset => Some(now),
         };
+        let leaving = self.wants.leaving(socket);
         let mut commands = Vec::new();
         let mut waits = false;
         let names: BTreeSet<_> = loads.keys().copied().collect();
@@ -72,6 +76,10 @@ impl IpvsBackend {
             let until = self.draining.entry((*socket, *destination)).or_insert(deadline);
             // The earliest deadline counts: a later pass may bring one, but puts none off.
             *until = [*until, deadline].into_iter().flatten().min();
+            if let Some(asked) = leaving.get(destination) {
+                // Somebody has said when, and may say otherwise.
+                *until = asked.map(|asked| moment_of(asked, now));
+            }
             let until = *until;
             if load.is_empty() || until.is_some_and(|until| until <= now) {
                 self.draining.remove(&(*socket, *destination));

@@ -1,8 +1,17 @@
 //! The difference between what the kernel has and what it should have.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use model::{net::IpFamily, program::Removal, quantity::Port, resource::ServiceKey, service::Protocol};
+use model::{
+    net::IpFamily,
+    program::Removal,
+    quantity::{Port, Timestamp},
+    resource::ServiceKey,
+    service::Protocol,
+};
 
 use super::{
     mirror::Mirror,
@@ -40,7 +49,8 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
             plan.foreign.extend(owner.map(|owner| (owner, *socket)));
             continue;
         }
-        plan_socket(mirror, socket, &owner, entry, *removal, &mut plan);
+        let fate = Fate { removal: *removal, leaving: wants.leaving(socket) };
+        plan_socket(mirror, socket, &owner, entry, &fate, &mut plan);
     }
     for (&(family, protocol, port), owner) in &touched.node_ports {
         let wanted = wants.node_port_kind(family, protocol, port);
@@ -75,6 +85,12 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
     }
     plan_networks(mirror, &wants.networks(), &mut plan);
     plan
+}
+
+/// What becomes of destinations that go.
+struct Fate {
+    removal: Removal,
+    leaving: BTreeMap<Destination, Option<Timestamp>>,
 }
 
 /// Touches all that the kernel has, so that what nobody asks for is seen.
@@ -137,20 +153,13 @@ impl Plan {
     }
 }
 
-fn plan_socket(
-    mirror: &Mirror,
-    socket: &Socket,
-    owner: &Owner,
-    entry: Entry,
-    removal: Removal,
-    plan: &mut Plan,
-) {
+fn plan_socket(mirror: &Mirror, socket: &Socket, owner: &Owner, entry: Entry, fate: &Fate, plan: &mut Plan) {
     let Entry { owner: _, server, elements } = entry;
     let held_elements = mirror.elements_of(socket);
     plan.additions.extend(elements.difference(&held_elements).map(|element| (owner.clone(), *element)));
     plan.removals.extend(held_elements.difference(&elements).map(|element| (owner.clone(), *element)));
     let held = mirror.servers.get(socket);
-    let stays = plan_server(held, server.as_ref(), socket, owner, removal, plan);
+    let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
     // The name comes before the virtual server and goes after it, so that it is never there without being known as ours.
     plan.presence(mirror, owner, Element::of_socket(Kind::Servers, *socket), stays);
 }
@@ -161,13 +170,16 @@ fn plan_server(
     wanted: Option<&Server>,
     socket: &Socket,
     owner: &Owner,
-    removal: Removal,
+    fate: &Fate,
     plan: &mut Plan,
 ) -> bool {
-    let waits = socket.protocol == Protocol::Tcp && removal != Removal::Reset;
+    let Fate { removal, leaving } = fate;
+    let waits = socket.protocol == Protocol::Tcp && *removal != Removal::Reset;
+    let drains =
+        |destination: &Destination| socket.protocol == Protocol::Tcp && leaving.contains_key(destination);
     match (held, wanted) {
         (None, None) => return false,
-        (Some(_), None) if !waits => {
+        (Some(held), None) if !waits && !held.destinations.keys().any(drains) => {
             plan.command(owner, Command::RemoveServer(*socket));
             return false;
         }
@@ -186,7 +198,7 @@ fn plan_server(
             Some(_) => {}
         }
     }
-    let mut drains = wanted.is_none();
+    let mut has_waiting = wanted.is_none();
     let is_wanted = |destination: &Destination| {
         wanted.is_some_and(|wanted| wanted.destinations.contains_key(destination))
     };
@@ -194,18 +206,18 @@ fn plan_server(
         if is_wanted(&destination) {
             continue;
         }
-        if !waits {
+        if !waits && !drains(&destination) {
             plan.command(owner, Command::RemoveDestination(*socket, destination));
             continue;
         }
-        drains = true;
+        has_waiting = true;
         if is.weight > 0 {
             let quiet = Held { weight: 0, ..is };
             plan.command(owner, Command::EditDestination(*socket, destination, quiet));
         }
     }
-    if drains {
-        plan.draining.push((*socket, removal));
+    if has_waiting {
+        plan.draining.push((*socket, *removal));
     }
     true
 }

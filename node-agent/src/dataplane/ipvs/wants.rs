@@ -10,9 +10,10 @@ use ipnet::IpNet;
 use model::{
     net::IpFamily,
     program::{
-        Destination as Place, Frontend, Program, Removal, Role, Route, Targets, Verdict, oracle::Networks,
+        Destination as Place, Frontend, Program, Removal, Role, Route, Target, Targets, Verdict,
+        oracle::Networks,
     },
-    quantity::{Port, PortRange},
+    quantity::{Port, PortRange, Timestamp},
     resource::ServiceKey,
     service::{Protocol, SchedulerFlag},
 };
@@ -218,6 +219,17 @@ impl Wants {
             .take_while(move |range| range.destination == destination && range.protocol == protocol)
             .filter(move |range| range.ports.contains(port));
         found(single).or_else(|| ranges.find_map(found))
+    }
+
+    /// The destinations of a socket that drain, with the time at which their connections are cut.
+    #[must_use]
+    pub fn leaving(&self, socket: &Socket) -> BTreeMap<Destination, Option<Timestamp>> {
+        let Some((_, _, route)) = self.resolve(socket) else { return BTreeMap::new() };
+        let destination = |target: &Target| Destination {
+            address: target.address,
+            port: target.port.unwrap_or(socket.port),
+        };
+        route.leaving.iter().map(|(target, until)| (destination(target), *until)).collect()
     }
 
     /// What should be at a socket.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use model::{
-    program::{Frontend, Masquerade, Program, Route, Targets, Verdict},
+    program::{Frontend, Leaving, Masquerade, Program, Route, Targets, Verdict},
     quantity::Port,
     service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
@@ -134,6 +134,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
             scheduler_flags: BTreeSet::new(),
             proxy_protocol: None,
             removal: route.removal,
+            leaving: Leaving::default(),
         }
     };
     Program {

@@ -32,7 +32,7 @@ use std::{
 
 use model::{
     node::ProxyMode,
-    program::{Program, Target, oracle::Networks},
+    program::{Program, Route, Target, oracle::Networks},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
@@ -50,7 +50,10 @@ use super::{
     Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
-use crate::netlink::socket::{Netlink, Protocol as NetlinkProtocol};
+use crate::{
+    clock::moment_of,
+    netlink::socket::{Netlink, Protocol as NetlinkProtocol},
+};
 
 /// The table of the capture rules. It is how a fresh process recognises them.
 pub const TABLE: &str = "tidegate-userspace";
@@ -179,6 +182,7 @@ impl UserspaceBackend {
                 affinity_seconds: route.affinity_seconds,
                 proxy_protocol: route.proxy_protocol,
                 removal: route.removal,
+                leaving: leaving(route, Instant::now()),
             };
             let accounts = &mut self.accounts;
             let is_lingering = relay.follow(&orders, Instant::now(), |target| {
@@ -296,6 +300,12 @@ impl UserspaceBackend {
         }
         self.forget_misled();
     }
+}
+
+/// The targets of a route that drain, with the moment at which their connections are cut.
+fn leaving(route: &Route, now: Instant) -> BTreeMap<Target, Option<Instant>> {
+    let moment = |(target, until): (&Target, &Option<_>)| (*target, until.map(|it| moment_of(it, now)));
+    route.leaving.iter().map(moment).collect()
 }
 
 impl Dataplane for UserspaceBackend {
