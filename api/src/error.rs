@@ -75,7 +75,9 @@ impl Code {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::AlreadyExists | Self::Conflict | Self::PruneLimit | Self::GuardHeld => StatusCode::CONFLICT,
-            Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => StatusCode::GONE,
+            Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
+                StatusCode::GONE
+            }
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,

@@ -190,7 +190,11 @@ fn compare(at: &str, before: Option<&Value>, after: Option<&Value>, found: &mut 
             }
         }
         _ => {
-            found.push(FieldChange { pointer: at.to_owned(), before: before.cloned(), after: after.cloned() });
+            found.push(FieldChange {
+                pointer: at.to_owned(),
+                before: before.cloned(),
+                after: after.cloned(),
+            });
         }
     }
 }

@@ -41,8 +41,6 @@ use model::{
     net::IpFamily,
     node::ProxyMode,
     plan::LineChange,
-    program::{Program, oracle::Networks},
-    report::FailureReason,
     resource::ServiceKey,
     trace::{Packet, Traced},
 };
@@ -55,9 +53,7 @@ use self::{
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
-    claims::{Claims, Touched},
-    nftables,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic, nftables,
     trace::Subject,
 };
 use crate::netlink::socket::{Netlink, Protocol};

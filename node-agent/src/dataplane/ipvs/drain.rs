@@ -61,8 +61,14 @@ impl IpvsBackend {
     ) -> Result<(), KernelError> {
         let wanted = self.wants.entry(socket).server;
         let leaving = self.wants.leaving(socket);
-        let (due, waits) =
-            due(&mut self.draining, socket, wanted.as_ref(), loads, &Deadlines { of_all: deadline(removal, now), of_each: leaving }, now);
+        let (due, waits) = due(
+            &mut self.draining,
+            socket,
+            wanted.as_ref(),
+            loads,
+            &Deadlines { of_all: deadline(removal, now), of_each: leaving },
+            now,
+        );
         let remove = |destination| (None, Command::RemoveDestination(*socket, destination));
         let mut commands: Vec<_> = due.into_iter().map(remove).collect();
         let is_over = wanted.is_none() && !waits;

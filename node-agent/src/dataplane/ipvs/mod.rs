@@ -43,11 +43,9 @@ use std::{
 };
 
 use model::{
-    net::{self, IpFamily},
+    net::IpFamily,
     node::ProxyMode,
     plan::LineChange,
-    program::Program,
-    report::FailureReason,
     resource::ServiceKey,
     trace::{Packet, Traced},
 };

@@ -10,7 +10,7 @@ use std::{
 
 pub use model::program::lower::userspace::expect;
 use model::{
-    program::{Frontend, Leaving, Masquerade, Program, Route, Targets, Verdict},
+    program::{Frontend, Leaving, Program, Route, Targets, Verdict},
     quantity::Port,
     service::{Protocol, ProxyProtocol, SchedulerFlag},
 };

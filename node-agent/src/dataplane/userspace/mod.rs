@@ -36,7 +36,7 @@ use std::{
 use model::{
     node::ProxyMode,
     plan::LineChange,
-    program::{Program, Route, Target, oracle::Networks},
+    program::{Program, Route, Target},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,

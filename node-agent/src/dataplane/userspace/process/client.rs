@@ -178,7 +178,9 @@ impl RelayClient {
             Reply::Passed { outcomes, writes, failure } => {
                 Some(Pass { outcomes, writes, failed: failure.map(KernelError::from) })
             }
-            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
+                None
+            }
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -279,7 +281,9 @@ impl Dataplane for RelayClient {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
-            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => None,
+            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
+                None
+            }
         })
     }
 
@@ -343,7 +347,11 @@ impl Dataplane for RelayClient {
         }
         self.ask(&Request::Traffic, |reply| match reply {
             Reply::Traffic(traffic) => Some(traffic),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Preview(_) | Reply::Traced(_) => None,
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Preview(_)
+            | Reply::Traced(_) => None,
         })
     }
 
@@ -357,14 +365,22 @@ impl Dataplane for RelayClient {
         let networks = desired.networks.clone();
         self.ask(&Request::Preview { networks, scope: scope.clone() }, |reply| match reply {
             Reply::Preview(changes) => Some(changes),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Traced(_) => None,
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Traced(_) => None,
         })
     }
 
     fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
         self.ask(&Request::Trace(*packet), |reply| match reply {
             Reply::Traced(traced) => Some(traced),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } | Reply::Traffic(_) => None,
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Preview(_) => None,
         })
     }
 
