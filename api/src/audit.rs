@@ -141,7 +141,8 @@ impl AuditLog {
     /// Lists what is remembered, the newest first, after an entry if one is given.
     pub(crate) fn list(&self, after: Option<u64>, limit: usize) -> Part<AuditEntry, u64> {
         let log = self.lock();
-        let mut rest = log.entries.iter().rev().filter(|entry| after.is_none_or(|after| entry.number < after));
+        let mut rest =
+            log.entries.iter().rev().filter(|entry| after.is_none_or(|after| entry.number < after));
         let items: Vec<_> = rest.by_ref().take(limit).cloned().collect();
         let more_after = items.last().filter(|_| rest.next().is_some()).map(|last| last.number);
         Part { items, more_after }

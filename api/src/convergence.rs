@@ -85,7 +85,10 @@ mod tests {
     fn percentiles_are_by_nearest_rank() {
         let values: Vec<u64> = (1..=100).collect();
         assert_eq!((percentile(&values, 50), percentile(&values, 99)), (Some(50), Some(99)));
-        assert_eq!((percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 50)), (Some(7), Some(7), None));
+        assert_eq!(
+            (percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 50)),
+            (Some(7), Some(7), None)
+        );
         assert_eq!(percentile(&[1, 2, 3], 99), Some(3));
     }
 

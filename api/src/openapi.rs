@@ -70,8 +70,11 @@ impl Doc {
 
     /// Adds the headers that say who asks, and why.
     pub(crate) fn authored(self) -> Self {
-        self.header("X-Tidegate-Author", "Who asks, as history shows it: at most 128 characters. A claim, not a proof.")
-            .header("X-Change-Message", "Why, as history shows it: at most 200 characters.")
+        self.header(
+            "X-Tidegate-Author",
+            "Who asks, as history shows it: at most 128 characters. A claim, not a proof.",
+        )
+        .header("X-Change-Message", "Why, as history shows it: at most 200 characters.")
     }
 
     /// Adds what one sentence does not hold.

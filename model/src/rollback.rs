@@ -133,8 +133,9 @@ fn restored(
     }
     if let (Spec::Service(spec), Some(service)) = (&mut object.spec, ServiceKey::of_object_key(key)) {
         // Who took it meanwhile and is not part of the rollback keeps it; the Service gets another.
-        let is_taken =
-            |holder: Option<&ServiceKey>| holder.is_some_and(|holder| *holder != service && !former.contains_key(&holder.object_key()));
+        let is_taken = |holder: Option<&ServiceKey>| {
+            holder.is_some_and(|holder| *holder != service && !former.contains_key(&holder.object_key()))
+        };
         give_up_taken(snapshot, spec, is_taken);
     }
     object
@@ -145,17 +146,16 @@ fn give_up_taken(
     spec: &mut ServiceSpec,
     is_taken: impl Fn(Option<&ServiceKey>) -> bool,
 ) {
-    let taken: Vec<_> = spec
-        .cluster_addresses()
-        .filter(|address| is_taken(snapshot.cluster_ip_holder(*address)))
-        .collect();
+    let taken: Vec<_> =
+        spec.cluster_addresses().filter(|address| is_taken(snapshot.cluster_ip_holder(*address))).collect();
     if !taken.is_empty() {
         spec.cluster_ip = None;
         spec.cluster_ips.clear();
     }
     for port in &mut spec.ports {
         let protocol = port.protocol;
-        port.node_port = port.node_port.filter(|number| !is_taken(snapshot.node_port_holder(protocol, *number)));
+        port.node_port =
+            port.node_port.filter(|number| !is_taken(snapshot.node_port_holder(protocol, *number)));
     }
     spec.health_check_node_port = spec
         .health_check_node_port

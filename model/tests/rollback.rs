@@ -45,7 +45,10 @@ impl World {
             workload("w", "b", 2),
             balancer("a", json!({}), 80),
             balancer("b", json!({ "pool": "slow" }), 80),
-            service("c", json!({ "type": "NodePort", "selector": { "app": "b" }, "ports": [{ "port": 80 }] })),
+            service(
+                "c",
+                json!({ "type": "NodePort", "selector": { "app": "b" }, "ports": [{ "port": 80 }] }),
+            ),
             endpoints("s", "c", 1),
         ] {
             world.apply(value).unwrap();
@@ -81,10 +84,10 @@ impl World {
         self.write(Maker::Client, request)?;
         let unanswered = self.cluster.snapshot.list(Kind::Address, None, None);
         let unanswered = unanswered.filter_map(|object| object.as_address());
-        let unanswered = unanswered.filter(|record| {
-            !record.services.is_empty() && record.announcement.candidates.is_empty()
-        });
-        let operations = unanswered.map(|record| order(record.address, record.announcement.epoch, ["n1", "n2"]));
+        let unanswered = unanswered
+            .filter(|record| !record.services.is_empty() && record.announcement.candidates.is_empty());
+        let operations =
+            unanswered.map(|record| order(record.address, record.announcement.epoch, ["n1", "n2"]));
         let request = Request { operations: operations.collect(), ..Request::default() };
         self.write(Maker::Server, &request)
     }
@@ -142,7 +145,11 @@ fn order(address: IpAddr, if_epoch: u64, nodes: [&str; 2]) -> Operation {
     };
     let mut candidates: Vec<_> = ["n1", "n2"].into_iter().enumerate().map(candidate).collect();
     candidates.sort_by_key(|candidate| nodes.iter().position(|node| *node == candidate.node.as_str()));
-    Operation::Announce { address, if_epoch, announcement: Announcement { candidates, ..Announcement::default() } }
+    Operation::Announce {
+        address,
+        if_epoch,
+        announcement: Announcement { candidates, ..Announcement::default() },
+    }
 }
 
 /// What people see of a state: everything but revisions, uids, times, and the epochs of announcements, which rise.
@@ -295,7 +302,9 @@ fn one_write_is_undone_unless_a_later_one_changed_the_same_object() {
     let request = rollback::request(&world.cluster.snapshot, &former, false);
     world.ask(&request).unwrap();
     assert_eq!(world.cluster.get("workloads/default/v").metadata.labels["app"], "a");
-    assert!(world.cluster.snapshot.get(&ObjectKey::parse_store_key("workloads/default/x").unwrap()).is_some());
+    assert!(
+        world.cluster.snapshot.get(&ObjectKey::parse_store_key("workloads/default/x").unwrap()).is_some()
+    );
     let later = rollback::later(&former, &world.history[undone + 1..]);
     assert_eq!(later.len(), 1);
     assert_eq!((later[0].key.name.as_str(), later[0].revision), ("v", world.head()));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    history::{RevisionHead, Revised, differences},
+    history::{Revised, RevisionHead, differences},
     name::{Name, Namespace},
     quantity::{Position, Revision},
     resource::{Kind, ObjectKey},
@@ -157,9 +157,7 @@ async fn convergence(
     rows.sort_by_key(|(node, took)| (std::cmp::Reverse(took.unwrap_or(u64::MAX)), node.name.clone()));
     let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, took)| *took).collect();
     sorted.reverse();
-    let row = |(node, took): &(&NodeView<'_>, Option<u64>)| {
-        json!({ "node": node.name, "verifiedMs": took, "why": took.is_none().then(|| why(node, at)) })
-    };
+    let row = |(node, took): &(&NodeView<'_>, Option<u64>)| json!({ "node": node.name, "verifiedMs": took, "why": took.is_none().then(|| why(node, at)) });
     let nodes: Vec<Value> = rows.iter().map(row).map(without_null).collect();
     let answer = json!({
         "revision": revision, "concernsNodes": concerns_nodes, "ageMs": age_ms, "verified": sorted.len(),
@@ -195,7 +193,8 @@ fn without_null(mut value: Value) -> Value {
 /// A write as a listing shows it.
 fn head(head: &RevisionHead) -> Value {
     let RevisionHead { revision, at, origin, touched } = head;
-    let change = |(kind, key): &(model::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
+    let change =
+        |(kind, key): &(model::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
     let changes: Vec<_> = touched.iter().take(CHANGES_NAMED_MAX).map(change).collect();
     let mut json = json!({
         "revision": revision, "at": at, "changes": changes, "changesTotal": touched.len(),
@@ -231,7 +230,9 @@ pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem,
     } else if revision <= floor {
         dropped(revision, floor)
     } else {
-        let detail = format!("revision {revision} was a write of the server itself, of which only the newest are kept");
+        let detail = format!(
+            "revision {revision} was a write of the server itself, of which only the newest are kept"
+        );
         Problem::new(Code::HistoryDropped, detail)
     })
 }

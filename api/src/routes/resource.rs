@@ -256,8 +256,7 @@ async fn create(
     let serve = async {
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
-        let manner =
-            query.manner(kind, form, bytes.len())?;
+        let manner = query.manner(kind, form, bytes.len())?;
         let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };

@@ -87,7 +87,8 @@ async fn roll_back(
     let (parts, body) = request.into_parts();
     let (bytes, value) = body::read_one(&parts.headers, body).await?;
     let RollbackBody { revision, only, message } = read(&value)?;
-    let said = if only { format!("undo revision {revision}") } else { format!("rollback to revision {revision}") };
+    let said =
+        if only { format!("undo revision {revision}") } else { format!("rollback to revision {revision}") };
     caller::note_message(message.unwrap_or(said));
     let manner = Manner {
         is_dry_run: query.dry_run,
@@ -128,7 +129,8 @@ fn read(value: &Value) -> Result<RollbackBody, Problem> {
 async fn attempt(app: &Shared, revision: Revision, only: bool, manner: Manner) -> Result<Written, Problem> {
     let mut attempt = 1;
     loop {
-        let former = if only { former_of_one(app, revision).await? } else { former_since(app, revision).await? };
+        let former =
+            if only { former_of_one(app, revision).await? } else { former_since(app, revision).await? };
         let published = app.hub.load();
         let request = rollback::request(&published.snapshot, &former, !only);
         if request.operations.is_empty() && request.former.is_empty() {
@@ -161,7 +163,9 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
     loop {
         let entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;
         rollback::before(&mut former, &entries);
-        let Some(last) = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE) else { return Ok(former) };
+        let Some(last) = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE) else {
+            return Ok(former);
+        };
         next = last.revision.next();
     }
 }
@@ -180,7 +184,9 @@ async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Probl
         if !later.is_empty() {
             return Err(stands_in_the_way(revision, &later));
         }
-        let Some(last) = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE) else { return Ok(former) };
+        let Some(last) = entries.last().filter(|_| entries.len() == ENTRIES_AT_ONCE) else {
+            return Ok(former);
+        };
         next = last.revision.next();
     }
 }

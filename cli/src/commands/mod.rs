@@ -5,6 +5,7 @@ mod bgp;
 mod delete;
 mod describe;
 mod get;
+mod history;
 mod import;
 mod move_address;
 mod status;
@@ -36,6 +37,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
+        Command::History(arguments) => history::run(&client, arguments, terminal).await,
+        Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
+        Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,

@@ -1,9 +1,6 @@
 //! The history in the file: written with its commits, read in pieces.
 
-use model::{
-    history::RevisionEntry,
-    quantity::Revision,
-};
+use model::{history::RevisionEntry, quantity::Revision};
 use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool};
 
 use super::{
@@ -64,7 +61,8 @@ async fn window(
     is_by_server: bool,
     bounds: Bounds,
 ) -> Result<Window, sqlx::Error> {
-    let sql = "SELECT revision, length(head) + length(body) FROM history WHERE by_server = ? ORDER BY revision";
+    let sql =
+        "SELECT revision, length(head) + length(body) FROM history WHERE by_server = ? ORDER BY revision";
     let rows = sqlx::query_as::<_, (i64, i64)>(sql).bind(i64::from(is_by_server)).fetch_all(connection);
     Ok(Window::new(bounds, rows.await?.into_iter().map(read::entry)))
 }
@@ -133,7 +131,8 @@ pub(super) async fn read(
 ) -> Result<Vec<RevisionEntry>, StoreError> {
     let sql = "SELECT revision, at, head, body FROM history WHERE revision >= ? ORDER BY revision LIMIT ?";
     let rows = sqlx::query_as::<_, (i64, i64, Vec<u8>, Vec<u8>)>(sql);
-    let rows = rows.bind(to_column(first)).bind(i64::try_from(limit).unwrap_or(i64::MAX)).fetch_all(readers).await;
+    let rows =
+        rows.bind(to_column(first)).bind(i64::try_from(limit).unwrap_or(i64::MAX)).fetch_all(readers).await;
     let rows = rows.map_err(failed("read the history"))?;
     // Decoding much history takes long enough to starve the other tasks of this thread.
     let decoded = tokio::task::spawn_blocking(move || {

@@ -62,10 +62,7 @@ pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, 
 
 /// What the database says of a commit in a log.
 pub(super) fn entry((revision, bytes): (i64, i64)) -> Entry {
-    Entry {
-        revision: Revision(revision.unsigned_abs()),
-        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
-    }
+    Entry { revision: Revision(revision.unsigned_abs()), bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }
 
 /// Makes the error of an action that the database refused.

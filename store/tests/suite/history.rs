@@ -11,9 +11,7 @@ use model::{
     quantity::Revision,
     resource::{Kind, Object},
 };
-use store::{
-    CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, SERVER_HISTORY_KEPT, Store,
-};
+use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, SERVER_HISTORY_KEPT, Store};
 
 use super::{Place, added, at, commit, object};
 
@@ -28,7 +26,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
 }
 
 /// The history of a commit; `before` gives what its objects were.
-fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
+pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::change::Change| {
         let key = change.object.key();
         let before = before.iter().find(|object| object.key() == key).cloned();
@@ -52,10 +50,7 @@ pub(crate) async fn history_is_kept_with_its_commit_and_listed_newest_first(plac
     let store = place.open().await;
     assert_eq!(store.history(&all(9)).await.unwrap().heads, []);
     let group = [commit(1, [(Added, 0), (Added, 1)]), commit(2, [(Modified, 0)])];
-    let history = [
-        entry(Maker::Client, &group[0], &[]),
-        entry(Maker::Server, &group[1], &[object(0, 1)]),
-    ];
+    let history = [entry(Maker::Client, &group[0], &[]), entry(Maker::Server, &group[1], &[object(0, 1)])];
     store.commit_with_history(at(0), &group, &history).await.unwrap();
     store.commit(at(2), &[added(3, 5)]).await.unwrap();
     let last = [commit(4, [(Deleted, 0)])];
@@ -118,7 +113,10 @@ pub(crate) async fn history_is_bounded_and_says_where_it_begins(place: Place) {
         let maker = |revision| if is_by_server(revision) { Maker::Server } else { Maker::Client };
         let history: Vec<_> = group
             .iter()
-            .map(|commit| RevisionEntry { objects: Vec::new(), ..entry(maker(commit.revision.0), commit, &[]) })
+            .map(|commit| RevisionEntry {
+                objects: Vec::new(),
+                ..entry(maker(commit.revision.0), commit, &[])
+            })
             .collect();
         store.commit_with_history(at(head), &group, &history).await.unwrap();
         head = last;
@@ -127,7 +125,9 @@ pub(crate) async fn history_is_bounded_and_says_where_it_begins(place: Place) {
     let (server, others): (Vec<u64>, Vec<u64>) =
         page.heads.iter().map(|head| head.revision.0).partition(|revision| is_by_server(*revision));
     assert_eq!((server.len(), others.len()), (SERVER_HISTORY_KEPT, HISTORY_KEPT));
-    let dropped = (2..).filter(|revision| !is_by_server(*revision)).take_while(|revision| *revision < others[HISTORY_KEPT - 1]);
+    let dropped = (2..)
+        .filter(|revision| !is_by_server(*revision))
+        .take_while(|revision| *revision < others[HISTORY_KEPT - 1]);
     assert_eq!(dropped.last().map(Revision), Some(page.floor));
 }
 
