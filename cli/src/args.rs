@@ -3,6 +3,7 @@
 pub mod bgp;
 pub mod drain;
 mod help;
+pub mod history;
 pub mod wait;
 pub mod what_if;
 
@@ -85,6 +86,15 @@ pub enum Command {
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
+    /// Show what was changed, by whom and why; or one change in full
+    #[command(after_help = help::HISTORY_HELP)]
+    History(history::History),
+    /// Make everything what it was at a revision
+    #[command(after_help = help::ROLLBACK_HELP)]
+    Rollback(history::Rollback),
+    /// Show what was asked for, also what was refused
+    #[command(after_help = help::AUDIT_HELP)]
+    Audit(history::Audit),
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
@@ -204,6 +214,9 @@ pub struct Apply {
     /// Refuse to remove more than this many; without it the server's own limit holds
     #[arg(long, value_name = "N", requires = "prune")]
     pub prune_limit: Option<usize>,
+    /// Why, and whether it may remove much.
+    #[command(flatten)]
+    pub because: history::Because,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ApplyOutput,
@@ -246,6 +259,9 @@ pub struct Delete {
     /// Do not fail for objects that are gone already
     #[arg(long)]
     pub ignore_not_found: bool,
+    /// Why, and whether it may remove much.
+    #[command(flatten)]
+    pub because: history::Because,
 }
 
 /// Arguments of `status`.
@@ -346,6 +362,9 @@ pub struct Move {
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Why, as the history shows it
+    #[arg(short, long, value_name = "TEXT", value_parser = history::parse_message)]
+    pub message: Option<String>,
 }
 
 /// Arguments of `import`.
@@ -360,6 +379,9 @@ pub struct Import {
     /// With --apply, say what would happen, change nothing
     #[arg(long, requires = "apply")]
     pub dry_run: bool,
+    /// With --apply, why, as the history shows it
+    #[arg(short, long, value_name = "TEXT", requires = "apply", value_parser = history::parse_message)]
+    pub message: Option<String>,
 }
 
 /// Arguments of `watch`.

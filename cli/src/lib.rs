@@ -19,6 +19,7 @@ mod describe_bgp;
 mod describe_objects;
 pub mod drain;
 mod error;
+pub mod history;
 pub mod health;
 pub mod import;
 mod manifest;

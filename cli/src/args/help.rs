@@ -11,6 +11,7 @@ First steps:
   tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
+  tidegate history                      what was changed, by whom and why
 
 Exit codes:
   0  done
@@ -170,6 +171,33 @@ Examples:
   tidegate bgp events --last 10         what happened last
   tidegate bgp events --peer tor-1      of one router, on all nodes
   tidegate bgp events --node node-1 -o json";
+
+pub(super) const HISTORY_HELP: &str = "\
++ is new, ~ has changed, - is gone. Who is named as author said so; the address it came from is what the
+server saw. What the server wrote by itself is by `tidegate`.
+
+Examples:
+  tidegate history                      the last changes
+  tidegate history svc/web              of one object
+  tidegate history 42                   one change: every field, and when the nodes had it
+  tidegate history 42 -o yaml           with every object before and after";
+
+pub(super) const ROLLBACK_HELP: &str = "\
+Every object that somebody wrote after the revision becomes what it was at it, or is removed: as one change,
+which can be undone by another rollback. Services get their addresses and node ports back where those are
+free. What the server and the agents wrote by themselves stays.
+
+Examples:
+  tidegate rollback 41 --dry-run        what would change
+  tidegate rollback 41 -m 'the new ports were wrong'
+  tidegate rollback 42 --only           undo the one change 42, and keep what came after it";
+
+pub(super) const AUDIT_HELP: &str = "\
+The server keeps the last 10,000 requests in memory.
+
+Examples:
+  tidegate audit                        who asked for what of late, and what became of it
+  tidegate audit --last 500 -o json";
 
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former

@@ -6,6 +6,7 @@ mod delete;
 mod describe;
 mod drain;
 mod get;
+mod history;
 mod health;
 mod import;
 mod move_address;
@@ -41,6 +42,9 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
+        Command::History(arguments) => history::run(&client, arguments, terminal).await,
+        Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
+        Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
