@@ -31,6 +31,7 @@ use crate::{
     nodes::Nodes,
     paging::Pages,
     peer_key,
+    plans::Kept,
     view::{Books, View},
     waiting,
     writer::{Context, Writer},
@@ -67,6 +68,7 @@ pub struct App {
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
+    pub(crate) plans: Kept,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -134,6 +136,7 @@ impl App {
             writer,
             nodes,
             asks,
+            plans: Kept::default(),
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -232,6 +235,7 @@ async fn housekeeping(app: Arc<App>) {
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
+        app.plans.forget_old(app.source.now());
         app.forget_deleted(&published);
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Code {
     ResumeExpired,
     /// Nobody waits for the answer: the question was given up, or never asked.
     NotAsked,
+    /// Objects that a plan was made on have changed since, or it is not kept any longer.
+    PlanOutdated,
     /// The agent of the node is not connected, or does not answer.
     NodeSilent,
     /// The agent of the node says why it cannot answer.
@@ -74,7 +76,11 @@ impl Code {
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-            Self::AlreadyExists | Self::Conflict | Self::PruneLimit | Self::GuardHeld => StatusCode::CONFLICT,
+            Self::AlreadyExists
+            | Self::Conflict
+            | Self::PruneLimit
+            | Self::GuardHeld
+            | Self::PlanOutdated => StatusCode::CONFLICT,
             Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
                 StatusCode::GONE
             }
@@ -108,6 +114,7 @@ impl Code {
             Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
             Self::NotAsked => "Nobody waits for this answer",
+            Self::PlanOutdated => "The plan does not hold any longer",
             Self::NodeSilent => "The agent of the node does not answer",
             Self::NodeCannotSay => "The agent of the node cannot answer",
             Self::PageExpired => "The page token has expired",
@@ -219,6 +226,11 @@ impl Problem {
             status if status.is_client_error() => Self::bad_request(Code::BadRequest.title()),
             _ => Self::new(Code::Internal, Code::Internal.title()),
         }
+    }
+
+    /// This occurrence in words.
+    pub(crate) fn detail(&self) -> &str {
+        &self.body.detail
     }
 
     /// The request cannot be read.

@@ -36,6 +36,7 @@ mod paging;
 mod params;
 mod patch;
 mod peer_key;
+mod plans;
 mod ring;
 mod routes;
 mod schema;

@@ -4,6 +4,7 @@ pub mod bgp;
 pub mod drain;
 mod help;
 pub mod history;
+pub mod plan;
 pub mod wait;
 pub mod what_if;
 
@@ -71,6 +72,12 @@ pub enum Command {
     /// Create or change the objects of a file
     #[command(after_help = help::APPLY_HELP)]
     Apply(Apply),
+    /// Say what an apply would do to objects, addresses and every node
+    #[command(after_help = help::PLAN_HELP)]
+    Plan(plan::Plan),
+    /// Say which objects of a file differ from what there is
+    #[command(after_help = help::DIFF_HELP)]
+    Diff(plan::Diff),
     /// Remove objects
     #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
@@ -196,8 +203,14 @@ pub struct Describe {
 #[derive(Debug, Args)]
 pub struct Apply {
     /// A file, a directory, or - for stdin
-    #[arg(short, long, value_name = "FILE")]
-    pub filename: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
+    pub filename: Option<PathBuf>,
+    /// Do exactly what a plan says; refused when one of its objects has changed since
+    #[arg(
+        long, value_name = "ID", value_parser = plan::parse_id,
+        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit"]
+    )]
+    pub plan: Option<String>,
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,

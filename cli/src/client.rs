@@ -63,6 +63,11 @@ impl Request {
         Self { method: Method::GET, path: path.into(), query: Vec::new(), if_match: None, message: None, body: None }
     }
 
+    /// A deed that needs no body.
+    pub(crate) fn act(path: impl Into<String>) -> Self {
+        Self { method: Method::POST, path: path.into(), query: Vec::new(), body: None }
+    }
+
     /// The removal of an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
         Self { method: Method::DELETE, path: key.path(), query: Vec::new(), if_match: None, message: None, body: None }

@@ -25,6 +25,7 @@ pub mod import;
 mod manifest;
 mod output;
 mod parse;
+pub mod plan;
 pub mod render;
 mod resource;
 pub mod style;

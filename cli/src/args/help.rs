@@ -62,7 +62,28 @@ Examples:
   tidegate apply -f web.yaml --dry-run  what would happen
   tidegate apply -f conf.d/ --apply-set shop --prune
                                         and remove what earlier applies of the set named and this one does not
-  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it";
+  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it
+  tidegate apply --plan 00d1f7c0a4be25c9
+                                        do what `tidegate plan` has shown, if the objects are as they were";
+
+pub(super) const PLAN_HELP: &str = "\
+Nothing is changed. Lines with + would come and lines with - would go: objects first, then load balancer addresses and who
+answers for them, then for each node what its kernel would list and what it would announce.
+Ends with 0 when nothing would change, with 2 when something would, and with 1 when there is no plan.
+
+Examples:
+  tidegate plan -f web.yaml             what would happen; the last line names the plan
+  tidegate plan -f conf.d/ --apply-set shop --prune
+                                        with what the prune would remove
+  tidegate plan -f web.yaml -o json     for a program that decides";
+
+pub(super) const DIFF_HELP: &str = "\
+Nothing is changed, and no node is asked; `tidegate plan` does that.
+Ends with 0 when nothing differs, with 1 when something does, and with 2 or more when that cannot be said.
+
+Examples:
+  tidegate diff -f web.yaml             before an apply
+  tidegate diff -f conf.d/ && echo same";
 
 pub(super) const DELETE_HELP: &str = "\
 Nothing is asked: the objects are named. Their addresses and ports become free.

@@ -10,6 +10,7 @@ mod history;
 mod health;
 mod import;
 mod move_address;
+mod plan;
 mod status;
 mod traffic;
 mod wait;
@@ -37,6 +38,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
         Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
+        Command::Plan(arguments) => plan::run(&client, arguments, terminal).await,
+        Command::Diff(arguments) => plan::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
