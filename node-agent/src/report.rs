@@ -230,7 +230,9 @@ impl Changing<'_> {
 }
 
 /// What a report says of the endpoints that are checked.
-fn health(news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
+fn health(
+    news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
     let changed = news.changed.iter();
     let changed = changed.map(|(service, reports)| (service.clone(), reports.values().cloned().collect()));
     changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()

@@ -179,7 +179,12 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures_total,
         failures: (*failures).clone(),
         problems,
-        warnings: warnings.into_iter().chain(announced.warning.clone()).chain(routes.warnings()).chain(checking).collect(),
+        warnings: warnings
+            .into_iter()
+            .chain(announced.warning.clone())
+            .chain(routes.warnings())
+            .chain(checking)
+            .collect(),
         events: report::merge_events(&events, &events_of_bgp),
         counters,
         feed_refusals: tally.feed_refusals.get(),

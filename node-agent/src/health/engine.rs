@@ -131,7 +131,13 @@ impl Engine {
     }
 
     /// The check is another. What is known of the endpoints stays until the new answers say something else.
-    fn renew(&mut self, service: &ServiceKey, check: &Arc<HealthCheck>, moment: &mut Moment, cut: &mut Vec<Id>) {
+    fn renew(
+        &mut self,
+        service: &ServiceKey,
+        check: &Arc<HealthCheck>,
+        moment: &mut Moment,
+        cut: &mut Vec<Id>,
+    ) {
         let Some(group) = self.services.get_mut(service) else { return };
         group.check = Arc::clone(check);
         group.recipe = Recipe::new(Arc::clone(check));

@@ -122,7 +122,9 @@ impl Machine {
         let words = presentable(&format!("is not checked: {reason}"));
         match self.state {
             CheckState::Pending => self.say(words),
-            CheckState::Healthy | CheckState::Unhealthy => self.become_state(CheckState::Pending, &words, wall),
+            CheckState::Healthy | CheckState::Unhealthy => {
+                self.become_state(CheckState::Pending, &words, wall)
+            }
         }
     }
 
@@ -244,10 +246,8 @@ mod tests {
     fn the_words_say_what_led_there() {
         let (now, wall) = (Instant::now(), Timestamp::from_unix_seconds(7));
         let mut machine = Machine::new(Duration::ZERO, now, Timestamp::from_unix_seconds(1));
-        let key = CheckKey {
-            address: "10.0.0.1".parse().unwrap(),
-            port: model::quantity::Port::new(80).unwrap(),
-        };
+        let key =
+            CheckKey { address: "10.0.0.1".parse().unwrap(), port: model::quantity::Port::new(80).unwrap() };
         let mut take = |outcome, words: &str| {
             let change = machine.handle(&Verdict::new(outcome, words), RULES, now, wall);
             let report = machine.report(key);

@@ -257,7 +257,10 @@ mod tests {
         let deltas = plan.follow(services(Some(service(Some(check()), both))));
         assert_eq!((addresses(&deltas[0].end), deltas[0].begin.len()), (vec!["10.0.0.2".to_owned()], 0));
         let deltas = plan.follow(services(None));
-        assert_eq!((addresses(&deltas[0].end), deltas[0].check.is_none()), (vec!["10.0.0.1".to_owned()], true));
+        assert_eq!(
+            (addresses(&deltas[0].end), deltas[0].check.is_none()),
+            (vec!["10.0.0.1".to_owned()], true)
+        );
         assert_eq!(plan.follow(services(None)), []);
     }
 

@@ -59,7 +59,8 @@ impl Verdict {
     /// An error of a connection.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Self {
-        let is_any = |all: &[Errno]| error.raw_os_error().is_some_and(|raw| all.contains(&Errno::from_raw(raw)));
+        let is_any =
+            |all: &[Errno]| error.raw_os_error().is_some_and(|raw| all.contains(&Errno::from_raw(raw)));
         if is_any(&OWN_FAULTS) {
             return Self::new(Outcome::NotAsked, format!("this node could not ask: {error}"));
         }

@@ -35,7 +35,8 @@ impl Request {
     /// # Errors
     /// When the path cannot be asked for; in words.
     pub(super) fn new(check: HttpCheck) -> Result<Self, String> {
-        let uri: Uri = check.path.parse().map_err(|error| format!("the path cannot be asked for: {error}"))?;
+        let uri: Uri =
+            check.path.parse().map_err(|error| format!("the path cannot be asked for: {error}"))?;
         if uri.authority().is_some() || !check.path.starts_with('/') {
             return Err("the path names a host".to_owned());
         }
@@ -90,7 +91,8 @@ impl Request {
         let status = response.status();
         let HttpCheck { method: _, path: _, host: _, expect_status, expect_body } = &self.check;
         let code = status.as_u16();
-        let is_good = if expect_status.is_empty() { GOOD.contains(&code) } else { expect_status.contains(&code) };
+        let is_good =
+            if expect_status.is_empty() { GOOD.contains(&code) } else { expect_status.contains(&code) };
         let words = format!("answered {}", name(status));
         if !is_good {
             return Verdict::new(Outcome::WrongAnswer, words);

@@ -75,7 +75,8 @@ impl Recipe {
             HealthCheckType::Grpc => check.grpc.as_ref().is_some_and(|grpc| grpc.tls),
             HealthCheckType::Tcp | HealthCheckType::Http | HealthCheckType::Udp => false,
         };
-        let protocol = if matches!(speech, Speech::Grpc(_)) { tls::Protocol::Http2 } else { tls::Protocol::Http1 };
+        let protocol =
+            if matches!(speech, Speech::Grpc(_)) { tls::Protocol::Http2 } else { tls::Protocol::Http1 };
         let tls = match has_tls {
             true => Some(tls::connector(check.tls.as_ref(), protocol)?),
             false => None,
@@ -122,9 +123,8 @@ impl Probe {
     /// Asks. Ends within the timeout of the check, whatever the other side does.
     pub(super) async fn run(self) -> Verdict {
         let patience = self.patience;
-        let silent = |_elapsed| {
-            Verdict::new(Outcome::Silent, format!("no answer within {} ms", patience.as_millis()))
-        };
+        let silent =
+            |_elapsed| Verdict::new(Outcome::Silent, format!("no answer within {} ms", patience.as_millis()));
         timeout(patience, self.ask()).await.unwrap_or_else(silent)
     }
 

@@ -177,10 +177,7 @@ mod tests {
             (&[16, 5, 26, 2, b'o', b'k', 8, 1], ServingStatus::Serving),
             (&[37, 1, 2, 3, 4, 41, 1, 2, 3, 4, 5, 6, 7, 8, 8, 1], ServingStatus::Serving),
             (&[10, 1, 1, 8, 1], ServingStatus::Serving),
-            (
-                &[8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
-                ServingStatus::Other(u64::MAX),
-            ),
+            (&[8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], ServingStatus::Other(u64::MAX)),
         ] {
             assert_eq!(parse_response(&frame(message)), Ok(status), "{message:?}");
         }
