@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod explain;
 mod help;
 pub mod wait;
 
@@ -77,6 +78,9 @@ pub enum Command {
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
+    /// Say what becomes of a packet, or why an address or a Service answers or not
+    #[command(after_help = help::EXPLAIN_HELP)]
+    Explain(explain::Explain),
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),

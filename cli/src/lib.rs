@@ -18,6 +18,7 @@ mod describe_addresses;
 mod describe_bgp;
 mod describe_objects;
 mod error;
+pub mod explain;
 pub mod import;
 mod manifest;
 mod output;
