@@ -106,3 +106,54 @@ fn candidates(out: &mut String, path: &Value, style: Style) {
 fn line(out: &mut String, text: &str) {
     out.write_fmt(format_args!("{text}\n")).expect("writing into a String does not fail");
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn f166_the_first_broken_step_comes_first_and_every_step_names_what_does_it() {
+        let step = |about: &str, state: &str, outcome: &str| json!({ "about": about, "state": state, "outcome": outcome });
+        let kernel = json!({
+            "fate": "is dropped without an answer",
+            "steps": [{ "place": "map inet tidegate endpoints4", "rule": "10.96.0.10 . 6 . 80 . 0", "result": "dropped", "odd": true }],
+            "difference": { "place": "map inet tidegate endpoints4", "rule": "", "desired": "goes to A", "kernel": "is dropped" },
+        });
+        let path = json!({
+            "node": "n1", "mode": "nftables", "chosen": "it was asked for", "fate": "goes to A",
+            "packet": { "source": "10.1.0.9", "destination": "10.96.0.10", "protocol": "TCP", "port": 80 },
+            "steps": [step("Frontend", "Fine", "it meets port 80"), step("Kernel", "Broken", "the kernel differs")],
+            "candidates": [{ "address": "10.1.1.2", "port": 80, "weight": 1, "used": true, "why": "ready; gets 1 of 1" }],
+            "kernel": kernel,
+        });
+        let answer = json!({
+            "subject": "10.1.0.9 -> 10.96.0.10:80/tcp", "summary": "on n1: the kernel differs", "broken": {},
+            "steps": [step("Destination", "Fine", "10.96.0.10 is the cluster IP of Service default/web")],
+            "paths": [path], "pathsOmitted": 2,
+        });
+        let expected = "\
+10.1.0.9 -> 10.96.0.10:80/tcp
+on n1: the kernel differs
+
+  ok      Destination         10.96.0.10 is the cluster IP of Service default/web
+
+n1 (nftables): 10.1.0.9 -> 10.96.0.10:80/tcp
+  this node because it was asked for
+  ok      Frontend            it meets port 80
+  BROKEN  Kernel              the kernel differs
+    ENDPOINT       NODE     ZONE     WEIGHT   USED   WHY
+    10.1.1.2:80   <none>   <none>   1        yes    ready; gets 1 of 1
+  desired: it goes to A
+  kernel:  it is dropped without an answer
+    map inet tidegate endpoints4  10.96.0.10 . 6 . 80 . 0  ⇒ dropped
+  first difference at map inet tidegate endpoints4
+    desired: it goes to A
+    kernel:  it is dropped
+
+2 more ways are left out; --at NODE shows those of one node
+";
+        assert_eq!(explanation(&answer, Style::PLAIN), expected);
+    }
+}
