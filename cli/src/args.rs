@@ -2,6 +2,7 @@
 
 pub mod bgp;
 pub mod drain;
+pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
@@ -90,6 +91,9 @@ pub enum Command {
     /// Show what the nodes see of the endpoints of a Service that are checked
     #[command(after_help = help::HEALTH_HELP)]
     Health(Health),
+    /// Say what becomes of a packet, or why an address or a Service answers or not
+    #[command(after_help = help::EXPLAIN_HELP)]
+    Explain(explain::Explain),
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),

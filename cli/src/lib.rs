@@ -21,6 +21,7 @@ pub mod drain;
 mod error;
 pub mod history;
 pub mod health;
+pub mod explain;
 pub mod import;
 mod manifest;
 mod output;

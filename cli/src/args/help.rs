@@ -8,6 +8,7 @@ First steps:
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
+  tidegate explain web                  each step from its addresses to its endpoints
   tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
@@ -275,3 +276,17 @@ pub(super) const COMPLETIONS_HELP: &str = "\
 Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
+
+pub(super) const EXPLAIN_HELP: &str = "\
+The desired state is followed step by step, and the nodes are asked what their kernels hold, read anew. The first step that
+is broken, and the first difference between both, are said. Nothing is sent to the network.
+
+Examples:
+  tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
+  tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
+  tidegate explain 203.0.113.10         why the address answers, or does not
+  tidegate explain web -n shop          each way in on each node, to the endpoints
+  tidegate explain web --graph=mermaid  the chain graph of the Service
+  tidegate explain web -o json          all of it
+
+A shell takes > for itself: write '->' in quotes, or leave it out.";

@@ -5,6 +5,7 @@ mod bgp;
 mod delete;
 mod describe;
 mod drain;
+mod explain;
 mod get;
 mod history;
 mod health;
@@ -44,6 +45,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
+        Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
         Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
