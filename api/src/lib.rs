@@ -22,6 +22,8 @@ pub mod entropy;
 mod error;
 mod etag;
 mod feed;
+mod health_judge;
+mod health_metrics;
 mod hub;
 mod idempotency;
 mod metrics;

@@ -7,8 +7,11 @@ mod audit;
 mod bgp;
 mod docs;
 mod doctor;
+mod drains;
 mod endpoints;
+mod explain;
 mod feed;
+mod guards;
 mod health;
 mod history;
 mod metrics;
@@ -16,6 +19,7 @@ mod plan;
 mod report;
 mod resource;
 mod rollback;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
@@ -45,6 +49,10 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         watch::add,
         endpoints::add,
         traffic::add,
+        service_health::add,
+        guards::add,
+        drains::add,
+        explain::add,
         bgp::add,
         status::add,
         what_if::add,

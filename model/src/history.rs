@@ -24,6 +24,8 @@ pub const MESSAGE_LENGTH_MAX: usize = 200;
 pub const FIELDS_MAX: usize = 1000;
 /// What the author of an agent's own write begins with; the name of its node follows.
 pub const AGENT_AUTHOR_PREFIX: &str = "agent/";
+/// What is shown in place of a secret.
+pub const HIDDEN: &str = "(hidden)";
 /// The author of what the server writes by itself.
 pub const SERVER_AUTHOR: &str = "tidegate";
 
@@ -146,16 +148,26 @@ impl Revised {
 }
 
 /// The fields that differ between two published forms, in the order of their pointers, and how many there are beyond
-/// [`FIELDS_MAX`]. Bookkeeping of the server, which differs always, is left out; so are secrets, which no published form
-/// has.
+/// [`FIELDS_MAX`]. Bookkeeping of the server, which differs always, is left out. That a
+/// password changed is said, and never what it is.
 #[must_use]
 pub fn differences(before: Option<&Object>, after: Option<&Object>) -> (Vec<FieldChange>, usize) {
-    let (before, after) = (before.map(shown), after.map(shown));
+    let (shown_before, shown_after) = (before.map(shown), after.map(shown));
     let mut found = Vec::new();
-    compare("", before.as_ref(), after.as_ref(), &mut found);
+    compare("", shown_before.as_ref(), shown_after.as_ref(), &mut found);
+    found.extend(password_change(before, after));
     let omitted = found.len().saturating_sub(FIELDS_MAX);
     found.truncate(FIELDS_MAX);
     (found, omitted)
+}
+
+/// A changed password, where the object is there before and after.
+fn password_change(before: Option<&Object>, after: Option<&Object>) -> Option<FieldChange> {
+    let [before, after] =
+        [before?, after?].map(|object| object.as_bgp_peer().and_then(|spec| spec.password.as_ref()));
+    let hidden = |password: Option<_>| password.map(|_| Value::from(HIDDEN));
+    let pointer = "/spec/password".to_owned();
+    (before != after).then(|| FieldChange { pointer, before: hidden(before), after: hidden(after) })
 }
 
 /// An object without what every write changes.

@@ -33,7 +33,9 @@ pub(crate) async fn run(
         .query("evict", arguments.evict.then_some("true"))
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))
-        .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()));
+        .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()))
+        .query("confirm", arguments.because.confirm.then_some("true"))
+        .because(arguments.because.message.as_ref());
     let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
     show(&answer, arguments.output, arguments.dry_run, terminal)
 }

@@ -32,7 +32,9 @@ impl Agent {
         let Some(position) = self.state.position() else {
             return failed("no state has been loaded");
         };
-        if self.full_look.is_some() {
+        // A trace reads the kernel anew, and is wanted most where something is wrong.
+        let is_trace = matches!(question, Question::Trace(_));
+        if self.full_look.is_some() && !is_trace {
             let why = self.last_failure.as_deref().unwrap_or("it is about to be looked at");
             return failed(&format!("what the kernel holds is not known: {why}"));
         }

@@ -26,7 +26,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
 }
 
 /// The history of a commit; `before` gives what its objects were.
-fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
+pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
     let revised = |change: &model::change::Change| {
         let key = change.object.key();
         let before = before.iter().find(|object| object.key() == key).cloned();
