@@ -23,8 +23,10 @@ use crate::{
 
 /// Requests that are remembered; the oldest goes first. Some megabytes.
 pub(crate) const ENTRIES_MAX: usize = 10_000;
-/// Paths that change nothing of what anybody asked for: agents' reports and answers, and questions with a body.
-const PASSED_OVER: [&str; 2] = ["/v1/nodes/{node}/", "/v1/plan"];
+/// What paths begin with that change nothing of what anybody asked for: agents' reports and answers.
+const PASSED_OVER: &str = "/v1/nodes/{node}/";
+/// A question with a body; to apply a plan is another path.
+const QUESTION: &str = "/v1/plan";
 const _: () = assert!(OBJECTS_NAMED_MAX <= 1000, "an entry stays small");
 
 /// One request that would change something.
@@ -106,7 +108,7 @@ impl AuditLog {
 
     /// Remembers a request, unless it is of a route that changes nothing.
     pub(crate) fn add(&self, route: &str, origin: Origin, deed: Deed, answered: Answered) {
-        if PASSED_OVER.iter().any(|prefix| route.starts_with(prefix)) {
+        if route.starts_with(PASSED_OVER) || route == QUESTION {
             return;
         }
         let Answered { at, method, path, status, code } = answered;

@@ -287,6 +287,10 @@ async fn what_a_guard_holds_is_said_by_the_plan_and_confirmed_by_applying_it() {
     assert_eq!(server.call("POST", "/v1/apply", Some(none.clone())).await.1["code"], "GuardHeld");
     let plan = ok(&server, "POST", "/v1/plan?nodes=false", Some(none)).await;
     assert!(text(&plan["guards"][0]).contains("60 of 60 endpoint addresses"), "{plan:#}");
-    let id = plan["id"].as_str().unwrap();
-    ok(&server, "POST", &format!("/v1/plans/{id}/apply"), None).await;
+    let path = format!("/v1/plans/{}/apply", text(&plan["id"]));
+    ok(&server, "POST", &path, None).await;
+    let audit = ok(&server, "GET", "/v1/audit", None).await["items"].clone();
+    let paths: Vec<_> = audit.as_array().unwrap().iter().map(|entry| text(&entry["path"])).collect();
+    assert!(paths.contains(&path), "to apply a plan is a deed: {paths:?}");
+    assert!(!paths.contains(&"/v1/plan".to_owned()), "to make one is not: {paths:?}");
 }

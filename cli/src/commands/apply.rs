@@ -22,7 +22,8 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let Some(filename) = &arguments.filename else {
         let id = arguments.plan.as_deref().unwrap_or_default();
-        let answer = client.send(Request::act(format!("/v1/plans/{id}/apply"))).await?;
+        let request = Request::act(format!("/v1/plans/{id}/apply"));
+        let answer = client.send(request.because(arguments.because.message.as_ref())).await?;
         return show(&answer, arguments.output, false, terminal);
     };
     let manifest = Manifest::read(filename)?;
