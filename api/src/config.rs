@@ -12,7 +12,10 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
-use model::config::{ASN_DEFAULT, ClusterConfig, ConfigError};
+use model::{
+    config::{ASN_DEFAULT, ClusterConfig, ConfigError},
+    health::GUARD_PERCENT_DEFAULT,
+};
 use serde::Deserialize;
 
 use crate::app::Settings;
@@ -45,6 +48,10 @@ pub struct Flags {
     /// AS of the nodes that state none, for BGP [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
+    /// Percent of all checked endpoints that may leave service within a minute by their health checks; more are held until
+    /// somebody confirms it; 100 holds none [default: 33]
+    #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub health_guard_percent: Option<u8>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -105,6 +112,7 @@ struct File {
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
     asn: Option<u32>,
+    health_guard_percent: Option<u8>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
     log: Option<String>,
@@ -160,6 +168,9 @@ pub enum InvalidConfig {
     /// The ranges are not usable together.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
+    /// No percentage.
+    #[error("--health-guard-percent must be between 1 and 100, not {0}")]
+    GuardPercent(u8),
     /// Nothing would ask who is there.
     #[error(
         "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
@@ -189,6 +200,7 @@ impl Config {
             node_port_range,
             allow_external_ip,
             asn,
+            health_guard_percent,
             insecure,
             allowed_host,
             log,
@@ -208,6 +220,11 @@ impl Config {
             list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
         )?
         .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?;
+        let health_guard_percent =
+            health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
+        if !(1..=100).contains(&health_guard_percent) {
+            return Err(InvalidConfig::GuardPercent(health_guard_percent));
+        }
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         if !(is_loopback || is_insecure_said) {
@@ -219,7 +236,7 @@ impl Config {
         Ok(Self {
             listen,
             store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
-            settings: Settings { cluster, is_insecure: !is_loopback, hosts },
+            settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })

@@ -34,6 +34,12 @@ pub(crate) enum Code {
     PruneLimit,
     /// The resume token is too old or of another life of the store: list again.
     ResumeExpired,
+    /// Nobody waits for the answer: the question was given up, or never asked.
+    NotAsked,
+    /// The agent of the node is not connected, or does not answer.
+    NodeSilent,
+    /// The agent of the node says why it cannot answer.
+    NodeCannotSay,
     /// The listing that the page token continues is no longer held: start it again.
     PageExpired,
     /// `If-Match` names another state than the current one, or `If-None-Match: *` an existing object.
@@ -65,13 +71,15 @@ impl Code {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
             Self::AlreadyExists | Self::Conflict | Self::PruneLimit => StatusCode::CONFLICT,
-            Self::ResumeExpired | Self::PageExpired => StatusCode::GONE,
+            Self::ResumeExpired | Self::PageExpired | Self::NotAsked => StatusCode::GONE,
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Timeout | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NodeSilent => StatusCode::GATEWAY_TIMEOUT,
+            Self::NodeCannotSay => StatusCode::BAD_GATEWAY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -91,6 +99,9 @@ impl Code {
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
             Self::ResumeExpired => "The resume token has expired",
+            Self::NotAsked => "Nobody waits for this answer",
+            Self::NodeSilent => "The agent of the node does not answer",
+            Self::NodeCannotSay => "The agent of the node cannot answer",
             Self::PageExpired => "The page token has expired",
             Self::PreconditionFailed => "The precondition does not hold",
             Self::PreconditionRequired => "A precondition is required",

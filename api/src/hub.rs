@@ -177,6 +177,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet
+        | Kind::EndpointHealth
         | Kind::Address => false,
     }
 }

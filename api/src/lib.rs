@@ -9,6 +9,7 @@
 //! No handler changes state except through the writer.
 
 pub mod app;
+mod asks;
 mod assigner;
 mod bgp_metrics;
 mod body;
@@ -18,6 +19,8 @@ pub mod entropy;
 mod error;
 mod etag;
 mod feed;
+mod health_judge;
+mod health_metrics;
 mod hub;
 mod idempotency;
 mod metrics;

@@ -68,6 +68,7 @@ pub(crate) struct Metrics {
     pub(crate) watch_events: Counter,
     /// Watches that fell behind the ring and were ended.
     pub(crate) watch_overruns: Counter,
+    health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
 
@@ -101,6 +102,11 @@ pub(crate) struct Reading {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    verdict: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabels {
     route: String,
 }
@@ -123,6 +129,7 @@ impl Metrics {
             reports: Counter::default(),
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
+            health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
         metrics.register_counters();
@@ -144,6 +151,11 @@ impl Metrics {
             "write_commit_seconds",
             "Time to admit and store a group, in seconds",
             self.commit_seconds.clone(),
+        );
+        to.register(
+            "health_verdicts",
+            "Endpoints that health checks took out of service, or brought back",
+            self.health_verdicts.clone(),
         );
         for (name, help, counter) in [
             ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
@@ -184,6 +196,11 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
+    /// Counts an endpoint that is `out` of service, or `back`.
+    pub(crate) fn verdict(&self, verdict: &'static str) {
+        self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
+    }
+
     /// Counts a group of writes.
     pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
         self.group_writes.observe(as_float(writes));
@@ -216,7 +233,7 @@ impl Metrics {
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
-        let EndpointCounts { total, ready, draining, maintenance } = endpoints;
+        let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
         for (state, count) in
             [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
         {

@@ -81,6 +81,11 @@ impl Doc {
         self.path_parameter(parameter, description, Name::schema())
     }
 
+    /// Adds a path parameter that is a number.
+    pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, u64::schema())
+    }
+
     fn path_parameter(self, name: &str, description: &str, schema: RefOr<Schema>) -> Self {
         let parameter =
             ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path).required(Required::True);

@@ -1,19 +1,24 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod bgp;
 mod docs;
+mod doctor;
 mod drains;
 mod endpoints;
 mod feed;
+mod guards;
 mod health;
 mod metrics;
 mod report;
 mod resource;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -36,10 +41,15 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         endpoints::add,
         traffic::add,
         drains::add,
+        service_health::add,
+        guards::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,

@@ -3,6 +3,8 @@
 pub mod bgp;
 pub mod drain;
 mod help;
+pub mod wait;
+pub mod what_if;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -77,6 +79,9 @@ pub enum Command {
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
+    /// Show what the nodes see of the endpoints of a Service that are checked
+    #[command(after_help = help::HEALTH_HELP)]
+    Health(Health),
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
@@ -95,6 +100,12 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Wait until an object, or every node, is as wanted
+    #[command(after_help = help::WAIT_HELP)]
+    Wait(wait::Wait),
+    /// Say what the failure of nodes would do
+    #[command(name = "what-if", after_help = help::WHAT_IF_HELP)]
+    WhatIf(what_if::WhatIf),
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
@@ -280,6 +291,43 @@ pub enum TrafficOutput {
     /// A row for each endpoint on each node
     #[default]
     Table,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// Arguments of `health`.
+#[derive(Debug, Args)]
+pub struct Health {
+    /// Which Service
+    #[arg(value_name = "SERVICE", value_parser = Name::parse, required_unless_present_any = ["guard", "confirm"])]
+    pub service: Option<Name>,
+    /// Where to look
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// Show instead which unhealthy endpoints of all Services are kept in service, because so many failed at once
+    #[arg(long, conflicts_with_all = ["service", "namespace", "confirm"])]
+    pub guard: bool,
+    /// Take the endpoints out of service that --guard shows
+    #[arg(long, conflicts_with_all = ["service", "namespace"])]
+    pub confirm: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: HealthOutput,
+}
+
+/// Forms of the output of `health`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum HealthOutput {
+    /// A row for each endpoint
+    #[default]
+    Table,
+    /// With what each node says
+    Wide,
     /// What the server answered, as JSON
     Json,
     /// What the server answered, as YAML

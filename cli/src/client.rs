@@ -61,6 +61,11 @@ impl Request {
         Self { method: Method::DELETE, path: key.path(), query: Vec::new(), if_match: None, body: None }
     }
 
+    /// A request that asks for something to be done, without a body.
+    pub(crate) fn act(path: impl Into<String>) -> Self {
+        Self { method: Method::POST, path: path.into(), query: Vec::new(), if_match: None, body: None }
+    }
+
     /// A request with a body; `curl_data` is what follows `--data-binary`.
     pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         let body = Some(Body { language, bytes, curl_data });

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    columns_addresses, columns_bgp,
+    columns_addresses, columns_bgp, health,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -54,6 +54,7 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
         (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
         (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
+        (Resource::Object(Kind::EndpointHealth), _) => health::RECORD,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
         (Resource::Endpoints, true) => {
             (&["NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "WEIGHT", "NODE", "ZONE"], &[])
@@ -88,6 +89,7 @@ pub fn push(
         Resource::Object(Kind::BgpPeer) => vec![columns_bgp::peer(object, columns.wide, now)],
         Resource::Object(Kind::BfdProfile) => vec![columns_bgp::profile(object, columns.wide, now)],
         Resource::Object(Kind::Address) => vec![columns_addresses::address(object, columns.wide, now)],
+        Resource::Object(Kind::EndpointHealth) => vec![health::record(object, columns.wide, now)],
         Resource::Endpoints if columns.wide => endpoints_wide(object),
         Resource::Endpoints => vec![endpoints(object)],
     };

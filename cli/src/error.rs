@@ -102,6 +102,16 @@ pub(crate) enum Failure {
         /// How long they were waited for.
         after: Duration,
     },
+    /// What was waited for did not come.
+    #[error("{name} is not as wanted after {} s: {why_not}", .after.as_secs_f32())]
+    NotReached {
+        /// What.
+        name: String,
+        /// How long it was waited for.
+        after: Duration,
+        /// What stood in the way at last.
+        why_not: String,
+    },
     /// Nothing can be written to stdout.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -144,6 +154,7 @@ impl Failure {
             | Self::File { .. }
             | Self::Some { .. }
             | Self::StillOpen { .. }
+            | Self::NotReached { .. }
             | Self::Output(_) => None,
         }
     }
@@ -157,7 +168,8 @@ impl Failure {
             | Self::BadAnswer { .. }
             | Self::AnswerTooLarge { .. }
             | Self::File { .. }
-            | Self::StillOpen { .. } => ExitCode::Failed,
+            | Self::StillOpen { .. }
+            | Self::NotReached { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
             // `tidegate get svc | head -1` has done what was asked.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Success,
@@ -188,6 +200,9 @@ impl Failure {
             Self::StillOpen { .. } => vec![
                 "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
             ],
+            Self::NotReached { .. } => {
+                vec!["`tidegate describe` shows all of it; a longer time is given with --at-most".to_owned()]
+            }
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }
     }

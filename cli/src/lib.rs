@@ -19,6 +19,7 @@ mod describe_bgp;
 mod describe_objects;
 pub mod drain;
 mod error;
+pub mod health;
 pub mod import;
 mod manifest;
 mod output;
@@ -29,6 +30,8 @@ pub mod style;
 pub mod table;
 pub mod traffic;
 pub mod view;
+mod waiting;
+pub mod what_if;
 
 use std::ffi::OsString;
 

@@ -1,5 +1,9 @@
 //! From the cluster to what nodes need to know: one Service at a time, and which Services a change concerns.
 
+mod health;
+
+pub(crate) use self::health::is_panic;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -30,7 +34,12 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     let sources = Sources::of(snapshot, key, spec);
     // A disabled Service keeps its addresses and ports, but no node hears of them.
     let is_exposed = !spec.disabled;
-    let ports = spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
+    let mut ports: Vec<_> =
+        spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
+    let health_check = spec.health_check.clone().filter(|_| is_exposed);
+    if let Some((check, record)) = health_check.as_ref().zip(snapshot.endpoint_health(key)) {
+        ports.iter_mut().for_each(|port| health::apply(check, record, port));
+    }
     let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
     Some(CompiledService {
         service: key.clone(),
@@ -52,7 +61,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
-        health_check: spec.health_check.clone().filter(|_| is_exposed),
+        health_check,
         unsupported: blocking(spec),
     })
 }
@@ -92,7 +101,8 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BgpPeer
         | Kind::Advertisement
         | Kind::Address => BTreeSet::new(),
-        Kind::Service => {
+        // A record has the name of its Service.
+        Kind::Service | Kind::EndpointHealth => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
         Kind::EndpointSet => states().filter_map(|state| served_by(state)).collect(),
@@ -122,7 +132,12 @@ fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSe
 /// The facts about the whole cluster that every node's rules depend on.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
-    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), ..NetworkState::default() }
+    let nodes = snapshot.list(Kind::Node, None, None).map(|node| &node.metadata.name);
+    NetworkState {
+        workload_cidrs: snapshot.workload_cidrs().copied().collect(),
+        checkers: nodes.filter(|node| !snapshot.is_lost(node)).cloned().collect(),
+        ..NetworkState::default()
+    }
 }
 
 /// The settings of one node; the defaults for a node that does not exist. `asn` is that of Nodes that state none.

@@ -16,6 +16,8 @@ use crate::{
 
 /// Lines of one node that a plan lists; further ones are counted.
 pub const PLAN_LINES_MAX: usize = 10_000;
+/// Failures, and resets of sessions, of one node that a plan lists.
+pub const PREVIEW_WORDS_MAX: usize = 1024;
 
 /// A state that may come: what differs from the one that the node has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -79,7 +81,7 @@ pub struct Preview {
 pub struct LineChange {
     /// Whether it comes or goes.
     pub change: LineFate,
-    /// Where it is listed: a table and map, a chain, a set, an interface; such as `inet tidegate map service-ips`.
+    /// Where it is listed: a table and map, a chain, a set, an interface; such as `map inet tidegate services4`.
     #[schema(max_length = 256)]
     pub place: String,
     /// The line, as the tool of the kernel's part prints it.

@@ -15,6 +15,7 @@ pub use self::addresses::Pending;
 use self::addresses::AddressIndex;
 use crate::{
     address_pool::AddressRange,
+    endpoint_health::{EndpointHealthSpec, record_key},
     interval_set::IntervalSet,
     maintenance::Maintenance,
     metadata::Labels,
@@ -219,6 +220,12 @@ impl Snapshot {
         )
     }
 
+    /// What health checks have taken out of a Service.
+    #[must_use]
+    pub fn endpoint_health(&self, service: &ServiceKey) -> Option<&EndpointHealthSpec> {
+        self.objects.get(&record_key(service))?.as_endpoint_health()
+    }
+
     /// The Workloads that run on a Node.
     pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
@@ -243,7 +250,8 @@ impl Snapshot {
             | Spec::Advertisement(_)
             | Spec::BgpPeer(_)
             | Spec::BfdProfile(_)
-            | Spec::Address(_) => None,
+            | Spec::Address(_)
+            | Spec::EndpointHealth(_) => None,
         }
     }
 
@@ -343,6 +351,8 @@ impl Snapshot {
             (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
             // They are few and looked at one by one.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
+            // It is looked up by the name of its Service.
+            (Spec::EndpointHealth(_), _) => {}
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }

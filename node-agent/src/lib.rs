@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod announce;
+pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
@@ -23,6 +24,7 @@ pub mod desired;
 mod events;
 pub mod facts;
 pub mod feed;
+pub mod health;
 pub mod health_port;
 pub mod journal;
 pub mod links;

@@ -12,7 +12,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::Shared;
 use crate::{
     app::{FEEDS_MAX, WATCHES_MAX},
-    bgp_metrics,
+    bgp_metrics, health_metrics,
     metrics::Reading,
     openapi::{Doc, Route},
     traffic,
@@ -50,6 +50,9 @@ async fn metrics(State(app): State<Shared>) -> Response {
     let table = view.table();
     let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
     bgp_metrics::register(&mut moment, &app.bgp(), is_reporting);
+    let (book, guard) = (app.health.book(), app.health.guard());
+    health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());
+    drop((book, guard));
     let text = app.metrics.render(reading, &moment);
     ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
 }

@@ -8,6 +8,7 @@ First steps:
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
+  tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
 
@@ -84,6 +85,39 @@ proxy mode of the node does not count is shown as `-`.
 Examples:
   tidegate traffic web                  connections, packets and bytes of Service web
   tidegate traffic web -n shop -o json  with the sums of each node";
+
+pub(super) const WAIT_HELP: &str = "\
+Looks again until it is so; says on stderr why it is not, when that changes. Ends with 0 when it is so, with 1 after --at-most.
+
+Goals:
+  verified   every node has it in its kernel, read back (Services and nodes); without an object: every node that is connected
+             has everything that the server held when the command began
+  ready, announced, condition=TYPE[=STATUS]
+             a condition that `describe` shows
+  deleted    there is no such object
+
+Examples:
+  tidegate apply -f web.yaml && tidegate wait
+  tidegate wait svc/web --for=ready --at-most=2m
+  tidegate wait svc/web --for=condition=EndpointsAvailable=False
+  tidegate delete svc web && tidegate wait svc/web --for=deleted";
+
+pub(super) const WHAT_IF_HELP: &str = "\
+Nothing is changed by asking. Ends with 2 when a Service or an address would be lost, with 0 otherwise.
+
+Examples:
+  tidegate what-if                      what hangs on one node as it is
+  tidegate what-if --fail node/rack1-a  before work on a machine
+  tidegate what-if --fail a,b -o json";
+pub(super) const HEALTH_HELP: &str = "\
+An endpoint is checked by its own node or, where it has none, by up to three nodes of which most decide. Unknown: none of
+them reports; what was decided last holds. SHARE is how much of its weight counts: 0 while it is out of service.
+
+Examples:
+  tidegate health web           what is seen of each endpoint of Service web, since when, by which nodes
+  tidegate health web -o wide   with the word of each node
+  tidegate health --guard       what is unhealthy and kept in service, because so many failed at once
+  tidegate health --confirm     they really failed: take them out";
 
 pub(super) const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes

@@ -166,6 +166,7 @@ fn is_final(failure: &Failure) -> bool {
         | Failure::File { .. }
         | Failure::Some { .. }
         | Failure::StillOpen { .. }
+        | Failure::NotReached { .. }
         | Failure::Output(_) => true,
     }
 }

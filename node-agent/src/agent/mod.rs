@@ -12,6 +12,7 @@
 //! runs it with another backend (`backends`). What must not happen here: a kernel write before a first complete state is
 //! held, and work for a small change that grows with the number of Services.
 
+mod answers;
 mod backends;
 mod gates;
 mod outcomes;
@@ -43,6 +44,7 @@ use crate::{
     desired::Derived,
     events::Events,
     feed::machine::Batch,
+    health::Checking,
     health_port::HealthPorts,
     journal::Journal,
     state::{State, Touched},
@@ -90,6 +92,7 @@ pub struct Agent {
     announcing: Announcing,
     /// Announces to routers; nothing in agents that do not.
     routing: Option<Routing>,
+    checking: Checking,
 }
 
 /// Everything is to be observed and looked at.
@@ -169,6 +172,7 @@ impl Agent {
             has_mode_changed: false,
             announcing: Announcing::default(),
             routing: None,
+            checking: Checking::default(),
         })
     }
 
@@ -190,6 +194,7 @@ impl Agent {
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
         let followed = self.derived.update(&self.state, touched.clone());
         self.announce_changes(&touched);
+        self.check_changes(&touched);
         self.are_networks_dirty |= followed.networks;
         self.dirty.extend(followed.services);
     }

@@ -10,6 +10,7 @@ pub mod agents;
 pub mod bfd;
 pub mod bgp;
 pub mod change;
+pub mod changes;
 pub mod control;
 pub mod cost;
 pub mod dir;

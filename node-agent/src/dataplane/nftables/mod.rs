@@ -21,10 +21,12 @@ pub mod definition;
 pub mod element;
 pub mod expr;
 pub(crate) mod kernel;
+pub mod listing;
 pub mod mirror;
 mod notes;
 pub mod parse;
 pub mod plan;
+mod preview;
 pub mod render;
 mod rules;
 pub mod schema;
@@ -40,7 +42,9 @@ use std::{
     sync::Arc,
 };
 
-use model::{node::ProxyMode, program::Program, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode, plan::LineChange, program::Program, report::FailureReason, resource::ServiceKey,
+};
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
@@ -309,6 +313,10 @@ impl Dataplane for NftablesBackend {
 
     fn is_counted_by_flows(&self) -> bool {
         true
+    }
+
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.lines_of_pass(desired, scope)
     }
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
