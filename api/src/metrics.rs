@@ -3,6 +3,7 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
+use model::status::EndpointCounts;
 use prometheus_client::{
     encoding::{
         EncodeLabelSet,
@@ -33,6 +34,13 @@ pub(crate) struct RequestLabels {
 pub(crate) struct KindLabels {
     /// The kind.
     pub(crate) kind: &'static str,
+}
+
+/// Labels of a count of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    /// A state that endpoints may be in, or `all`.
+    state: &'static str,
 }
 
 /// Every counter of this server.
@@ -70,6 +78,7 @@ struct Gauges {
     revision: Gauge<u64, AtomicU64>,
     epoch: Gauge<u64, AtomicU64>,
     compiled: Gauge,
+    endpoints: Family<StateLabels, Gauge>,
     objects: Family<KindLabels, Gauge>,
     queue: Gauge,
     watchers: Gauge,
@@ -83,6 +92,8 @@ pub(crate) struct Reading {
     pub(crate) revision: u64,
     pub(crate) epoch: u64,
     pub(crate) compiled: usize,
+    /// Addresses behind Services, by the state that they are in there.
+    pub(crate) endpoints: EndpointCounts,
     pub(crate) objects: Vec<(&'static str, usize)>,
     pub(crate) queue: usize,
     pub(crate) watchers: usize,
@@ -166,6 +177,7 @@ impl Metrics {
         to.register("revision", "Revision of the published state", gauges.revision.clone());
         to.register("epoch", "Life of the store", gauges.epoch.clone());
         to.register("objects", "Objects by kind", gauges.objects.clone());
+        to.register("endpoints", "Endpoints of Services by state", gauges.endpoints.clone());
         for (name, help, gauge) in [
             ("compiled_services", "Services with a compiled form", &gauges.compiled),
             ("write_queue", "Writes that wait", &gauges.queue),
@@ -198,7 +210,17 @@ impl Metrics {
 
     /// Everything as Prometheus text, with what only this moment knows.
     pub(crate) fn render(&self, reading: Reading, moment: &Registry) -> String {
-        let Reading { revision, epoch, compiled, objects, queue, watchers, feeds, nodes_connected } = reading;
+        let Reading {
+            revision,
+            epoch,
+            compiled,
+            endpoints,
+            objects,
+            queue,
+            watchers,
+            feeds,
+            nodes_connected,
+        } = reading;
         let gauges = &self.gauges;
         gauges.revision.set(revision);
         gauges.epoch.set(epoch);
@@ -210,6 +232,13 @@ impl Metrics {
             (&gauges.nodes_connected, nodes_connected),
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        // What health checks say has metrics of its own.
+        let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
+        for (state, count) in
+            [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
+        {
+            gauges.endpoints.get_or_create(&StateLabels { state }).set(count.into());
         }
         for (kind, count) in objects {
             let count = i64::try_from(count).unwrap_or(i64::MAX);

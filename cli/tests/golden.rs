@@ -351,6 +351,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
         let _table = cli::bgp::events(&listing, Style::PLAIN);
         let _hints = cli::bgp::hints(&listing);
         let _text = render::status(object, now(), Style::PLAIN);
+        let _text = cli::explain::explanation(object, Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }
 }

@@ -17,6 +17,7 @@ use std::{
 
 use crate::{
     compiled::{CompiledEndpoint, CompiledService},
+    maintenance::MaintenanceMode,
     name::Name,
     net::IpFamily,
     quantity::{Epoch, Position, Timestamp},
@@ -194,14 +195,24 @@ pub fn service_status(
     }
 }
 
-fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
+/// Counts the endpoints of a Service by state.
+#[must_use]
+pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
     let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
     let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
     let takes_connections = |endpoint: &&CompiledEndpoint| endpoint.ready && endpoint.weight.0 > 0;
-    let ready: BTreeSet<_> = all.filter(takes_connections).map(|endpoint| endpoint.address).collect();
+    let ready: BTreeSet<_> = all.clone().filter(takes_connections).map(|endpoint| endpoint.address).collect();
+    let in_mode = |mode| {
+        let asked = all.clone().filter(|one| one.maintenance.as_ref().is_some_and(|it| it.mode == mode));
+        // An address that takes connections at another port is in service.
+        let addresses = asked.map(|one| one.address).filter(|address| !ready.contains(address));
+        saturating(addresses.collect::<BTreeSet<_>>().len())
+    };
     EndpointCounts {
         total: saturating(total.len()),
         ready: saturating(ready.len()),
+        draining: in_mode(MaintenanceMode::Drain),
+        maintenance: in_mode(MaintenanceMode::Maintenance),
         ..EndpointCounts::default()
     }
 }
@@ -243,6 +254,14 @@ fn endpoints_available(
     }
     match (endpoints.ready, endpoints.total) {
         (1.., _) => Condition { message: families_without(compiled), ..yes(at, "EndpointsReady") },
+        (0, 1..) if endpoints.draining + endpoints.maintenance >= endpoints.total => {
+            let EndpointCounts { draining, maintenance, .. } = endpoints;
+            let message = format!(
+                "connections are refused: {draining} endpoints drain, {maintenance} are in maintenance"
+            );
+            no(at, "OutOfService", message)
+                .hint("`tidegate undrain` gives endpoints, Workloads, Nodes and Services back")
+        }
         (0, 1..) if compiled.is_some_and(|compiled| all_endpoints(compiled).any(|one| one.ready)) => {
             let message = format!("none of {} endpoints has a weight", endpoints.total);
             no(at, "NoWeight", message)

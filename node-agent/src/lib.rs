@@ -15,6 +15,7 @@ pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
+mod clock;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
@@ -28,7 +29,6 @@ pub mod health_port;
 pub mod journal;
 pub mod links;
 pub mod netlink;
-pub mod networks;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -37,6 +37,8 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+
+pub use model::networks;
 
 /// Random bits for jitter.
 #[must_use]

@@ -117,7 +117,10 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         let mut report = {
             let status = status.borrow_and_update();
             let facts = facts::of(&links.borrow_and_update());
-            make_report(&reporter, &status, facts, told.news(&status.traffic))
+            let news = told.news(&status.traffic);
+            let mut report = make_report(&reporter, &status, facts, news);
+            report.traffic_at = status.traffic_at.filter(|_| told.is_complete);
+            report
         };
         let news = {
             let announced = announced.borrow_and_update();
@@ -336,6 +339,7 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         bgp_routes_complete: false,
         health: BTreeMap::new(),
         health_complete: false,
+        traffic_at: None,
     }
 }
 

@@ -164,6 +164,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         journal_bytes,
         events,
         traffic: _,
+        traffic_at: _,
     } = status;
     Json(StateAnswer {
         node,

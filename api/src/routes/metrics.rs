@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, header};
-use model::{name::Name, resource::Kind};
+use model::{name::Name, resource::Kind, rollup::count_endpoints};
 use utoipa::openapi::HttpMethod;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -39,6 +39,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
         revision: position.revision.0,
         epoch: position.epoch.0,
         compiled: published.compiled.len(),
+        endpoints: published.compiled.after(None).map(|(_, entry)| count_endpoints(&entry.form)).sum(),
         objects: Kind::ALL.map(|kind| (kind.as_str(), published.snapshot.count(kind))).to_vec(),
         queue: app.writer.waiting(),
         watchers: WATCHES_MAX - app.watches.available_permits(),

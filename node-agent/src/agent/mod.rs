@@ -30,7 +30,11 @@ use model::{name::Name, quantity::Position, resource::ServiceKey};
 use tracing::{debug, error};
 
 pub use self::backends::Opener;
-use self::{backends::Backends, outcomes::Outcomes, traffic::Readings};
+use self::{
+    backends::Backends,
+    outcomes::Outcomes,
+    traffic::{Counted, Readings},
+};
 use crate::{
     announce::{Announcing, bgp::Routing},
     backoff::Backoff,
@@ -237,7 +241,12 @@ impl Agent {
             return;
         }
         self.remove_leftovers();
-        self.readings.read(self.backends.current(), now);
+        let counted = Counted {
+            cleaner: &mut self.cleaner,
+            networks: &self.derived.desired().networks,
+            position: self.verified,
+        };
+        self.readings.read(self.backends.current(), counted, now);
     }
 
     /// When the next [`Self::turn`] has something to do, if nothing is received before.
@@ -250,7 +259,7 @@ impl Agent {
         let kernel = match self.full_look {
             // While a full look waits, nothing else is done before it.
             Some(look) => [Some(look.not_before), None, None],
-            None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at())],
+            None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at(&self.cleaner, now))],
         };
         let rest = [
             self.backends.change_at(),
