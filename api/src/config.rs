@@ -12,7 +12,10 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
-use model::config::{ASN_DEFAULT, ClusterConfig, ConfigError};
+use model::{
+    config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+    health::GUARD_PERCENT_DEFAULT,
+};
 use serde::Deserialize;
 
 use crate::app::Settings;
@@ -21,6 +24,10 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
 const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
+/// A mistake takes away nearly everything, or one thing; what people mean is rarely more than half at once.
+const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
+/// With two thirds of its endpoints a Service usually still carries its load.
+const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const LOG_DEFAULT: &str = "info";
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
@@ -45,6 +52,16 @@ pub struct Flags {
     /// AS of the nodes that state none, for BGP [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
+    /// Percent of all checked endpoints that may leave service within a minute by their health checks; more are held until
+    /// somebody confirms it; 100 holds none [default: 33]
+    #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub health_guard_percent: Option<u8>,
+    /// Share of all virtual addresses that one write may remove without being confirmed; 100 for any [default: 50]
+    #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_vips_percent: Option<u8>,
+    /// Share of all endpoint addresses that one write may remove without being confirmed; 100 for any [default: 33]
+    #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_endpoints_percent: Option<u8>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -95,6 +112,18 @@ impl TryFrom<String> for PortRange {
     }
 }
 
+/// A share, from 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u8")]
+struct Percent(u8);
+
+impl TryFrom<u8> for Percent {
+    type Error = String;
+    fn try_from(percent: u8) -> Result<Self, String> {
+        if percent <= 100 { Ok(Self(percent)) } else { Err(format!("must be at most 100, not {percent}")) }
+    }
+}
+
 /// The TOML file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -105,6 +134,9 @@ struct File {
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
     asn: Option<u32>,
+    health_guard_percent: Option<u8>,
+    guard_vips_percent: Option<Percent>,
+    guard_endpoints_percent: Option<Percent>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
     log: Option<String>,
@@ -160,6 +192,9 @@ pub enum InvalidConfig {
     /// The ranges are not usable together.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
+    /// No percentage.
+    #[error("--health-guard-percent must be between 1 and 100, not {0}")]
+    GuardPercent(u8),
     /// Nothing would ask who is there.
     #[error(
         "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
@@ -189,6 +224,9 @@ impl Config {
             node_port_range,
             allow_external_ip,
             asn,
+            health_guard_percent,
+            guard_vips_percent,
+            guard_endpoints_percent,
             insecure,
             allowed_host,
             log,
@@ -207,7 +245,20 @@ impl Config {
             ports,
             list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
         )?
-        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?;
+        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?
+        .with_guards(Guards {
+            vips_percent: percent(guard_vips_percent, file.guard_vips_percent, GUARD_VIPS_PERCENT_DEFAULT),
+            endpoints_percent: percent(
+                guard_endpoints_percent,
+                file.guard_endpoints_percent,
+                GUARD_ENDPOINTS_PERCENT_DEFAULT,
+            ),
+        });
+        let health_guard_percent =
+            health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
+        if !(1..=100).contains(&health_guard_percent) {
+            return Err(InvalidConfig::GuardPercent(health_guard_percent));
+        }
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         if !(is_loopback || is_insecure_said) {
@@ -219,7 +270,7 @@ impl Config {
         Ok(Self {
             listen,
             store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
-            settings: Settings { cluster, is_insecure: !is_loopback, hosts },
+            settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })
@@ -230,6 +281,10 @@ fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| InvalidConfig::Unreadable { path: path.clone(), cause })?;
     toml::from_str(&text).map_err(|cause| InvalidConfig::Malformed { path: path.clone(), cause })
+}
+
+fn percent(flag: Option<u8>, file: Option<Percent>, default: u8) -> u8 {
+    flag.or(file.map(|Percent(percent)| percent)).unwrap_or(default)
 }
 
 fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
@@ -272,6 +327,16 @@ mod tests {
         );
         assert_eq!(merge(&[], "asn = 65001").unwrap().settings.cluster.asn(), 65_001);
         assert!(merge(&["--asn", "23456"], "").unwrap_err().to_string().contains("--asn"));
+    }
+
+    #[test]
+    fn guards_are_on_unless_they_are_set_to_a_hundred() {
+        let guards = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.cluster.guards();
+        assert_eq!(guards(&[], ""), Guards { vips_percent: 50, endpoints_percent: 33 });
+        let off = guards(&["--guard-vips-percent", "100"], "guard-endpoints-percent = 100");
+        assert_eq!(off, Guards::OFF);
+        assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
+        assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
     }
 
     #[test]

@@ -104,6 +104,14 @@ pub(crate) enum Failure {
         /// What stood in the way at last.
         why_not: String,
     },
+    /// Connections are left on what was taken out of service.
+    #[error("{connections} connections are left after {} s, as far as is known", .after.as_secs())]
+    StillOpen {
+        /// How many.
+        connections: u64,
+        /// How long they were waited for.
+        after: Duration,
+    },
     /// Nothing can be written to stdout.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -146,6 +154,7 @@ impl Failure {
             | Self::File { .. }
             | Self::Some { .. }
             | Self::NotReached { .. }
+            | Self::StillOpen { .. }
             | Self::Output(_) => None,
         }
     }
@@ -159,7 +168,8 @@ impl Failure {
             | Self::BadAnswer { .. }
             | Self::AnswerTooLarge { .. }
             | Self::File { .. }
-            | Self::NotReached { .. } => ExitCode::Failed,
+            | Self::NotReached { .. }
+            | Self::StillOpen { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
             // `tidegate get svc | head -1` has done what was asked.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Success,
@@ -190,6 +200,9 @@ impl Failure {
             Self::NotReached { .. } => {
                 vec!["`tidegate describe` shows all of it; a longer time is given with --at-most".to_owned()]
             }
+            Self::StillOpen { .. } => vec![
+                "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
+            ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }
     }

@@ -17,12 +17,16 @@ pub mod describe;
 mod describe_addresses;
 mod describe_bgp;
 mod describe_objects;
+pub mod drain;
 mod error;
+pub mod history;
+pub mod health;
 pub mod explain;
 pub mod import;
 mod manifest;
 mod output;
 mod parse;
+pub mod plan;
 pub mod render;
 mod resource;
 pub mod style;
@@ -30,6 +34,7 @@ pub mod table;
 pub mod traffic;
 pub mod view;
 mod waiting;
+pub mod what_if;
 
 use std::ffi::OsString;
 

@@ -27,6 +27,7 @@ use crate::{
     bgp::{Leave, Speaker},
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
+    health,
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
     report::{self, Reporter, Sources},
@@ -105,6 +106,8 @@ pub async fn run(
     let routing = Routing::new(Box::new(Speakers::new(Arc::clone(&speaker))));
     let routes = show::start(routing.decided(), speaker.shown());
     agent.route_by(routing);
+    let checks = health::start(node.clone(), tally.clone()).context("endpoints cannot be checked")?;
+    agent.check_by(checks.checking);
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
@@ -149,11 +152,20 @@ pub async fn run(
         links,
         announced: announced.clone(),
         routes: routes.clone(),
+        checked: checks.shown.clone(),
         is_known: known,
     };
     let report = tokio::spawn(report::run(reporter, sources, stop.clone()));
     let status = running.status.clone();
-    let shown = Shown { node: node.clone(), boot_id, status: running.status, announced, routes, tally };
+    let shown = Shown {
+        node: node.clone(),
+        boot_id,
+        status: running.status,
+        announced,
+        routes,
+        checked: checks.shown,
+        tally,
+    };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {

@@ -329,6 +329,7 @@ fn endpoint(node: &str, family: u8, is_ready: bool) -> CompiledEndpoint {
         ready: is_ready,
         serving: true,
         terminating: !is_ready,
+        maintenance: None,
     }
 }
 

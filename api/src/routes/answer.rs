@@ -46,7 +46,7 @@ struct AnswerPath {
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let doc = Doc::new("answer", "Agent", "Takes the answer to a question of the feed.")
         .named("node", "The name of the Node.")
-        .numbered("id", "The id of the question.")
+        .asked("id", "The id of the question.")
         .body::<Reply>(&OBJECT_TYPES, "The answer.")
         .empty(204, "It is taken.")
         .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);

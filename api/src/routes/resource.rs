@@ -47,6 +47,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
         Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
         Kind::Address => super::addresses::add(router),
+        Kind::EndpointHealth => {
+            add_records::<schema::EndpointHealth, schema::EndpointHealthList>(router, kind)
+        }
     }
 }
 
@@ -58,6 +61,29 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     let path = format!("{prefix}/{}", kind.plural());
     let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
+}
+
+/// The routes of a namespaced kind that only the server writes.
+fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
+    router: OpenApiRouter<Shared>,
+    kind: Kind,
+) -> OpenApiRouter<Shared> {
+    let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
+    let all = Route::at(&path).on(
+        HttpMethod::Get,
+        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            list(app, kind, path, query, headers)
+        },
+    );
+    let one = Route::at(format!("{path}/{{name}}")).on(
+        HttpMethod::Get,
+        read_doc::<O>(kind),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            read(app, kind, path, query, headers)
+        },
+    );
+    router.routes(all.done()).routes(one.done()).routes(everywhere::<L>(kind).done())
 }
 
 fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
@@ -256,8 +282,7 @@ async fn create(
     let serve = async {
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
-        let manner =
-            Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
+        let manner = query.manner(kind, form, bytes.len())?;
         let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };
@@ -297,7 +322,7 @@ async fn replace(
     let key = key(kind, path);
     let expect = Expect { kind: Some(kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     let object = decode(&value, &expect).map_err(Problem::invalid)?;
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
+    let manner = query.manner(kind, form, bytes.len())?;
     match demand {
         None => create_at(&app, object, manner).await,
         Some(demand) => {
@@ -332,7 +357,7 @@ async fn change(
     let (parts, body) = request.into_parts();
     let demand = etag::if_match(&parts.headers)?;
     let (bytes, changes) = body::read_patch(&parts.headers, body).await?;
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes };
+    let manner = query.manner(kind, form, bytes)?;
     patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
 }
 
@@ -349,7 +374,7 @@ async fn delete(
         Some(demand) => current_revision(&app, &key, &demand)?,
         None => None,
     };
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: 0 };
+    let manner = query.manner(kind, form, 0)?;
     let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }

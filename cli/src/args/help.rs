@@ -12,6 +12,7 @@ First steps:
   tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
+  tidegate history                      what was changed, by whom and why
 
 Exit codes:
   0  done
@@ -62,7 +63,28 @@ Examples:
   tidegate apply -f web.yaml --dry-run  what would happen
   tidegate apply -f conf.d/ --apply-set shop --prune
                                         and remove what earlier applies of the set named and this one does not
-  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it";
+  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it
+  tidegate apply --plan 00d1f7c0a4be25c9
+                                        do what `tidegate plan` has shown, if the objects are as they were";
+
+pub(super) const PLAN_HELP: &str = "\
+Nothing is changed. Lines with + would come and lines with - would go: objects first, then load balancer addresses and who
+answers for them, then for each node what its kernel would list and what it would announce.
+Ends with 0 when nothing would change, with 2 when something would, and with 1 when there is no plan.
+
+Examples:
+  tidegate plan -f web.yaml             what would happen; the last line names the plan
+  tidegate plan -f conf.d/ --apply-set shop --prune
+                                        with what the prune would remove
+  tidegate plan -f web.yaml -o json     for a program that decides";
+
+pub(super) const DIFF_HELP: &str = "\
+Nothing is changed, and no node is asked; `tidegate plan` does that.
+Ends with 0 when nothing differs, with 1 when something does, and with 2 or more when that cannot be said.
+
+Examples:
+  tidegate diff -f web.yaml             before an apply
+  tidegate diff -f conf.d/ && echo same";
 
 pub(super) const DELETE_HELP: &str = "\
 Nothing is asked: the objects are named. Their addresses and ports become free.
@@ -102,6 +124,23 @@ Examples:
   tidegate wait svc/web --for=ready --at-most=2m
   tidegate wait svc/web --for=condition=EndpointsAvailable=False
   tidegate delete svc web && tidegate wait svc/web --for=deleted";
+
+pub(super) const WHAT_IF_HELP: &str = "\
+Nothing is changed by asking. Ends with 2 when a Service or an address would be lost, with 0 otherwise.
+
+Examples:
+  tidegate what-if                      what hangs on one node as it is
+  tidegate what-if --fail node/rack1-a  before work on a machine
+  tidegate what-if --fail a,b -o json";
+pub(super) const HEALTH_HELP: &str = "\
+An endpoint is checked by its own node or, where it has none, by up to three nodes of which most decide. Unknown: none of
+them reports; what was decided last holds. SHARE is how much of its weight counts: 0 while it is out of service.
+
+Examples:
+  tidegate health web           what is seen of each endpoint of Service web, since when, by which nodes
+  tidegate health web -o wide   with the word of each node
+  tidegate health --guard       what is unhealthy and kept in service, because so many failed at once
+  tidegate health --confirm     they really failed: take them out";
 
 pub(super) const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
@@ -155,6 +194,33 @@ Examples:
   tidegate bgp events --peer tor-1      of one router, on all nodes
   tidegate bgp events --node node-1 -o json";
 
+pub(super) const HISTORY_HELP: &str = "\
++ is new, ~ has changed, - is gone. Who is named as author said so; the address it came from is what the
+server saw. What the server wrote by itself is by `tidegate`.
+
+Examples:
+  tidegate history                      the last changes
+  tidegate history svc/web              of one object
+  tidegate history 42                   one change: every field, and when the nodes had it
+  tidegate history 42 -o yaml           with every object before and after";
+
+pub(super) const ROLLBACK_HELP: &str = "\
+Every object that somebody wrote after the revision becomes what it was at it, or is removed: as one change,
+which can be undone by another rollback. Services get their addresses and node ports back where those are
+free. What the server and the agents wrote by themselves stays.
+
+Examples:
+  tidegate rollback 41 --dry-run        what would change
+  tidegate rollback 41 -m 'the new ports were wrong'
+  tidegate rollback 42 --only           undo the one change 42, and keep what came after it";
+
+pub(super) const AUDIT_HELP: &str = "\
+The server keeps the last 10,000 requests in memory.
+
+Examples:
+  tidegate audit                        who asked for what of late, and what became of it
+  tidegate audit --last 500 -o json";
+
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former
 owner stops. A node that is no candidate is refused with the reason. The address stays there until the node
@@ -164,6 +230,33 @@ Examples:
   tidegate get addr 192.0.2.7 -o wide   who has it, and who may
   tidegate move 192.0.2.7 node-2        before work on the node that has it
   tidegate move 2001:db8::7 node-2 --dry-run";
+
+pub(super) const DRAIN_HELP: &str = "\
+New connections go elsewhere at once, or are refused where nothing else is there. Established TCP connections
+finish, whatever the removal policy of the Service; those that are left at the deadline are cut by each node,
+by its own clock, also while the server is away. UDP flows move at once. The end of --wait says that every node
+has counted and no connection is left; exit code 1 says that --wait-timeout came first.
+
+Examples:
+  tidegate drain endpoint 10.1.13.2 --deadline 5m --wait
+  tidegate drain workload web-1 -n shop --reason upgrade
+  tidegate drain node node-2 --deadline 2h --wait --wait-timeout 3h
+  tidegate drain service web --dry-run";
+
+pub(super) const MAINTENANCE_HELP: &str = "\
+It is no endpoint any longer, not even as a last resort. What happens to established connections is what the
+removal policy of the Service says (spec.removalPolicy); by default they go on.
+
+Examples:
+  tidegate maintenance endpoint 10.1.13.2 --reason broken-disk
+  tidegate maintenance node node-2 --wait --wait-timeout 10m";
+
+pub(super) const UNDRAIN_HELP: &str = "\
+Only what the object itself says is taken back: an endpoint on a Node that drains goes on draining.
+
+Examples:
+  tidegate undrain endpoint 10.1.13.2
+  tidegate undrain node node-2";
 
 pub(super) const IMPORT_HELP: &str = "\
 Understood are, of MetalLB:

@@ -28,12 +28,20 @@ pub(crate) async fn run(
             "delete the Service that has the address, or change what it asks for",
         ));
     }
+    if keys.iter().any(|key| key.kind == Kind::EndpointHealth) {
+        return Err(Failure::usage(
+            "records of health are kept by the server",
+            "repair the endpoints, or take spec.healthCheck out of the Service",
+        ));
+    }
     let total = keys.len();
     let mut failures = Vec::new();
     for key in &keys {
         let request = Request::delete(key)
             .query("dryRun", arguments.dry_run.then_some("true"))
-            .query("evict", arguments.evict.then_some("true"));
+            .query("evict", arguments.evict.then_some("true"))
+            .query("confirm", arguments.because.confirm.then_some("true"))
+            .because(arguments.because.message.as_ref());
         match client.send(request).await {
             Ok(object) => {
                 terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;

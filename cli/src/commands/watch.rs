@@ -166,6 +166,7 @@ fn is_final(failure: &Failure) -> bool {
         | Failure::File { .. }
         | Failure::Some { .. }
         | Failure::NotReached { .. }
+        | Failure::StillOpen { .. }
         | Failure::Output(_) => true,
     }
 }

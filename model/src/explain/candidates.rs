@@ -8,6 +8,7 @@ use std::{
 use super::{CANDIDATES_MAX, CandidateEndpoint};
 use crate::{
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    maintenance::MaintenanceMode,
     net::IpFamily,
     program::{Place, Role, oracle::Class},
     quantity::{Port, Weight},
@@ -43,8 +44,17 @@ impl Choice<'_> {
     }
 
     fn candidate(&self, endpoint: &CompiledEndpoint, used: bool) -> CandidateEndpoint {
-        let CompiledEndpoint { address, port, node, zone, weight, ready: _, serving: _, terminating: _ } =
-            endpoint;
+        let CompiledEndpoint {
+            address,
+            port,
+            node,
+            zone,
+            weight,
+            ready: _,
+            serving: _,
+            terminating: _,
+            maintenance: _,
+        } = endpoint;
         let why = if used { self.why_used(endpoint) } else { self.why_not(endpoint) };
         CandidateEndpoint {
             address: *address,
@@ -69,6 +79,13 @@ impl Choice<'_> {
         let CompiledEndpoint { address, weight, ready, serving, terminating, .. } = endpoint;
         if IpFamily::of(*address) != self.family {
             return format!("its address is not {}", self.family.as_str());
+        }
+        if let Some(maintenance) = &endpoint.maintenance {
+            let reason = maintenance.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+            return match maintenance.mode {
+                MaintenanceMode::Drain => format!("it is drained{reason}"),
+                MaintenanceMode::Maintenance => format!("it is in maintenance{reason}"),
+            };
         }
         if weight.0 == 0 {
             return "its weight is 0: it takes no new connections".to_owned();

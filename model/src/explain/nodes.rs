@@ -23,6 +23,7 @@ pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a Nod
         | Spec::Address(_)
         | Spec::Workload(_)
         | Spec::Service(_)
+        | Spec::EndpointHealth(_)
         | Spec::EndpointSet(_) => None,
     }
 }

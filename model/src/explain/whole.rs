@@ -13,7 +13,7 @@ use crate::{
     name::Name,
     net::{IpFamily, from_number, to_number},
     resource::ServiceKey,
-    rollup::{Announcing, NodeViews, service_announced, service_status},
+    rollup::{Announcing, NodeViews, Observed, service_announced, service_status},
     status::{Condition, ConditionType},
     trace::Packet,
 };
@@ -72,8 +72,9 @@ fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
     let compiled = (scene.compiled)(key);
     let nodes = NodeViews::new(scene.nodes.to_vec());
     let announced = service_announced(of, key);
+    let observed = Observed { announced_on_record: announced, health: None };
     let status =
-        service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, announced);
+        service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, observed);
     let about = |condition: &Condition| match condition.condition_type {
         ConditionType::Accepted => Some(About::Accepted),
         ConditionType::AddressAssigned => Some(About::AddressAssigned),

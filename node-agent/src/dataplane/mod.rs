@@ -169,6 +169,12 @@ pub trait Dataplane: Send {
         Ok(Vec::new())
     }
 
+    /// Whether packets, bytes and open connections are to be had from connection tracking: the backend counts connections
+    /// only. Where it counts everything itself, and where a relay stands between, they are not.
+    fn is_counted_by_flows(&self) -> bool {
+        false
+    }
+
     /// The lines by which the kernel's listings would differ if `desired` were applied within the scope, planned by what would
     /// carry it out, against the mirror. Writes nothing and changes no mirror. `None`: this backend cannot say.
     ///

@@ -15,6 +15,7 @@ pub mod control;
 pub mod cost;
 pub mod dir;
 pub mod docker;
+pub mod drain;
 pub mod guest;
 pub mod interop;
 pub mod iptables;

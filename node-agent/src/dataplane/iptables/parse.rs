@@ -210,7 +210,7 @@ impl<'a> Seen<'a> {
 
 /// A rule in the form in which we write it: versions of iptables differ in when they quote, in how they name
 /// protocols, and in the digits of a probability.
-fn normal(rule: &str) -> String {
+pub(super) fn normal(rule: &str) -> String {
     let mut normal = String::with_capacity(rule.len());
     let mut before = String::new();
     for word in words(rule) {

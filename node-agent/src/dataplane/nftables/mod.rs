@@ -322,6 +322,10 @@ impl Dataplane for NftablesBackend {
         self.lines_of_pass(desired, scope)
     }
 
+    fn is_counted_by_flows(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })

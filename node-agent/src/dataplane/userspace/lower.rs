@@ -10,7 +10,7 @@ use std::{
 
 pub use model::program::lower::userspace::expect;
 use model::{
-    program::{Frontend, Program, Route, Targets, Verdict},
+    program::{Frontend, Leaving, Program, Route, Targets, Verdict},
     quantity::Port,
     service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
@@ -135,6 +135,7 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
             scheduler_flags: BTreeSet::new(),
             proxy_protocol: None,
             removal: route.removal,
+            leaving: Leaving::default(),
         }
     };
     Program {

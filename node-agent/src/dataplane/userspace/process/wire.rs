@@ -17,6 +17,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use model::{
+    plan::LineChange,
     program::{Program, oracle::Networks},
     quantity::Revision,
     resource::ServiceKey,
@@ -117,6 +118,13 @@ pub enum Request {
     },
     /// As [`crate::dataplane::Dataplane::traffic`].
     Traffic,
+    /// As [`crate::dataplane::Dataplane::preview`], with the programs that were staged, as of [`Self::Apply`].
+    Preview {
+        /// The networks.
+        networks: Networks,
+        /// The scope.
+        scope: Scope,
+    },
     /// As [`crate::dataplane::Dataplane::trace`].
     Trace(Packet),
 }
@@ -148,6 +156,8 @@ pub enum Reply {
     },
     /// What went through.
     Traffic(Vec<Traffic>),
+    /// What a pass would change, if that can be said.
+    Preview(Option<Vec<LineChange>>),
     /// What would become of a packet.
     Traced(Option<Traced>),
 }
