@@ -15,7 +15,7 @@ mod guards;
 mod health;
 mod history;
 mod metrics;
-mod plan;
+mod plans;
 mod report;
 mod resource;
 mod rollback;
@@ -42,7 +42,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
-        plan::add,
+        plans::add,
         history::add,
         rollback::add,
         audit::add,

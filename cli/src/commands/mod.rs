@@ -11,7 +11,7 @@ mod health;
 mod history;
 mod import;
 mod move_address;
-mod plan;
+mod plans;
 mod status;
 mod traffic;
 mod wait;
@@ -39,8 +39,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
         Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
-        Command::Plan(arguments) => plan::run(&client, arguments, terminal).await,
-        Command::Diff(arguments) => plan::diff(&client, arguments, terminal).await,
+        Command::Plan(arguments) => plans::run(&client, arguments, terminal).await,
+        Command::Diff(arguments) => plans::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
