@@ -167,9 +167,9 @@ async fn what_nodes_are_asked_about_is_what_they_are_told_when_the_plan_is_appli
         json!([node]),
         json!([drained]),
     ] {
-        let before = ok(&server, "GET", "/v1/status", None).await["revision"].clone();
+        let before = ok(&server, "GET", "/v1/status", None).await["position"].clone();
         let (plan, question) = plan(&server, &mut feed, &items).await;
-        assert_eq!(ok(&server, "GET", "/v1/status", None).await["revision"], before, "a plan writes nothing");
+        assert_eq!(ok(&server, "GET", "/v1/status", None).await["position"], before, "a plan writes nothing");
         let wanted = Brought::of_proposal(&question);
         assert_ne!(wanted, Brought::default(), "{items}");
         let id = plan["id"].as_str().unwrap();

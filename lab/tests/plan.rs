@@ -47,14 +47,15 @@ fn endpoints(service: &str, addresses: &[&str]) -> Value {
 fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_would() {
     let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let revision = || cluster.api.get_json("/v1/status").unwrap()["revision"].clone();
+    let position = || cluster.api.get_json("/v1/status").unwrap()["position"].clone();
     let web = |port: u16| service("web", json!({"clusterIP": "10.96.0.7", "ports": [{"port": port}]}));
     let file = write(directory.path(), "web.json", &[web(80)]);
-    let before = revision();
+    let before = position();
     let (code, printed) = tidegate(&cluster, &["diff", "-f", &file]);
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("+ Service default/web created"), "{printed}");
-    assert_eq!(revision(), before, "diff writes nothing");
+    assert_eq!(position(), before, "diff writes nothing");
+    assert!(before.is_string(), "{before}");
 
     cluster.apply_objects(&[web(80)]).unwrap();
     assert_eq!(tidegate(&cluster, &["diff", "-f", &file]), (0, "Nothing would change.\n".to_owned()));
