@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use imbl::OrdMap;
 use model::{
     health::CheckKey, health_check::HealthCheck, name::Name, quantity::Timestamp, resource::ServiceKey,
 };
