@@ -191,8 +191,11 @@ fn endpoint_set(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
         format!("{}/{protocol}", text(port, "/port"))
     };
-    let takes =
-        |endpoint: &&Value| flag(endpoint, "/conditions/ready", true) && !flag(endpoint, "/drain", false);
+    let takes = |endpoint: &&Value| {
+        flag(endpoint, "/conditions/ready", true)
+            && !flag(endpoint, "/drain", false)
+            && endpoint.pointer("/maintenance/mode").is_none()
+    };
     let endpoints = items(object, "/spec/endpoints");
     let mut row: Vec<Cell> = vec![
         text(object, "/spec/service").into(),
@@ -213,7 +216,11 @@ fn workload(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let phase = Some(text(object, "/spec/phase")).filter(|text| !text.is_empty());
     let ready = flag(object, "/spec/ready", true);
     let mut row: Vec<Cell> = vec![
-        Cell::toned(if ready { Tone::Good } else { Tone::Waiting }, if ready { "yes" } else { "no" }),
+        match text(object, "/spec/maintenance/mode").as_str() {
+            "" if ready => Cell::toned(Tone::Good, "yes"),
+            "" => Cell::toned(Tone::Waiting, "no"),
+            mode => Cell::toned(Tone::Waiting, mode),
+        },
         phase.unwrap_or_else(|| "Running".to_owned()).into(),
         joined(object, "/spec/addresses").into(),
         text(object, "/spec/node").into(),
@@ -276,7 +283,9 @@ pub fn node_status(object: &Value) -> (String, Tone) {
         (true, true) => ("Ready", Tone::Good),
     };
     let drained = if flag(object, "/spec/unschedulable", false) { ",Unschedulable" } else { "" };
-    (format!("{word}{drained}"), tone)
+    let out = text(object, "/spec/maintenance/mode");
+    let out = if out.is_empty() { out } else { format!(",{out}") };
+    (format!("{word}{drained}{out}"), tone)
 }
 
 /// `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).

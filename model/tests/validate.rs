@@ -311,3 +311,23 @@ fn violations_say_what_must_hold_and_what_to_do() {
     assert_eq!(node_port.code, ViolationCode::Conflict);
     assert!(node_port.hint.as_ref().unwrap().contains("cluster IP"), "{node_port:?}");
 }
+
+/// A deadline is a drain's; reasons and names are one line of text.
+#[test]
+fn what_is_taken_out_of_service_says_so_within_limits() {
+    let with = |maintenance: Value| json!({ "maintenance": maintenance });
+    let long = "x".repeat(513);
+    check(
+        "Node",
+        &[
+            (with(json!({ "mode": "Drain", "deadline": "2026-01-02T03:04:05Z", "by": "ops" })), &[]),
+            (with(json!({ "mode": "Maintenance", "reason": "a disk" })), &[]),
+            (
+                with(json!({ "mode": "Maintenance", "deadline": "2026-01-02T03:04:05Z" })),
+                &["/spec/maintenance/deadline Conflict"],
+            ),
+            (with(json!({ "mode": "Drain", "reason": long })), &["/spec/maintenance/reason TooLong"]),
+            (with(json!({ "mode": "Drain", "by": "a\nb" })), &["/spec/maintenance/by Invalid"]),
+        ],
+    );
+}
