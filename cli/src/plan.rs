@@ -23,7 +23,8 @@ pub fn whole(plan: &Value, style: Style) -> String {
     if !has_changes(plan) {
         return out;
     }
-    let addresses: String = items(plan, "/addresses").iter().map(|address| address_lines(address, style)).collect();
+    let addresses: String =
+        items(plan, "/addresses").iter().map(|address| address_lines(address, style)).collect();
     if !addresses.is_empty() {
         out += &format!("\n{}\n{addresses}", style.paint(Tone::Title, "addresses"));
     }
@@ -143,17 +144,22 @@ fn node_lines(node: &Value, style: Style) -> String {
                 out += &format!("  {}\n", style.paint(Tone::Faint, &at));
                 place = at;
             }
-            let (sign, tone) = if text(change, "/change") == "added" { ('+', Tone::Good) } else { ('-', Tone::Bad) };
+            let (sign, tone) =
+                if text(change, "/change") == "added" { ('+', Tone::Good) } else { ('-', Tone::Bad) };
             let line = format!("{sign} {}", clean(&text(change, "/line")));
             out += &format!("    {}\n", style.paint(tone, &line));
         }
     }
-    for (pointer, word) in [("/preview/sessionResets", "BGP session begins anew:"), ("/preview/failures", "not carried out:")] {
+    for (pointer, word) in
+        [("/preview/sessionResets", "BGP session begins anew:"), ("/preview/failures", "not carried out:")]
+    {
         for said in items(node, pointer).iter().filter_map(Value::as_str) {
             out += &format!("  {} {}\n", style.paint(Tone::Bad, word), clean(said));
         }
     }
-    if let Some(count) = node.pointer("/preview/connectionsAtRisk").and_then(Value::as_u64).filter(|count| *count > 0) {
+    if let Some(count) =
+        node.pointer("/preview/connectionsAtRisk").and_then(Value::as_u64).filter(|count| *count > 0)
+    {
         out += &format!("  {count} established connections would be cut or moved\n");
     }
     match number(node, "/preview/omitted") {

@@ -56,6 +56,8 @@ pub enum PlanOutput {
 
 /// Reads the id of a plan, which becomes part of a path.
 pub(super) fn parse_id(text: &str) -> Result<String, String> {
-    let is_id = !text.is_empty() && text.len() <= ID_LENGTH_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_id = !text.is_empty()
+        && text.len() <= ID_LENGTH_MAX
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_id { Ok(text.to_owned()) } else { Err("must be an id as `tidegate plan` prints it".to_owned()) }
 }

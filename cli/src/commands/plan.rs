@@ -37,8 +37,7 @@ pub(crate) async fn diff(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Diff { filename, output } = arguments;
-    let arguments =
-        Plan { filename, evict: false, apply_set: None, prune: false, prune_limit: None, output };
+    let arguments = Plan { filename, evict: false, apply_set: None, prune: false, prune_limit: None, output };
     let answer = match ask(client, &arguments, false).await {
         Ok(answer) => answer,
         Err(failure) if failure.exit_code() == ExitCode::Failed => {
