@@ -79,7 +79,7 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
         cluster.wait_verified("default/web").unwrap();
         let said = tidegate(&cluster, &["drain", "workload", old, "--reason", "replaced", "--wait"]).unwrap();
         assert_eq!(said, format!("workload/{old} drains\nno connection is left\n"));
-        cluster.delete(&format!("/v1/namespaces/default/workloads/{old}")).unwrap();
+        cluster.delete(&format!("namespaces/default/workloads/{old}")).unwrap();
         cluster.topology.stop_serving(old);
         wait::until_true(&format!("{new} to be met"), || met.lock().unwrap().names.contains(new)).unwrap();
     }
@@ -131,7 +131,7 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     }
     let status = cluster.service("default/web").unwrap();
     let counts = &status["status"]["endpoints"];
-    assert_eq!((&counts["draining"], &counts["ready"]), (&json!(1), &json!(0)), "{status:#}");
+    assert_eq!((&counts["draining"], &counts["ready"]), (&json!(2), &json!(0)), "{status:#}");
     assert!(cluster.tcp("near1", to).is_err(), "there is nothing else to go to");
 
     let said = tidegate(&cluster, &[&drain[..], &["--deadline", "1s"]].concat()).unwrap();

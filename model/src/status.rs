@@ -117,8 +117,10 @@ pub struct EndpointCounts {
     /// Of these, taking new connections.
     pub ready: u32,
     /// Of these, taking no new connections while established ones finish, because that was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub draining: u32,
     /// Of these, taken out of service, because that was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub maintenance: u32,
     /// Of all, those that health checks have taken out of service, or would if so many had not failed at once.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -126,12 +128,6 @@ pub struct EndpointCounts {
     /// Of all, those that are checked by nodes of which none reports.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unknown: u32,
-}
-
-// The signature is the one that serde calls.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl std::iter::Sum for EndpointCounts {
@@ -148,6 +144,12 @@ impl std::iter::Sum for EndpointCounts {
             }
         })
     }
+}
+
+// The signature is the one that serde calls.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far the nodes are with one Service.

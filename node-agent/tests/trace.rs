@@ -34,6 +34,8 @@ use support::programs::port;
 const STATES: u32 = 6;
 /// States drawn on the second kernel, which is slow.
 const GUEST_STATES: u32 = 2;
+/// Packets followed in each of them.
+const GUEST_PACKETS: usize = 10;
 /// Packets followed in each state.
 const PACKETS: usize = 40;
 
@@ -57,7 +59,7 @@ fn f166_a_trace_of_userspace_ends_as_the_oracle_says() {
 #[test]
 fn f166_traces_of_modes_that_need_another_kernel_agree_with_the_oracle() {
     if env::var_os("TIDEGATE_GUEST").is_some() {
-        agrees_on(broken_ipvs(), GUEST_STATES);
+        agrees_on(broken_ipvs(), GUEST_STATES, GUEST_PACKETS);
         return;
     }
     let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/guest.sh");
@@ -71,17 +73,17 @@ fn f166_traces_of_modes_that_need_another_kernel_agree_with_the_oracle() {
 
 fn agrees(lane: Lane) {
     for family in IpFamily::ALL {
-        agrees_on(Bench::open("tr", lane, family).unwrap(), STATES);
+        agrees_on(Bench::open("tr", lane, family).unwrap(), STATES, PACKETS);
     }
 }
 
 /// Draws states for a bench and follows their packets.
-fn agrees_on(bench: Bench, states: u32) {
+fn agrees_on(bench: Bench, states: u32, packets: usize) {
     let (lane, family) = (bench.lane, bench.family);
     let config = Config { cases: states, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let bench = RefCell::new(bench);
-    let outcome = TestRunner::new_with_rng(config, rng).run(&draw::state(family, PACKETS), |drawn| {
+    let outcome = TestRunner::new_with_rng(config, rng).run(&draw::state(family, packets), |drawn| {
         follow_all(&mut bench.borrow_mut(), &drawn).map_err(TestCaseError::fail)
     });
     if let Err(error) = outcome {

@@ -70,6 +70,7 @@ fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTree
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet
+        | Kind::EndpointHealth
         | Kind::Address => false,
     };
     if changes.iter().any(is_everywhere) {

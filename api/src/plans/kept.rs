@@ -59,6 +59,7 @@ impl KeptPlan {
                 | Operation::Restore { .. }
                 | Operation::Retry { .. }
                 | Operation::Announce { .. }
+                | Operation::Judge { .. }
                 | Operation::Lose { .. } => operation,
             })
             .collect();

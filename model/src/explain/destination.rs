@@ -127,8 +127,18 @@ pub(super) fn announcers(of: &Announcing<'_>, address: IpAddr) -> Vec<(Name, Str
     found
 }
 
+/// Whether an address is a Service's. Agents in ipvs mode have such addresses on their machines and report them.
+pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
+    snapshot.cluster_ip_holder(address).is_some()
+        || snapshot.address(address).is_some()
+        || snapshot.external_ip_holder(address).is_some()
+}
+
 /// The Node that has an address, as it is stated or as its agent reports.
 pub(super) fn node_of(of: &Announcing<'_>, address: IpAddr) -> Option<Name> {
+    if is_of_service(of.scene.snapshot, address) {
+        return None;
+    }
     let stated = of.scene.snapshot.node_with_address(address).cloned();
     let reports = || {
         let mut views = of.scene.nodes.iter();

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use super::{
     About, Explanation, PATHS_MAX, Path, Step, StepState,
     candidates::Choice,
-    destination::{self, holders},
+    destination::{self, holders, is_of_service},
     nodes::{nodes_for, spec_of},
 };
 use crate::{
@@ -115,8 +115,8 @@ impl<'a> Here<'a> {
         let report = view.and_then(|view| view.report);
         let NodeSpec { addresses, zone, mode, proxy, .. } = spec;
         let is_own = |address: IpAddr| {
-            addresses.contains(&address)
-                || report.is_some_and(|report| report.facts.addresses.contains(&address))
+            let is_reported = report.is_some_and(|report| report.facts.addresses.contains(&address));
+            (addresses.contains(&address) || is_reported) && !is_of_service(snapshot, address)
         };
         let Packet { source, destination, protocol, port } = *packet;
         let connection = Connection {

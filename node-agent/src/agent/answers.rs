@@ -16,6 +16,7 @@ use crate::{
     announce::{self, machine::Gate, preview::Side},
     ask::failed,
     bgp,
+    conntrack::risk,
     dataplane::{KernelError, Scope},
     desired::{Derived, limit_message},
     feed::{
@@ -55,6 +56,11 @@ impl Agent {
         let mut preview = Preview { failures: failures(&derived, &followed.services), ..Preview::default() };
         if touched.node {
             preview.failures.extend(self.backends.would_change(&self.defaults.backend(state.node())));
+        }
+        if self.backends.current().is_tracked() {
+            let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
+            // A table that cannot be read tells nothing, and stops nothing.
+            preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
         }
         let scope = Scope::Services(followed.services);
         match self.backends.current().preview(derived.desired(), &scope) {
