@@ -70,11 +70,6 @@ impl Request {
         }
     }
 
-    /// A deed that needs no body.
-    pub(crate) fn act(path: impl Into<String>) -> Self {
-        Self { method: Method::POST, path: path.into(), query: Vec::new(), body: None }
-    }
-
     /// The removal of an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
         Self {
