@@ -2,6 +2,7 @@
 //! and while nobody checks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(clippy::print_stdout, reason = "how long it takes is printed, never asserted")]
 
 use std::{
     net::SocketAddr,

@@ -28,7 +28,7 @@ pub(super) fn judge(
         None => Metadata::named(key.name.clone(), key.namespace.clone()),
     };
     let spec = EndpointHealthSpec { endpoints: endpoints.clone() };
-    let new = is_wanted.then(|| Object { metadata, spec: Spec::EndpointHealth(spec) });
+    let new = is_wanted.then_some(Object { metadata, spec: Spec::EndpointHealth(spec) });
     Some(Candidate::of_record(key, old, new))
 }
 

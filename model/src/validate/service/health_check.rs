@@ -148,7 +148,7 @@ fn tls(check: &TlsCheck, found: &mut Vec<Violation>) {
         found.push(Violation::new(&at, TooLong, format!("must be at most {CA_BYTES_MAX} bytes")));
     }
     let (begin, end) = (ca.find(PEM_BEGIN), ca.rfind(PEM_END));
-    if !begin.zip(end).is_some_and(|(begin, end)| begin < end) {
+    if begin.zip(end).is_none_or(|(begin, end)| begin >= end) {
         let message = format!("must hold certificates in PEM, each between `{PEM_BEGIN}` and `{PEM_END}`");
         found.push(Violation::new(&at, Invalid, message));
     }
