@@ -20,6 +20,7 @@ pub mod guest;
 pub mod interop;
 pub mod iptables;
 pub mod isolated;
+pub mod listings;
 pub mod load;
 pub mod many;
 pub mod net;

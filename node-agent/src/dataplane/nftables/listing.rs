@@ -303,7 +303,7 @@ impl Words {
     fn choose(&self) -> String {
         let family = self.family_of_choice();
         match self.pick.action {
-            Action::Redirect => format!("meta nfproto {}", nfproto(self.family)),
+            Action::Redirect => self.redirect(),
             Action::Translate | Action::TranslateAddress if self.pick.affinity_seconds.is_some() => {
                 format!("{family}{} {}", self.slot_to_mark(), self.to_remembered())
             }
@@ -312,6 +312,15 @@ impl Words {
                 let lookup = format!("{} . {} map @{endpoints}", self.key(), self.slot());
                 format!("{family}{}{}", self.prelude(), self.translate(&lookup))
             }
+        }
+    }
+
+    /// The port is in a register, and of that `nft` shows what it takes for the mark, and only in its first rule.
+    fn redirect(&self) -> String {
+        match (self.pick.place, self.family) {
+            (Place::Address | Place::NodePort, family) => format!("meta nfproto {}", nfproto(family)),
+            (Place::Range, IpFamily::V4) => format!("{}redirect to :meta mark", self.prelude()),
+            (Place::Range, IpFamily::V6) => self.prelude().trim_end().to_owned(),
         }
     }
 

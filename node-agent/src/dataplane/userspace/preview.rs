@@ -22,8 +22,6 @@ use super::{
 };
 use crate::dataplane::{Dataplane as _, Desired, DesiredProgram, KernelError, Scope};
 
-/// Where the lines of listeners are listed.
-const PLACE: &str = "relay";
 /// What stands for a port that is not known.
 const UNKNOWN_PORT: &str = "?";
 
@@ -49,13 +47,14 @@ impl UserspaceBackend {
         let mut stand_ins = self.stand_ins();
         let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
         for service in &services {
-            gone.extend(self.lines_of(service));
+            let place = place(service);
+            gone.extend(self.lines_of(service).into_iter().map(|line| (place.clone(), line)));
             lowered.programs.remove(service);
             let Some(DesiredProgram { revision, program }) = desired.programs.get(service) else { continue };
             if lower::check(program).is_err() {
                 continue;
             }
-            come.extend(wanted_lines(program));
+            come.extend(wanted_lines(program).into_iter().map(|line| (place.clone(), line)));
             let program = Arc::new(self.lowered_with(&mut stand_ins, service, program));
             lowered.programs.insert(service.clone(), DesiredProgram { revision: *revision, program });
         }
@@ -63,17 +62,21 @@ impl UserspaceBackend {
         for change in changes.iter_mut().filter(|change| change.change == LineFate::Added) {
             stand_ins.hide(&mut change.line);
         }
-        let change =
-            |change, line: &String| LineChange { change, place: PLACE.to_owned(), line: line.clone() };
+        let change = |change, (place, line): &(String, String)| LineChange {
+            change,
+            place: place.clone(),
+            line: line.clone(),
+        };
         changes.extend(gone.difference(&come).map(|line| change(LineFate::Removed, line)));
         changes.extend(come.difference(&gone).map(|line| change(LineFate::Added, line)));
         Ok(Some(changes))
     }
 
-    /// What all listeners do, line by line.
+    /// What all listeners do, line by line, each with its place in a preview.
     #[must_use]
-    pub fn listing(&self) -> BTreeSet<String> {
-        self.services.keys().flat_map(|service| self.lines_of(service)).collect()
+    pub fn listing(&self) -> BTreeSet<(String, String)> {
+        let lines = |service| self.lines_of(service).into_iter().map(move |line| (place(service), line));
+        self.services.keys().flat_map(lines).collect()
     }
 
     fn lines_of(&self, service: &ServiceKey) -> Vec<String> {
@@ -97,6 +100,12 @@ impl UserspaceBackend {
         let relays = self.services.values().flat_map(BTreeMap::values);
         StandIns { used: relays.map(|relay| relay.port.get()).collect(), given: BTreeSet::new() }
     }
+}
+
+/// Where the lines of a Service's listeners are listed. Of Services that ask for the same frontend each has one, and the
+/// rules lead to one of them.
+fn place(service: &ServiceKey) -> String {
+    format!("relay {service}")
 }
 
 /// The networks of the capture rules: everything is masqueraded, because it is the relay that connects.
