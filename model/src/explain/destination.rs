@@ -103,7 +103,7 @@ fn announced(of: &Announcing<'_>, record: &crate::address::AddressSpec) -> Step 
         let names =
             |names: Vec<String>| if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
         let by = names(bgp.announced_by.iter().map(ToString::to_string).collect());
-        why.push(format!("by BGP from {by} to {}", names(bgp.announced_to.iter().cloned().collect())));
+        why.push(format!("by BGP from {by} to {}", names(bgp.announced_to.to_vec())));
         why.extend(bgp.not_by.iter().map(|(node, reason)| format!("not from {node}: {reason}")));
     }
     let step = Step::of(About::Announced, condition);
