@@ -143,7 +143,7 @@ n1 (nftables): 10.1.0.9 -> 10.96.0.10:80/tcp
   this node because it was asked for
   ok      Frontend            it meets port 80
   BROKEN  Kernel              the kernel differs
-    ENDPOINT       NODE     ZONE     WEIGHT   USED   WHY
+    ENDPOINT      NODE     ZONE     WEIGHT   USED   WHY
     10.1.1.2:80   <none>   <none>   1        yes    ready; gets 1 of 1
   desired: it goes to A
   kernel:  it is dropped without an answer

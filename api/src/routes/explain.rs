@@ -73,7 +73,7 @@ struct ServiceQuery {
     #[param(value_type = Option<String>, max_length = 253)]
     node: Option<Name>,
     /// Draw the chain graph, for the node that is named, or for one without endpoints of its own.
-    #[param(value_type = Option<GraphForm>)]
+    #[param(inline)]
     graph: Option<GraphForm>,
     /// Do not ask the nodes what their kernels hold.
     #[serde(default)]

@@ -8,6 +8,8 @@ use std::{
 use super::{CANDIDATES_MAX, CandidateEndpoint};
 use crate::{
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    endpoint_health::{EndpointHealthSpec, EndpointVerdict},
+    health::CheckKey,
     maintenance::MaintenanceMode,
     net::IpFamily,
     program::{Place, Role, oracle::Class},
@@ -25,6 +27,8 @@ pub(super) struct Choice<'a> {
     pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,
     pub(super) role: Role,
     pub(super) class: Class,
+    /// What health checks have taken out.
+    pub(super) health: Option<&'a EndpointHealthSpec>,
 }
 
 impl Choice<'_> {
@@ -67,7 +71,20 @@ impl Choice<'_> {
         }
     }
 
+    /// What health checks have decided about an endpoint.
+    fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
+        let port = self.service.health_check.as_ref()?.port.unwrap_or(endpoint.port);
+        self.health?.endpoints.get(&CheckKey { address: endpoint.address, port })
+    }
+
     fn why_used(&self, endpoint: &CompiledEndpoint) -> String {
+        if let Some(EndpointVerdict { share, since, message, .. }) = self.verdict(endpoint) {
+            return if *share == 0 {
+                format!("its check fails since {since} ({message}), and so many fail that all are used")
+            } else {
+                format!("back since {since}: {share} % of its share")
+            };
+        }
         if !endpoint.ready {
             return "none is ready, and it still serves while it terminates".to_owned();
         }
@@ -89,6 +106,11 @@ impl Choice<'_> {
         }
         if weight.0 == 0 {
             return "its weight is 0: it takes no new connections".to_owned();
+        }
+        if let Some(EndpointVerdict { since, message, .. }) =
+            self.verdict(endpoint).filter(|one| one.is_out())
+        {
+            return format!("its health check fails since {since}: {message}");
         }
         if !ready {
             return match (terminating, serving) {

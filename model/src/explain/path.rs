@@ -66,6 +66,7 @@ pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: St
             if let Some(port) = port.filter(|_| decision.admission != Admission::Denied) {
                 let family = IpFamily::of(packet.destination);
                 let (class, role) = (decision.class, route.role);
+                let health = of.scene.snapshot.endpoint_health(key);
                 let choice = Choice {
                     service: compiled,
                     port,
@@ -74,6 +75,7 @@ pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: St
                     targets: &targets,
                     role,
                     class,
+                    health,
                 };
                 (candidates, candidates_omitted) = choice.listed();
             }
