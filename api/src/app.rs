@@ -18,17 +18,20 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    asks::Asks,
     assigner::{Assigner, Newsroom},
     audit::AuditLog,
     config::Hosts,
     convergence::Convergence,
     entropy::Source,
+    health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
     idempotency::Idempotency,
     metrics::Metrics,
     nodes::Nodes,
     paging::Pages,
     peer_key,
+    plans::Kept,
     view::{Books, View},
     waiting,
     writer::{Context, Writer},
@@ -52,6 +55,8 @@ pub struct Settings {
     pub is_insecure: bool,
     /// Which `Host` headers are answered.
     pub hosts: Hosts,
+    /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
+    pub health_guard_percent: u8,
 }
 
 /// What every handler shares.
@@ -62,10 +67,13 @@ pub struct App {
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
+    pub(crate) asks: Asks,
+    pub(crate) plans: Kept,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
+    pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: AuditLog,
@@ -88,6 +96,7 @@ pub struct Running {
     housekeeping: JoinHandle<()>,
     assigner: JoinHandle<()>,
     waiting: JoinHandle<()>,
+    health: JoinHandle<()>,
 }
 
 impl App {
@@ -116,14 +125,18 @@ impl App {
             metrics: Arc::clone(&metrics),
             convergence: Arc::clone(&convergence),
         };
+        let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
         let app = Arc::new(Self {
+            health: HealthDesk::new(settings.health_guard_percent),
             settings,
             cluster,
             store,
             hub,
             writer,
             nodes,
+            asks,
+            plans: Kept::default(),
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -143,7 +156,8 @@ impl App {
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting })
+        let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health })
     }
 
     /// The newest state with what is known of the nodes.
@@ -171,7 +185,7 @@ impl App {
 
     /// A state with what is known of the nodes.
     pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
-        let books = Books { announcements: &self.announcements, bgp: &self.bgp };
+        let books = Books { announcements: &self.announcements, bgp: &self.bgp, health: &self.health };
         View::new(published, &self.nodes, books, self.source.now())
     }
 }
@@ -187,6 +201,7 @@ impl App {
         let has_address = |address| published.snapshot.address(address).is_some();
         self.announcements().forget(has_node, has_address);
         self.bgp().forget(has_node);
+        self.health.book().forget(has_node, has_service);
         self.traffic().forget(has_service, has_node, self.source.now());
     }
 }
@@ -199,8 +214,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health } = self;
         waiting.abort();
+        health.abort();
         app.stop_streams.cancel();
         assigner.abort();
         app.stop_writer.cancel();
@@ -218,6 +234,8 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
+        app.asks.forget_closed();
+        app.plans.forget_old(app.source.now());
         app.forget_deleted(&published);
     }
 }

@@ -21,6 +21,8 @@ use crate::error::{Code, Problem};
 pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of an `apply`: some thousand Services, and still a bounded transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of an agent's answer; agents leave out lines rather than exceed it.
+pub(crate) const ANSWER_BYTES_MAX: usize = model::ask::REPLY_BYTES_MAX;
 /// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
 /// Time that a body may take to arrive; less than the time of a request, so that a slow sender is told that nothing happened.
@@ -47,6 +49,13 @@ pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, 
         }
         (None, _) => Err(Problem::bad_request("the body is empty; it must be one object")),
     }
+}
+
+/// Reads what an agent answers: one value, as long as it takes to list what a change does to its kernel.
+pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, ANSWER_BYTES_MAX).await?;
+    parse(form, &bytes)?.pop().ok_or_else(|| Problem::bad_request("the body is empty; it must be one answer"))
 }
 
 /// Reads a merge patch.

@@ -115,6 +115,7 @@ pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
         Operation::Delete { key, .. } => Some(key.to_string()),
         Operation::Announce { address, .. } => Some(format!("Address {address}")),
         Operation::Lose { node, .. } => Some(format!("Node {node}")),
+        Operation::Judge { service, .. } => Some(format!("Service {service}")),
         Operation::Retry { .. } => None,
     };
     note(|deed| {

@@ -12,7 +12,10 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
-use model::config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards};
+use model::{
+    config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+    health::GUARD_PERCENT_DEFAULT,
+};
 use serde::Deserialize;
 
 use crate::app::Settings;
@@ -49,6 +52,10 @@ pub struct Flags {
     /// AS of the nodes that state none, for BGP [default: 64512]
     #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
     pub asn: Option<u32>,
+    /// Percent of all checked endpoints that may leave service within a minute by their health checks; more are held until
+    /// somebody confirms it; 100 holds none [default: 33]
+    #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub health_guard_percent: Option<u8>,
     /// Share of all virtual addresses that one write may remove without being confirmed; 100 for any [default: 50]
     #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub guard_vips_percent: Option<u8>,
@@ -127,6 +134,7 @@ struct File {
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
     asn: Option<u32>,
+    health_guard_percent: Option<u8>,
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
     insecure: Option<bool>,
@@ -184,6 +192,9 @@ pub enum InvalidConfig {
     /// The ranges are not usable together.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
+    /// No percentage.
+    #[error("--health-guard-percent must be between 1 and 100, not {0}")]
+    GuardPercent(u8),
     /// Nothing would ask who is there.
     #[error(
         "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
@@ -213,6 +224,7 @@ impl Config {
             node_port_range,
             allow_external_ip,
             asn,
+            health_guard_percent,
             guard_vips_percent,
             guard_endpoints_percent,
             insecure,
@@ -242,6 +254,11 @@ impl Config {
                 GUARD_ENDPOINTS_PERCENT_DEFAULT,
             ),
         });
+        let health_guard_percent =
+            health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
+        if !(1..=100).contains(&health_guard_percent) {
+            return Err(InvalidConfig::GuardPercent(health_guard_percent));
+        }
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         if !(is_loopback || is_insecure_said) {
@@ -253,7 +270,7 @@ impl Config {
         Ok(Self {
             listen,
             store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
-            settings: Settings { cluster, is_insecure: !is_loopback, hosts },
+            settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })

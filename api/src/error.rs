@@ -38,6 +38,14 @@ pub(crate) enum Code {
     HistoryDropped,
     /// The resume token is too old or of another life of the store: list again.
     ResumeExpired,
+    /// Nobody waits for the answer: the question was given up, or never asked.
+    NotAsked,
+    /// Objects that a plan was made on have changed since, or it is not kept any longer.
+    PlanOutdated,
+    /// The agent of the node is not connected, or does not answer.
+    NodeSilent,
+    /// The agent of the node says why it cannot answer.
+    NodeCannotSay,
     /// The listing that the page token continues is no longer held: start it again.
     PageExpired,
     /// `If-Match` names another state than the current one, or `If-None-Match: *` an existing object.
@@ -68,14 +76,22 @@ impl Code {
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-            Self::AlreadyExists | Self::Conflict | Self::PruneLimit | Self::GuardHeld => StatusCode::CONFLICT,
-            Self::ResumeExpired | Self::PageExpired | Self::HistoryDropped => StatusCode::GONE,
+            Self::AlreadyExists
+            | Self::Conflict
+            | Self::PruneLimit
+            | Self::GuardHeld
+            | Self::PlanOutdated => StatusCode::CONFLICT,
+            Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
+                StatusCode::GONE
+            }
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Timeout | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NodeSilent => StatusCode::GATEWAY_TIMEOUT,
+            Self::NodeCannotSay => StatusCode::BAD_GATEWAY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -97,6 +113,10 @@ impl Code {
             Self::GuardHeld => "The write would remove too much at once",
             Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
+            Self::NotAsked => "Nobody waits for this answer",
+            Self::PlanOutdated => "The plan does not hold any longer",
+            Self::NodeSilent => "The agent of the node does not answer",
+            Self::NodeCannotSay => "The agent of the node cannot answer",
             Self::PageExpired => "The page token has expired",
             Self::PreconditionFailed => "The precondition does not hold",
             Self::PreconditionRequired => "A precondition is required",
@@ -206,6 +226,11 @@ impl Problem {
             status if status.is_client_error() => Self::bad_request(Code::BadRequest.title()),
             _ => Self::new(Code::Internal, Code::Internal.title()),
         }
+    }
+
+    /// This occurrence in words.
+    pub(crate) fn detail(&self) -> &str {
+        &self.body.detail
     }
 
     /// The request cannot be read.

@@ -13,7 +13,7 @@ use model::{
     quantity::{Position, Revision},
     resource::{Kind, ObjectKey},
 };
-use tokio::time::MissedTickBehavior;
+use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -57,12 +57,13 @@ impl From<Gone> for End {
 }
 
 impl Feed {
-    /// Serves the agent until it goes away, or has to begin again.
-    pub(crate) async fn run(self, pieces: Pieces, gzip: bool) {
+    /// Serves the agent until it goes away, or has to begin again. `asks` are lines of questions; each is sent behind the state
+    /// that was published before it.
+    pub(crate) async fn run(self, pieces: Pieces, gzip: bool, mut asks: mpsc::Receiver<Bytes>) {
         let node = self.node.clone();
         tracing::debug!(%node, resume = ?self.resume, "feed begins");
         let mut sink = Sink::new(pieces, gzip, Arc::clone(&self.metrics));
-        let reason = match self.serve(&mut sink).await {
+        let reason = match self.serve(&mut sink, &mut asks).await {
             Ok(()) => "stopped",
             Err(End::Gone) => "agent went away",
             Err(End::Restart) => "agent must begin again",
@@ -71,7 +72,7 @@ impl Feed {
         tracing::debug!(%node, reason, "feed ends");
     }
 
-    async fn serve(&self, sink: &mut Sink) -> Result<(), End> {
+    async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), End> {
         let mut bell = self.hub.subscribe();
         let published = self.hub.load();
         let epoch = published.epoch;
@@ -95,6 +96,10 @@ impl Feed {
                     if self.follow(&published, &mut sent, sink).await? {
                         heartbeat.reset();
                     }
+                }
+                Some(ask) = asks.recv() => {
+                    sink.line(&ask).await?;
+                    sink.flush().await?;
                 }
                 _ = heartbeat.tick() => {
                     let position = Position { epoch, revision: sent.revision };

@@ -109,7 +109,7 @@ impl Published {
     }
 
     /// The state after some commits. Costs what the commits changed, not what there is.
-    fn advance(&self, steps: Vec<Step>) -> Self {
+    pub(crate) fn advance(&self, steps: Vec<Step>) -> Self {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
         let mut touched_addresses: Vec<(IpAddr, Revision)> = Vec::new();
@@ -177,6 +177,7 @@ fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
         | Kind::Workload
         | Kind::Service
         | Kind::EndpointSet
+        | Kind::EndpointHealth
         | Kind::Address => false,
     }
 }

@@ -9,6 +9,7 @@
 //! No handler changes state except through the writer.
 
 pub mod app;
+mod asks;
 mod assigner;
 mod audit;
 mod bgp_metrics;
@@ -21,6 +22,8 @@ pub mod entropy;
 mod error;
 mod etag;
 mod feed;
+mod health_judge;
+mod health_metrics;
 mod hub;
 mod idempotency;
 mod metrics;
@@ -33,6 +36,7 @@ mod paging;
 mod params;
 mod patch;
 mod peer_key;
+mod plans;
 mod ring;
 mod routes;
 mod schema;

@@ -3,6 +3,7 @@
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
+use model::status::EndpointCounts;
 use prometheus_client::{
     encoding::{
         EncodeLabelSet,
@@ -35,6 +36,13 @@ pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
+/// Labels of a count of endpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    /// A state that endpoints may be in, or `all`.
+    state: &'static str,
+}
+
 /// Every counter of this server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -60,6 +68,7 @@ pub(crate) struct Metrics {
     pub(crate) watch_events: Counter,
     /// Watches that fell behind the ring and were ended.
     pub(crate) watch_overruns: Counter,
+    health_verdicts: Family<VerdictLabels, Counter>,
     gauges: Gauges,
 }
 
@@ -69,6 +78,7 @@ struct Gauges {
     revision: Gauge<u64, AtomicU64>,
     epoch: Gauge<u64, AtomicU64>,
     compiled: Gauge,
+    endpoints: Family<StateLabels, Gauge>,
     objects: Family<KindLabels, Gauge>,
     queue: Gauge,
     watchers: Gauge,
@@ -82,11 +92,18 @@ pub(crate) struct Reading {
     pub(crate) revision: u64,
     pub(crate) epoch: u64,
     pub(crate) compiled: usize,
+    /// Addresses behind Services, by the state that they are in there.
+    pub(crate) endpoints: EndpointCounts,
     pub(crate) objects: Vec<(&'static str, usize)>,
     pub(crate) queue: usize,
     pub(crate) watchers: usize,
     pub(crate) feeds: usize,
     pub(crate) nodes_connected: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VerdictLabels {
+    verdict: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -112,6 +129,7 @@ impl Metrics {
             reports: Counter::default(),
             watch_events: Counter::default(),
             watch_overruns: Counter::default(),
+            health_verdicts: Family::default(),
             gauges: Gauges::default(),
         };
         metrics.register_counters();
@@ -134,6 +152,11 @@ impl Metrics {
             "Time to admit and store a group, in seconds",
             self.commit_seconds.clone(),
         );
+        to.register(
+            "health_verdicts",
+            "Endpoints that health checks took out of service, or brought back",
+            self.health_verdicts.clone(),
+        );
         for (name, help, counter) in [
             ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
             ("feed_objects", "Services and removals sent to agents", &self.feed_objects),
@@ -154,6 +177,7 @@ impl Metrics {
         to.register("revision", "Revision of the published state", gauges.revision.clone());
         to.register("epoch", "Life of the store", gauges.epoch.clone());
         to.register("objects", "Objects by kind", gauges.objects.clone());
+        to.register("endpoints", "Endpoints of Services by state", gauges.endpoints.clone());
         for (name, help, gauge) in [
             ("compiled_services", "Services with a compiled form", &gauges.compiled),
             ("write_queue", "Writes that wait", &gauges.queue),
@@ -172,6 +196,11 @@ impl Metrics {
         self.requests.get_or_create(&labels).inc();
     }
 
+    /// Counts an endpoint that is `out` of service, or `back`.
+    pub(crate) fn verdict(&self, verdict: &'static str) {
+        self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
+    }
+
     /// Counts a group of writes.
     pub(crate) fn group(&self, writes: usize, commits: usize, took: Duration) {
         self.group_writes.observe(as_float(writes));
@@ -181,7 +210,17 @@ impl Metrics {
 
     /// Everything as Prometheus text, with what only this moment knows.
     pub(crate) fn render(&self, reading: Reading, moment: &Registry) -> String {
-        let Reading { revision, epoch, compiled, objects, queue, watchers, feeds, nodes_connected } = reading;
+        let Reading {
+            revision,
+            epoch,
+            compiled,
+            endpoints,
+            objects,
+            queue,
+            watchers,
+            feeds,
+            nodes_connected,
+        } = reading;
         let gauges = &self.gauges;
         gauges.revision.set(revision);
         gauges.epoch.set(epoch);
@@ -193,6 +232,13 @@ impl Metrics {
             (&gauges.nodes_connected, nodes_connected),
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        // What health checks say has metrics of its own.
+        let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
+        for (state, count) in
+            [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]
+        {
+            gauges.endpoints.get_or_create(&StateLabels { state }).set(count.into());
         }
         for (kind, count) in objects {
             let count = i64::try_from(count).unwrap_or(i64::MAX);

@@ -10,7 +10,7 @@ use model::{
     resource::{Object, ObjectKey},
     violation::{Violation, ViolationCode},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     app::App,
@@ -110,6 +110,19 @@ pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<V
     outcomes.iter().map(show).collect()
 }
 
+/// Answers with all objects that a mutation was about.
+pub(crate) fn answer_many(app: &App, manner: Manner, written: &Written) -> Response {
+    let shown = show_all(app, manner, &written.outcomes);
+    let results = written.outcomes.iter().zip(shown);
+    let results: Vec<Value> =
+        results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
+    let position = written.position;
+    let answer = json!({
+        "position": position, "revision": position.revision, "dryRun": manner.is_dry_run, "results": results,
+    });
+    stamp(render(manner.form, &answer), manner, position)
+}
+
 /// Adds the headers of every mutation.
 pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> Response {
     let mut response = response.into_response();
@@ -137,7 +150,8 @@ fn problem(error: WriteError) -> Problem {
     }
 }
 
-fn refused(refusal: Refusal) -> Problem {
+/// Says why a write is refused.
+pub(crate) fn refused(refusal: Refusal) -> Problem {
     match refusal {
         Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
         Refusal::AlreadyExists(object) => {
@@ -174,15 +188,20 @@ fn refused(refusal: Refusal) -> Problem {
 }
 
 fn guard_held(held: Held) -> Problem {
-    let Held { guarded, named, removed, total, limit_percent } = held;
+    let detail = held_in_words(&held);
+    Problem::new(Code::GuardHeld, detail)
+        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
+        .would_remove(held.named)
+}
+
+/// What a guard holds.
+pub(crate) fn held_in_words(held: &Held) -> String {
+    let Held { guarded, named: _, removed, total, limit_percent } = held;
     let (what, flag) = match guarded {
         Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
         Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
     };
-    let detail = format!(
+    format!(
         "it would remove {removed} of {total} {what} at once, and may remove {limit_percent} % ({flag} of the server)"
-    );
-    Problem::new(Code::GuardHeld, detail)
-        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
-        .would_remove(named)
+    )
 }

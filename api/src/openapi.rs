@@ -92,6 +92,16 @@ impl Doc {
         self.path_parameter(parameter, description, Name::schema())
     }
 
+    /// Adds a path parameter that is an id.
+    pub(crate) fn named_text(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, String::schema())
+    }
+
+    /// Adds a path parameter that is the number of a question.
+    pub(crate) fn asked(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, u64::schema())
+    }
+
     /// Adds a path parameter that is a revision.
     pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, Revision::schema())

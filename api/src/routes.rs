@@ -1,21 +1,29 @@
 //! The routes, by what they are about.
 
 mod addresses;
+mod answer;
 mod apply;
 mod audit;
 mod bgp;
 mod docs;
+mod doctor;
+mod drains;
 mod endpoints;
+mod explain;
 mod feed;
+mod guards;
 mod health;
 mod history;
 mod metrics;
+mod plan;
 mod report;
 mod resource;
 mod rollback;
+mod service_health;
 mod status;
 mod traffic;
 mod watch;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -34,16 +42,24 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        plan::add,
         history::add,
         rollback::add,
         audit::add,
         watch::add,
         endpoints::add,
         traffic::add,
+        service_health::add,
+        guards::add,
+        drains::add,
+        explain::add,
         bgp::add,
         status::add,
+        what_if::add,
         feed::add,
         report::add,
+        answer::add,
+        doctor::add,
         health::add,
         metrics::add,
         docs::add,

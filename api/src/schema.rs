@@ -10,6 +10,7 @@ use model::{
     bgp_peer::BgpPeerSpec,
     change::ChangeKind,
     compiled::CompiledService,
+    endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
     history::{FieldChange, Origin},
     metadata::Metadata,
@@ -93,6 +94,37 @@ envelopes! {
     Address, "^Address$", AddressList, AddressSpec, AddressStatus, "The record of a load balancer address, kept by the server.";
 }
 
+/// The record of what health checks have taken out of a Service, kept by the server. It has the name of the Service; there is
+/// none while everything is in service.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndpointHealth {
+    /// The version of the API.
+    #[schema(required = false, pattern = "^tidegate/v1$", example = "tidegate/v1")]
+    api_version: String,
+    /// The kind.
+    #[schema(required = false, pattern = "^EndpointHealth$")]
+    kind: String,
+    /// Who it is.
+    metadata: Metadata,
+    /// What was decided.
+    spec: EndpointHealthSpec,
+}
+
+/// A page of a listing.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct EndpointHealthList {
+    /// The version of the API.
+    api_version: String,
+    /// The kind of the list.
+    kind: String,
+    /// What the listing shows.
+    metadata: ListMetadata,
+    /// The objects in the order of namespace and name.
+    items: Vec<EndpointHealth>,
+}
+
 /// A page of compiled Services.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -163,6 +195,8 @@ pub(crate) enum Object {
     Advertisement(Box<Advertisement>),
     /// An Address; on input refused.
     Address(Box<Address>),
+    /// An EndpointHealth; on input refused.
+    EndpointHealth(Box<EndpointHealth>),
 }
 
 /// A list of objects of any kinds, as `kubectl get -o json` writes it.

@@ -9,13 +9,16 @@ use model::{
     announcements::AnnouncementBook,
     assign::Scene,
     bgp_book::BgpBook,
+    health::Bench,
+    name::Name,
     quantity::Timestamp,
     resource::{Object, ServiceKey, Spec},
     rollup::{
-        Announcing, NodeViews, address_pool_status, address_status, advertisement_status, bfd_profile_status,
-        bgp_peer_status, endpoint_set_status, node_bgp_status, node_status, pool_announced,
-        service_announced, service_status, with_sessions, workload_status,
+        Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
+        bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status, node_status,
+        pool_announced, service_announced, service_health, service_status, with_sessions, workload_status,
     },
+    service_health::ServiceHealth,
     status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeStatus,
         ServiceStatus,
@@ -24,6 +27,7 @@ use model::{
 use serde_json::Value;
 
 use crate::{
+    health_judge::HealthDesk,
     hub::Published,
     nodes::{Nodes, Table},
 };
@@ -35,6 +39,8 @@ pub(crate) struct Books<'a> {
     pub(crate) announcements: &'a Mutex<AnnouncementBook>,
     /// Of sessions and routes.
     pub(crate) bgp: &'a Mutex<BgpBook>,
+    /// Of the endpoints that they check.
+    pub(crate) health: &'a HealthDesk,
 }
 
 /// One state with what is known of the nodes, from which any number of objects can be shown.
@@ -85,6 +91,8 @@ impl Shower<'_> {
             Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
             Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
             Spec::Address(_) => self.address(object).map(serde_json::to_value),
+            // It is itself what was made of what is observed.
+            Spec::EndpointHealth(_) => None,
             Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
                 let snapshot = &self.view.published().snapshot;
                 serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))
@@ -109,7 +117,8 @@ impl Shower<'_> {
         let published = self.view.published();
         let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
         let has_records = published.snapshot.addresses_of(&key).next().is_some();
-        let announced = has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
+        let announced_on_record =
+            has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
         Some(service_status(
             &published.snapshot,
             &key,
@@ -117,8 +126,22 @@ impl Shower<'_> {
             compiled,
             published.epoch,
             self.nodes(),
-            announced,
+            Observed { announced_on_record, health: self.health(&key) },
         ))
+    }
+
+    /// The health of a Service's endpoints; nothing where they are not checked.
+    pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
+        let published = self.view.published();
+        let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
+        let table = self.view.table();
+        let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let desk = self.view.books.health;
+        let book = desk.book();
+        let checkers = &published.network.checkers;
+        let bench = Bench { book: &book, checkers, is_heard: &is_heard, now: self.view.now };
+        let guard = desk.guard();
+        Some(service_health(&published.snapshot, form, &bench, &guard))
     }
 
     /// The status of an AddressPool.
@@ -170,7 +193,7 @@ impl Shower<'_> {
             nodes: self.nodes().all(),
             compiled: &compiled,
         };
-        let Books { announcements, bgp } = self.view.books;
+        let Books { announcements, bgp, health: _ } = self.view.books;
         let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
         let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
         look(&Announcing { scene, book: &book, bgp: &bgp })

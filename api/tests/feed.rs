@@ -163,3 +163,31 @@ fn last_position(lines: &[String]) -> String {
     let last: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
     last["position"].as_str().unwrap().to_owned()
 }
+
+#[tokio::test]
+async fn a_question_reaches_the_agent_behind_the_state_and_its_answer_who_asked() {
+    let server = cluster(1).await;
+    let (status, body) = server.call("GET", "/v1/nodes/n1/doctor", None).await;
+    assert_eq!((status, &body["code"]), (504, &json!("NodeSilent")), "no feed is open: {body}");
+    let (status, body) = server.call("GET", "/v1/nodes/n2/doctor", None).await;
+    assert_eq!((status, &body["code"]), (404, &json!("NodeNotFound")));
+
+    let mut feed = open(&server, None).await;
+    feed.until("\"synced\"").await;
+    let finding = json!({ "check": "nf_tables", "state": "Fine", "message": "built-in" });
+    let answer = json!({ "answer": "doctor", "findings": [finding] });
+    let (asked, ()) = tokio::join!(server.call("GET", "/v1/nodes/n1/doctor", None), async {
+        let lines = feed.until("\"ask\"").await;
+        let ask: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        assert_eq!(ask["question"], json!({ "ask": "doctor" }));
+        let path = format!("/v1/nodes/n1/answers/{}", ask["id"]);
+        let (status, body) = server.call("PUT", &path, Some(json!({ "answer": "weather" }))).await;
+        assert_eq!((status, &body["code"]), (422, &json!("Invalid")), "{body}");
+        let long = json!({ "answer": "failed", "message": "x".repeat(1025) });
+        assert_eq!(server.call("PUT", &path, Some(long)).await.0, 422);
+        assert_eq!(server.call("PUT", &path, Some(answer.clone())).await.0, 204);
+        let (status, body) = server.call("PUT", &path, Some(answer)).await;
+        assert_eq!((status, &body["code"]), (410, &json!("NotAsked")), "{body}");
+    });
+    assert_eq!(asked, (200, json!({ "node": "n1", "findings": [finding] })));
+}

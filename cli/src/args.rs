@@ -1,8 +1,13 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod drain;
+pub mod explain;
 mod help;
 pub mod history;
+pub mod plan;
+pub mod wait;
+pub mod what_if;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
@@ -68,6 +73,12 @@ pub enum Command {
     /// Create or change the objects of a file
     #[command(after_help = help::APPLY_HELP)]
     Apply(Apply),
+    /// Say what an apply would do to objects, addresses and every node
+    #[command(after_help = help::PLAN_HELP)]
+    Plan(plan::Plan),
+    /// Say which objects of a file differ from what there is
+    #[command(after_help = help::DIFF_HELP)]
+    Diff(plan::Diff),
     /// Remove objects
     #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
@@ -77,6 +88,12 @@ pub enum Command {
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
+    /// Show what the nodes see of the endpoints of a Service that are checked
+    #[command(after_help = help::HEALTH_HELP)]
+    Health(Health),
+    /// Say what becomes of a packet, or why an address or a Service answers or not
+    #[command(after_help = help::EXPLAIN_HELP)]
+    Explain(explain::Explain),
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
@@ -92,9 +109,24 @@ pub enum Command {
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
+    /// Let nothing new begin at something, while what is established finishes
+    #[command(after_help = help::DRAIN_HELP)]
+    Drain(drain::Drain),
+    /// Take something out of service as if it were not there
+    #[command(after_help = help::MAINTENANCE_HELP)]
+    Maintenance(drain::Maintenance),
+    /// Give back what drains or is in maintenance
+    #[command(after_help = help::UNDRAIN_HELP)]
+    Undrain(drain::Subject),
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Wait until an object, or every node, is as wanted
+    #[command(after_help = help::WAIT_HELP)]
+    Wait(wait::Wait),
+    /// Say what the failure of nodes would do
+    #[command(name = "what-if", after_help = help::WHAT_IF_HELP)]
+    WhatIf(what_if::WhatIf),
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
@@ -175,8 +207,14 @@ pub struct Describe {
 #[derive(Debug, Args)]
 pub struct Apply {
     /// A file, a directory, or - for stdin
-    #[arg(short, long, value_name = "FILE")]
-    pub filename: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
+    pub filename: Option<PathBuf>,
+    /// Do exactly what a plan says; refused when one of its objects has changed since
+    #[arg(
+        long, value_name = "ID", value_parser = plan::parse_id,
+        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit"]
+    )]
+    pub plan: Option<String>,
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -286,6 +324,43 @@ pub enum TrafficOutput {
     /// A row for each endpoint on each node
     #[default]
     Table,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// Arguments of `health`.
+#[derive(Debug, Args)]
+pub struct Health {
+    /// Which Service
+    #[arg(value_name = "SERVICE", value_parser = Name::parse, required_unless_present_any = ["guard", "confirm"])]
+    pub service: Option<Name>,
+    /// Where to look
+    #[arg(
+        short, long, default_value = "default",
+        value_parser = Namespace::parse
+    )]
+    pub namespace: Namespace,
+    /// Show instead which unhealthy endpoints of all Services are kept in service, because so many failed at once
+    #[arg(long, conflicts_with_all = ["service", "namespace", "confirm"])]
+    pub guard: bool,
+    /// Take the endpoints out of service that --guard shows
+    #[arg(long, conflicts_with_all = ["service", "namespace"])]
+    pub confirm: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: HealthOutput,
+}
+
+/// Forms of the output of `health`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum HealthOutput {
+    /// A row for each endpoint
+    #[default]
+    Table,
+    /// With what each node says
+    Wide,
     /// What the server answered, as JSON
     Json,
     /// What the server answered, as YAML

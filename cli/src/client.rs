@@ -45,6 +45,7 @@ pub(crate) struct Request {
     method: Method,
     path: String,
     query: Vec<(&'static str, String)>,
+    if_match: Option<String>,
     body: Option<Body>,
     message: Option<String>,
 }
@@ -59,18 +60,68 @@ struct Body {
 impl Request {
     /// A read.
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), query: Vec::new(), body: None, message: None }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
+    }
+
+    /// A deed that needs no body.
+    pub(crate) fn act(path: impl Into<String>) -> Self {
+        Self { method: Method::POST, path: path.into(), query: Vec::new(), body: None }
     }
 
     /// The removal of an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
-        Self { method: Method::DELETE, path: key.path(), query: Vec::new(), body: None, message: None }
+        Self {
+            method: Method::DELETE,
+            path: key.path(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
+    }
+
+    /// A request that asks for something to be done, without a body.
+    pub(crate) fn act(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::POST,
+            path: path.into(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
     }
 
     /// A request with a body; `curl_data` is what follows `--data-binary`.
     pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         let body = Some(Body { language, bytes, curl_data });
-        Self { method: Method::POST, path: path.to_owned(), query: Vec::new(), body, message: None }
+        Self {
+            method: Method::POST,
+            path: path.to_owned(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body,
+        }
+    }
+
+    /// A change by a JSON merge patch (RFC 7396).
+    pub(crate) fn patch(path: &str, changes: &Value) -> Self {
+        let text = changes.to_string();
+        let curl_data = shell_quoted(&text);
+        Self { method: Method::PATCH, ..Self::post(path, Language::Json, text.into_bytes(), curl_data) }
+    }
+
+    /// Has the request refused when the object is not in the state with this tag.
+    pub(crate) fn if_match(self, tag: String) -> Self {
+        Self { if_match: Some(tag), ..self }
     }
 
     /// Says why.
@@ -187,6 +238,9 @@ impl Client {
         }
         let is_write = request.method != Method::GET;
         let mut builder = self.http.request(request.method, url).header(header::ACCEPT, accept);
+        if let Some(tag) = request.if_match {
+            builder = builder.header(header::IF_MATCH, tag);
+        }
         if let Some(author) = self.author.as_ref().filter(|_| is_write) {
             builder = builder.header(AUTHOR, author.as_bytes());
         }
@@ -327,6 +381,9 @@ fn curl(request: &Request, url: &Url) -> String {
     let mut words = vec!["curl -sS".to_owned()];
     if request.method != Method::GET {
         words.push(format!("-X {}", request.method));
+    }
+    if let Some(tag) = &request.if_match {
+        words.push(format!("-H {}", shell_quoted(&format!("If-Match: {tag}"))));
     }
     if let Some(body) = &request.body {
         words.push(format!(

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::{
     age::age,
-    columns_addresses, columns_bgp,
+    columns_addresses, columns_bgp, health,
     resource::Resource,
     style::Tone,
     table::{Cell, Table},
@@ -54,6 +54,7 @@ pub fn empty(resource: Resource, columns: Columns) -> Table {
         (Resource::Object(Kind::BgpPeer), _) => columns_bgp::PEER,
         (Resource::Object(Kind::BfdProfile), _) => columns_bgp::PROFILE,
         (Resource::Object(Kind::Address), _) => columns_addresses::ADDRESS,
+        (Resource::Object(Kind::EndpointHealth), _) => health::RECORD,
         (Resource::Endpoints, false) => (&["NAME", "ENDPOINTS"], &[]),
         (Resource::Endpoints, true) => {
             (&["NAME", "PORT", "ENDPOINT", "READY", "SERVING", "TERMINATING", "WEIGHT", "NODE", "ZONE"], &[])
@@ -88,6 +89,7 @@ pub fn push(
         Resource::Object(Kind::BgpPeer) => vec![columns_bgp::peer(object, columns.wide, now)],
         Resource::Object(Kind::BfdProfile) => vec![columns_bgp::profile(object, columns.wide, now)],
         Resource::Object(Kind::Address) => vec![columns_addresses::address(object, columns.wide, now)],
+        Resource::Object(Kind::EndpointHealth) => vec![health::record(object, columns.wide, now)],
         Resource::Endpoints if columns.wide => endpoints_wide(object),
         Resource::Endpoints => vec![endpoints(object)],
     };
@@ -189,8 +191,11 @@ fn endpoint_set(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
         let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
         format!("{}/{protocol}", text(port, "/port"))
     };
-    let takes =
-        |endpoint: &&Value| flag(endpoint, "/conditions/ready", true) && !flag(endpoint, "/drain", false);
+    let takes = |endpoint: &&Value| {
+        flag(endpoint, "/conditions/ready", true)
+            && !flag(endpoint, "/drain", false)
+            && endpoint.pointer("/maintenance/mode").is_none()
+    };
     let endpoints = items(object, "/spec/endpoints");
     let mut row: Vec<Cell> = vec![
         text(object, "/spec/service").into(),
@@ -211,7 +216,11 @@ fn workload(object: &Value, wide: bool, now: Timestamp) -> Vec<Cell> {
     let phase = Some(text(object, "/spec/phase")).filter(|text| !text.is_empty());
     let ready = flag(object, "/spec/ready", true);
     let mut row: Vec<Cell> = vec![
-        Cell::toned(if ready { Tone::Good } else { Tone::Waiting }, if ready { "yes" } else { "no" }),
+        match text(object, "/spec/maintenance/mode").as_str() {
+            "" if ready => Cell::toned(Tone::Good, "yes"),
+            "" => Cell::toned(Tone::Waiting, "no"),
+            mode => Cell::toned(Tone::Waiting, mode),
+        },
         phase.unwrap_or_else(|| "Running".to_owned()).into(),
         joined(object, "/spec/addresses").into(),
         text(object, "/spec/node").into(),
@@ -274,7 +283,9 @@ pub fn node_status(object: &Value) -> (String, Tone) {
         (true, true) => ("Ready", Tone::Good),
     };
     let drained = if flag(object, "/spec/unschedulable", false) { ",Unschedulable" } else { "" };
-    (format!("{word}{drained}"), tone)
+    let out = text(object, "/spec/maintenance/mode");
+    let out = if out.is_empty() { out } else { format!(",{out}") };
+    (format!("{word}{drained}{out}"), tone)
 }
 
 /// `ip:port` with brackets around IPv6 (RFC 3986 §3.2.2).

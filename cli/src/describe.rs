@@ -7,7 +7,7 @@ use crate::{
     age::age,
     bgp,
     columns::{self, Columns},
-    describe_addresses, describe_bgp, describe_objects,
+    describe_addresses, describe_bgp, describe_objects, health,
     resource::Resource,
     style::{Style, Tone},
     table::Table,
@@ -29,6 +29,8 @@ pub struct Subject<'a> {
     pub endpoints: Option<&'a Value>,
     /// The traffic of a Service.
     pub traffic: Option<&'a Value>,
+    /// The health of the endpoints of a Service.
+    pub health: Option<&'a Value>,
     /// The records of the addresses of a pool, or of a Service that balances load.
     pub addresses: Option<&'a [Value]>,
     /// The BGP sessions of a Node, as the server lists them.
@@ -57,8 +59,12 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
                 Kind::BgpPeer => describe_bgp::peer(&mut page, subject.object, now),
                 Kind::BfdProfile => describe_bgp::profile(&mut page, subject.object),
                 Kind::Address => describe_addresses::address(&mut page, subject.object, now),
+                Kind::EndpointHealth => health::describe_record(&mut page, subject.object, now),
             }
-            conditions(&mut page, subject.object);
+            // A record is no intent, of which anything could be observed.
+            if kind != Kind::EndpointHealth {
+                conditions(&mut page, subject.object);
+            }
             if let Some(addresses) = subject.addresses {
                 describe_addresses::held(&mut page, addresses, now);
             }
@@ -68,6 +74,10 @@ pub fn describe(subject: &Subject<'_>, now: Timestamp, style: Style) -> String {
             }
             if let Some(compiled) = subject.endpoints {
                 endpoints(&mut page, compiled, now);
+            }
+            if let Some(table) = subject.health.and_then(|health| health::endpoints(health, now, style)) {
+                page.section("Health");
+                table.lines().for_each(|line| page.line(&format!("  {line}")));
             }
             if let Some(of_service) = subject.traffic {
                 traffic(&mut page, of_service);

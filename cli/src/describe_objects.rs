@@ -64,6 +64,7 @@ pub(crate) fn service(page: &mut Page, object: &Value) {
     if flag(object, "/spec/disabled", false) {
         page.field("Disabled", "yes: addresses and ports are kept, traffic is not served");
     }
+    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
     for port in items(object, "/spec/ports") {
         let [name, target, node_port] = ["/name", "/targetPort", "/nodePort"].map(|at| text(port, at));
         let protocol = port.get("protocol").map_or_else(|| "TCP".to_owned(), scalar);
@@ -138,7 +139,29 @@ fn endpoint_line(endpoint: &Value) -> String {
         ("draining", flag(endpoint, "/drain", false)),
     ];
     let states: Vec<&str> = states.into_iter().filter_map(|(word, holds)| holds.then_some(word)).collect();
-    format!("{line}: {}", states.join(", "))
+    let out = maintenance(endpoint, "/maintenance");
+    let out = if out.is_empty() { out } else { format!(", {out}") };
+    format!("{line}: {}{out}", states.join(", "))
+}
+
+/// How something is taken out of service: `drains until 2026-01-02T03:04:05Z, asked by ops: upgrade`; empty when it is not.
+fn maintenance(object: &Value, at: &str) -> String {
+    let Some(asked) = object.pointer(at).filter(|asked| asked.is_object()) else { return String::new() };
+    let [mode, deadline, by, reason] =
+        ["/mode", "/deadline", "/by", "/reason"].map(|field| clean(&text(asked, field)));
+    let mut words = match mode.as_str() {
+        "Drain" if deadline.is_empty() => "drains".to_owned(),
+        "Drain" => format!("drains until {deadline}"),
+        "Maintenance" => "in maintenance".to_owned(),
+        _ => mode,
+    };
+    for (before, word) in [(", asked by ", by), (": ", reason)] {
+        if !word.is_empty() {
+            words.push_str(before);
+            words.push_str(&word);
+        }
+    }
+    words
 }
 
 pub(crate) fn workload(page: &mut Page, object: &Value) {
@@ -152,6 +175,7 @@ pub(crate) fn workload(page: &mut Page, object: &Value) {
     page.optional("Weight", &text(object, "/spec/weight"));
     page.optional("Named ports", &workload_ports(object));
     page.optional("Lease (s)", &text(object, "/spec/leaseSeconds"));
+    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
 }
 
 pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
@@ -163,6 +187,7 @@ pub(crate) fn node(page: &mut Page, object: &Value, now: Timestamp) {
     page.optional("Zone", &text(object, "/spec/zone"));
     page.field("Workload networks", &joined(object, "/spec/workloadCIDRs"));
     page.field("Mode", &node_mode(object));
+    page.optional("Out of service", &maintenance(object, "/spec/maintenance"));
     if flag(object, "/spec/proxy/masqueradeAll", false) {
         page.field("Masquerade", "all traffic to virtual addresses");
     }

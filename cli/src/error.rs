@@ -94,6 +94,24 @@ pub(crate) enum Failure {
         /// The worst way in which they ended.
         code: ExitCode,
     },
+    /// What was waited for did not come.
+    #[error("{name} is not as wanted after {} s: {why_not}", .after.as_secs_f32())]
+    NotReached {
+        /// What.
+        name: String,
+        /// How long it was waited for.
+        after: Duration,
+        /// What stood in the way at last.
+        why_not: String,
+    },
+    /// Connections are left on what was taken out of service.
+    #[error("{connections} connections are left after {} s, as far as is known", .after.as_secs())]
+    StillOpen {
+        /// How many.
+        connections: u64,
+        /// How long they were waited for.
+        after: Duration,
+    },
     /// Nothing can be written to stdout.
     #[error("cannot write the output")]
     Output(#[from] io::Error),
@@ -135,6 +153,8 @@ impl Failure {
             | Self::AnswerTooLarge { .. }
             | Self::File { .. }
             | Self::Some { .. }
+            | Self::NotReached { .. }
+            | Self::StillOpen { .. }
             | Self::Output(_) => None,
         }
     }
@@ -144,9 +164,12 @@ impl Failure {
         match self {
             Self::Usage { .. } => ExitCode::Usage,
             Self::Unreachable { .. } | Self::TimedOut { .. } => ExitCode::Unreachable,
-            Self::Refused(_) | Self::BadAnswer { .. } | Self::AnswerTooLarge { .. } | Self::File { .. } => {
-                ExitCode::Failed
-            }
+            Self::Refused(_)
+            | Self::BadAnswer { .. }
+            | Self::AnswerTooLarge { .. }
+            | Self::File { .. }
+            | Self::NotReached { .. }
+            | Self::StillOpen { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
             // `tidegate get svc | head -1` has done what was asked.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Success,
@@ -174,6 +197,12 @@ impl Failure {
             Self::AnswerTooLarge { .. } => {
                 vec!["ask for less: -n NAMESPACE, -l SELECTOR or a name".to_owned()]
             }
+            Self::NotReached { .. } => {
+                vec!["`tidegate describe` shows all of it; a longer time is given with --at-most".to_owned()]
+            }
+            Self::StillOpen { .. } => vec![
+                "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
+            ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }
     }

@@ -17,18 +17,24 @@ pub mod describe;
 mod describe_addresses;
 mod describe_bgp;
 mod describe_objects;
+pub mod drain;
 mod error;
+pub mod explain;
+pub mod health;
 pub mod history;
 pub mod import;
 mod manifest;
 mod output;
 mod parse;
+pub mod plan;
 pub mod render;
 mod resource;
 pub mod style;
 pub mod table;
 pub mod traffic;
 pub mod view;
+mod waiting;
+pub mod what_if;
 
 use std::ffi::OsString;
 

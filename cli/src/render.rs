@@ -7,6 +7,7 @@ use crate::{
     age::age,
     columns, columns_addresses, columns_bgp,
     error::{Failure, Problem},
+    health,
     resource::Resource,
     style::{Style, Tone},
     view::{clean, condition, entries, flag, items, joined, labels, number, scalar, text, time},
@@ -279,6 +280,7 @@ fn summary(object: &Value) -> String {
         }
         Some(Kind::BfdProfile) => vec![columns_bgp::intervals(object)],
         Some(Kind::Address) => address_summary(object),
+        Some(Kind::EndpointHealth) => vec![health::record_summary(object)],
         None => Vec::new(),
     };
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")

@@ -14,7 +14,7 @@ pub enum Resource {
 }
 
 /// Every word for a resource: the resource, then its plural, its singular and its short name.
-const WORDS: [(Resource, [&str; 3]); 10] = [
+const WORDS: [(Resource, [&str; 3]); 11] = [
     (Resource::Object(Kind::Service), ["services", "service", "svc"]),
     (Resource::Object(Kind::EndpointSet), ["endpointsets", "endpointset", "eps"]),
     (Resource::Object(Kind::Workload), ["workloads", "workload", "wl"]),
@@ -24,6 +24,7 @@ const WORDS: [(Resource, [&str; 3]); 10] = [
     (Resource::Object(Kind::BgpPeer), ["bgppeers", "bgppeer", "peer"]),
     (Resource::Object(Kind::BfdProfile), ["bfdprofiles", "bfdprofile", "bfd"]),
     (Resource::Object(Kind::Address), ["addresses", "address", "addr"]),
+    (Resource::Object(Kind::EndpointHealth), ["endpointhealths", "endpointhealth", "eph"]),
     (Resource::Endpoints, ["endpoints", "endpoint", "ep"]),
 ];
 
@@ -41,6 +42,7 @@ impl Resource {
             Self::Object(Kind::BgpPeer) => "bgppeer",
             Self::Object(Kind::BfdProfile) => "bfdprofile",
             Self::Object(Kind::Address) => "address",
+            Self::Object(Kind::EndpointHealth) => "endpointhealth",
             Self::Endpoints => "endpoints",
         }
     }
@@ -103,7 +105,7 @@ impl FromStr for Target {
     }
 }
 
-/// Every kind that people write, in the order in which they ask for them; not the records of addresses, which the server
+/// Every kind that people write, in the order in which they ask for them; not the records that the server
 /// keeps.
 fn all() -> Vec<Resource> {
     let kinds = [

@@ -23,12 +23,14 @@ use model::{
     bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
     bgp_peer::BgpPeerSpec,
     compiled::CompiledService,
+    endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     node::NodeSpec,
     quantity::Timestamp,
     resource::Kind,
     service::ServiceSpec,
+    service_health::ServiceHealth,
     status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
         EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
@@ -39,7 +41,7 @@ use model::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-const RESOURCES: [Resource; 10] = [
+const RESOURCES: [Resource; 11] = [
     Resource::Object(Kind::Service),
     Resource::Object(Kind::EndpointSet),
     Resource::Object(Kind::Workload),
@@ -49,6 +51,7 @@ const RESOURCES: [Resource; 10] = [
     Resource::Object(Kind::BgpPeer),
     Resource::Object(Kind::BfdProfile),
     Resource::Object(Kind::Address),
+    Resource::Object(Kind::EndpointHealth),
     Resource::Endpoints,
 ];
 
@@ -112,6 +115,8 @@ fn every_description_reads_as_recorded() {
             let is_service = resource == Resource::Object(Kind::Service);
             let traffic =
                 fixtures["traffic"].as_array().unwrap().iter().find(|traffic| traffic["service"] == key);
+            let health =
+                fixtures["health"].as_array().unwrap().iter().find(|health| health["service"] == key);
             let addresses = holds(&fixtures, resource, object);
             let of_node = |item: &&Value| item["node"] == name.as_str();
             let all = bgp()["sessions"]["items"].as_array().unwrap().clone();
@@ -122,6 +127,7 @@ fn every_description_reads_as_recorded() {
                 object,
                 endpoints: compiled.filter(|_| is_service),
                 traffic: traffic.filter(|_| is_service),
+                health: health.filter(|_| is_service),
                 addresses: addresses.as_deref(),
                 sessions: sessions.as_ref(),
             };
@@ -153,6 +159,22 @@ fn f086_traffic_reads_as_recorded() {
     let traffic = &fixtures["traffic"][0];
     let by_endpoint = cli::traffic::by_endpoint(traffic, Style::PLAIN).unwrap();
     check("traffic", &format!("{}\n{by_endpoint}", cli::traffic::by_node(traffic, Style::PLAIN)));
+}
+
+/// F148: who says what of each endpoint, and what was made of it.
+#[test]
+fn f148_health_reads_as_recorded() {
+    let fixtures = fixtures();
+    let health = &fixtures["health"][0];
+    let narrow = cli::health::endpoints(health, now(), Style::PLAIN).unwrap();
+    let wide = cli::health::endpoints_wide(health, now(), Style::PLAIN).unwrap();
+    let panic = cli::health::panic(health).unwrap();
+    let held = cli::health::held(&fixtures["guard"], now(), Style::PLAIN).unwrap();
+    check("health", &format!("{panic}\n{narrow}\n{wide}\n{held}"));
+    let nothing = json!({ "endpoints": [], "held": [] });
+    assert_eq!(cli::health::endpoints(&nothing, now(), Style::PLAIN), None);
+    assert_eq!(cli::health::held(&nothing, now(), Style::PLAIN), None);
+    assert_eq!(cli::health::panic(&nothing), None);
 }
 
 /// What is wrong is told with what to do about it; sessions of silent agents are not taken for established.
@@ -209,6 +231,55 @@ fn events_and_outcomes_read_as_recorded() {
 }
 
 #[test]
+fn plans_read_as_recorded() {
+    let change = |change: &str, place: &str, line: &str| json!({ "change": change, "place": place, "line": line });
+    let plan = json!({
+        "id": "00d1f7c0a4be25c9", "position": "1-7", "expires": "2026-11-21T10:00:00Z",
+        "objects": [
+            { "object": "Service default/web", "action": "updated", "omitted": 0, "fields": [
+                { "pointer": "/spec/ports/0/port", "before": 80, "after": 81 },
+                { "pointer": "/spec/sessionAffinity", "after": "ClientIP" },
+            ] },
+            { "object": "EndpointSet default/web", "action": "created", "omitted": 3, "fields": [
+                { "pointer": "", "after": { "metadata": { "name": "web" }, "spec": { "service": "web" } } },
+            ] },
+            { "object": "BgpPeer tor", "action": "updated", "fields": [], "omitted": 0 },
+            { "object": "Service default/old\u{1b}[31m", "action": "pruned", "omitted": 0, "fields": [
+                { "pointer": "", "before": { "spec": { "type": "ClusterIP" } } },
+            ] },
+        ],
+        "addresses": [{
+            "address": "192.0.2.10",
+            "before": { "services": ["default/web"], "nodes": ["a", "b"], "advertisements": [] },
+            "after": { "services": ["default/web"], "nodes": ["b"], "advertisements": ["tor"] },
+        }],
+        "guards": ["it would remove 60 of 60 endpoint addresses at once"],
+        "nodes": {
+            "a": { "preview": {
+                "announcements": [change("removed", "link eth0", "192.0.2.10 owner")],
+                "kernel": [
+                    change("added", "map inet tidegate services4", "10.96.0.1 . 6 . 81 : goto cluster-2"),
+                    change("added", "chain inet tidegate cluster-2", "drop"),
+                    change("removed", "map inet tidegate services4", "10.96.0.1 . 6 . 80 : goto cluster-1"),
+                ],
+                "omitted": 5, "sessionResets": ["tor: the hold time would be another"],
+                "connectionsAtRisk": 12, "failures": ["Service default/x: scheduler rr is not known"],
+            } },
+            "b": { "preview": { "kernel": [], "announcements": [], "omitted": 0 } },
+            "c": { "error": "the agent is not connected" },
+        },
+    });
+    check("plan", &cli::plan::whole(&plan, Style::PLAIN));
+    check("plan_color", &cli::plan::whole(&plan, Style { color: true }));
+    check("diff", &cli::plan::objects(&plan, Style::PLAIN));
+    let nothing = json!({ "objects": [], "nodes": { "a": { "preview": {} } } });
+    assert_eq!(cli::plan::whole(&nothing, Style::PLAIN), "Nothing would change.\n");
+    for odd in [json!(null), json!({ "objects": [1, {}], "addresses": "x", "nodes": { "a": 1 } })] {
+        let _shown = cli::plan::whole(&odd, Style::PLAIN);
+    }
+}
+
+#[test]
 fn every_help_teaches_as_recorded() {
     let mut command = Cli::command().term_width(110);
     command.build();
@@ -261,6 +332,7 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     all::<BgpPeerSpec, BgpPeerStatus>(&fixtures["bgppeers"]);
     all::<BfdProfileSpec, BfdProfileStatus>(&fixtures["bfdprofiles"]);
     all::<AddressSpec, AddressStatus>(&fixtures["addresses"]);
+    all::<EndpointHealthSpec, ()>(&fixtures["endpointhealths"]);
     for compiled in fixtures["endpoints"].as_array().unwrap() {
         let _compiled: CompiledService = serde_json::from_value(compiled.clone()).unwrap();
     }
@@ -272,6 +344,9 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     listed::<BgpSessionItem>(&bgp()["sessions"]);
     listed::<BgpRouteItem>(&bgp()["routes"]);
     listed::<BgpEvent>(&bgp()["events"]);
+    for health in fixtures["health"].as_array().unwrap() {
+        let _health: ServiceHealth = serde_json::from_value(health.clone()).unwrap();
+    }
     for traffic in fixtures["traffic"].as_array().unwrap() {
         let _traffic: ServiceTraffic = serde_json::from_value(traffic.clone()).unwrap();
     }
@@ -305,6 +380,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                         object,
                         endpoints: Some(object),
                         traffic: Some(object),
+                        health: Some(object),
                         addresses: Some(std::slice::from_ref(object)),
                         sessions: Some(object)
                     },
@@ -315,12 +391,16 @@ fn no_shape_of_an_answer_stops_the_rendering() {
             );
         }
         let _table = cli::traffic::by_node(object, Style::PLAIN);
+        let odd_rows = json!({ "endpoints": [object], "held": [object] });
+        let _table = cli::health::endpoints_wide(&odd_rows, now(), Style::PLAIN);
+        let _table = cli::health::held(&odd_rows, now(), Style::PLAIN);
         let listing = json!({ "items": [object, { "session": object, "peers": object, "trouble": object }] });
         let _table = cli::bgp::peers(&listing, true, now(), Style::PLAIN);
         let _table = cli::bgp::routes(&listing, true, now(), Style::PLAIN);
         let _table = cli::bgp::events(&listing, Style::PLAIN);
         let _hints = cli::bgp::hints(&listing);
         let _text = render::status(object, now(), Style::PLAIN);
+        let _text = cli::explain::explanation(object, Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }
 }

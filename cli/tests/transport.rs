@@ -205,6 +205,31 @@ fn status_ends_with_2_when_there_are_problems_and_with_0_when_there_are_none() {
 }
 
 #[test]
+fn wait_says_why_not_and_ends_when_it_is_so_or_after_the_time() {
+    let service = |status: &str| {
+        format!(
+            r#"{{"kind":"Service","metadata":{{"name":"web"}},"status":{{"conditions":[
+            {{"type":"Programmed","status":"{status}","reason":"NodesBehind","message":"1 of 3 nodes"}}]}}}}"#
+        )
+    };
+    let stub = Stub::new(move |number, _, stream| {
+        write_answer(stream, "200 OK", JSON, &service(if number < 3 { "False" } else { "True" }));
+    });
+    let (code, out, err) = run(&stub.url, &["wait", "svc/web"]);
+    assert_eq!((code, out.as_str()), (0, "service/web is verified on every node\n"));
+    assert_eq!(err, "waiting: Programmed is False: NodesBehind, 1 of 3 nodes\n", "said once");
+    assert_eq!(stub.first_lines()[0], "GET /v1/namespaces/default/services/web HTTP/1.1");
+
+    let gone =
+        Stub::fixed("404 Not Found", PROBLEM, r#"{"title":"Not found","status":404,"code":"NotFound"}"#);
+    let (code, out, _) = run(&gone.url, &["wait", "svc", "web", "--for=deleted"]);
+    assert_eq!((code, out.as_str()), (0, "service/web is gone\n"));
+    let (code, out, err) = run(&gone.url, &["wait", "svc/web", "--for=ready", "--at-most=100ms", "-q"]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(err.contains("service/web is not as wanted after 0.1 s: there is no such object"), "{err}");
+}
+
+#[test]
 fn delete_goes_on_after_a_refusal_and_ignores_what_is_gone_when_asked() {
     let stub = |number_of_ok: usize| {
         Stub::new(move |number, _, stream| match number {

@@ -1,11 +1,17 @@
 //! The one gate for every write: what is asked, against what is, gives what will be, or every reason why not.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use crate::{
     address::{AddressSpec, Announcement},
     change::{Change, ChangeKind},
     config::ClusterConfig,
+    endpoint_health::EndpointVerdict,
+    health::CheckKey,
     name::Name,
     quantity::{Revision, Timestamp},
     resource::{Object, ObjectKey, ServiceKey, Spec},
@@ -19,6 +25,7 @@ mod candidate;
 mod entropy;
 mod families;
 mod guard;
+mod health;
 mod pools;
 mod rules;
 mod service;
@@ -105,6 +112,14 @@ pub enum Operation {
         /// Since when; `None` when it is back.
         since: Option<Timestamp>,
     },
+    /// Set what health checks have taken out of a Service; only the server itself asks for this. Nothing happens when there
+    /// is no such Service, or its endpoints are not checked.
+    Judge {
+        /// Which Service.
+        service: ServiceKey,
+        /// The endpoints that are not fully in service; without any, the record is deleted.
+        endpoints: BTreeMap<CheckKey, EndpointVerdict>,
+    },
 }
 
 /// The set of objects that one source applies together.
@@ -134,7 +149,8 @@ pub struct Admitted {
     pub snapshot: Snapshot,
     /// What changes; empty when everything was so already.
     pub changes: Vec<Change>,
-    /// What happened to each object named, then to each object pruned. The records of addresses are not among them.
+    /// What happened to each object named, then to each object pruned. Records that change with them are not among
+    /// them.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -226,7 +242,8 @@ pub fn admit(
     if !violations.is_empty() {
         return Err(Refusal::Invalid(violations));
     }
-    let records = ledger.into_candidates(&working);
+    let mut records = ledger.into_candidates(&working);
+    records.extend(health::useless(snapshot, &mut working, &candidates, &pruned));
     let admitted = conclude(snapshot, working, candidates, pruned, records, entropy);
     if !request.confirmed {
         guard::check(snapshot, &admitted, config.guards())?;
@@ -261,7 +278,8 @@ fn settle_addresses(
         | Operation::Restore { .. }
         | Operation::Delete { .. }
         | Operation::Announce { .. }
-        | Operation::Lose { .. } => None,
+        | Operation::Lose { .. }
+        | Operation::Judge { .. } => None,
     });
     let retry = retry.or_else(|| request.operations.is_empty().then_some(None));
     ledger.settle(working, candidates, !pruned.is_empty(), &displaced, retry, violations);

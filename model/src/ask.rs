@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    name::Name,
     plan::{Preview, Proposal},
     trace::{Packet, Traced},
 };
 
 /// Findings in one answer.
 pub const FINDINGS_MAX: usize = 256;
+/// Bytes of an answer as JSON: the most lines that a plan lists, of a usual length.
+pub const REPLY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Which question; unique in the life of a control server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -51,6 +54,16 @@ pub enum Reply {
         #[schema(max_length = 1024)]
         message: String,
     },
+}
+
+/// What the agent of a node found on its machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Diagnosis {
+    /// The node.
+    pub node: Name,
+    /// What was looked at.
+    #[schema(max_items = 256)]
+    pub findings: Vec<Finding>,
 }
 
 /// Something that was looked at on a machine.

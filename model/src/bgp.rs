@@ -31,7 +31,7 @@ pub struct BgpState {
     /// Its BGP Identifier; never zero.
     #[schema(value_type = String)]
     pub router_id: Ipv4Addr,
-    /// Whether nothing may be announced, because the node is being drained (`Node.spec.unschedulable`).
+    /// Whether nothing may be announced, because the node is being drained (`Node.spec.unschedulable`, `Node.spec.maintenance`).
     #[serde(default)]
     pub is_draining: bool,
     /// The peers of this node, by the name of their object.

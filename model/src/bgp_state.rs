@@ -57,7 +57,7 @@ pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState>
     Some(BgpState {
         asn: who.asn,
         router_id: who.router_id,
-        is_draining: spec.unschedulable,
+        is_draining: !spec.takes_announcements(),
         peers,
         advertisements,
     })

@@ -1,5 +1,9 @@
 //! From the cluster to what nodes need to know: one Service at a time, and which Services a change concerns.
 
+mod health;
+
+pub(crate) use self::health::is_panic;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
@@ -11,6 +15,7 @@ use crate::{
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
     endpoint_set::{Endpoint, EndpointSetSpec},
     feed::{AddressState, NetworkState, NodeState},
+    maintenance::{Maintenance, MaintenanceMode},
     name::Name,
     quantity::{Port, Revision, Weight},
     resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
@@ -29,7 +34,12 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
     let sources = Sources::of(snapshot, key, spec);
     // A disabled Service keeps its addresses and ports, but no node hears of them.
     let is_exposed = !spec.disabled;
-    let ports = spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
+    let mut ports: Vec<_> =
+        spec.ports.iter().map(|port| compile_port(spec, port, &sources, is_exposed)).collect();
+    let health_check = spec.health_check.clone().filter(|_| is_exposed);
+    if let Some((check, record)) = health_check.as_ref().zip(snapshot.endpoint_health(key)) {
+        ports.iter_mut().for_each(|port| health::apply(check, record, port));
+    }
     let exposed = |addresses: Vec<_>| if is_exposed { addresses } else { Vec::new() };
     Some(CompiledService {
         service: key.clone(),
@@ -51,7 +61,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
-        health_check: spec.health_check.clone().filter(|_| is_exposed),
+        health_check,
         unsupported: blocking(spec),
     })
 }
@@ -91,7 +101,8 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
         | Kind::BgpPeer
         | Kind::Advertisement
         | Kind::Address => BTreeSet::new(),
-        Kind::Service => {
+        // A record has the name of its Service.
+        Kind::Service | Kind::EndpointHealth => {
             BTreeSet::from([ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() }])
         }
         Kind::EndpointSet => states().filter_map(|state| served_by(state)).collect(),
@@ -101,20 +112,32 @@ pub fn affected(before: &Snapshot, after: &Snapshot, change: &Change) -> BTreeSe
     }
 }
 
-/// The Services with Workloads on a Node that is lost or back.
+/// The Services with endpoints on a Node that is lost or back, or taken out of service or given back.
 fn affected_by_node(before: &Snapshot, after: &Snapshot, node: &Name) -> BTreeSet<ServiceKey> {
-    if before.is_lost(node) == after.is_lost(node) {
+    let is_maintained_as_before = before.maintenance_of(node) == after.maintenance_of(node);
+    if before.is_lost(node) == after.is_lost(node) && is_maintained_as_before {
         return BTreeSet::new();
     }
+    // What a lost Node changes is its Workloads; EndpointSets say themselves what becomes of their endpoints.
+    let sets = (!is_maintained_as_before).then(|| after.endpoint_sets_on(node));
+    let by_hand = sets.into_iter().flatten().filter_map(|set| served_by(set));
     let workloads = after.workloads_on(node);
     let placed = workloads.filter_map(|one| Some((one.metadata.namespace.as_ref()?, &one.metadata.labels)));
-    placed.flat_map(|(namespace, labels)| after.services_selecting(namespace, labels)).collect()
+    placed
+        .flat_map(|(namespace, labels)| after.services_selecting(namespace, labels))
+        .chain(by_hand)
+        .collect()
 }
 
 /// The facts about the whole cluster that every node's rules depend on.
 #[must_use]
 pub fn network(snapshot: &Snapshot) -> NetworkState {
-    NetworkState { workload_cidrs: snapshot.workload_cidrs().copied().collect(), ..NetworkState::default() }
+    let nodes = snapshot.list(Kind::Node, None, None).map(|node| &node.metadata.name);
+    NetworkState {
+        workload_cidrs: snapshot.workload_cidrs().copied().collect(),
+        checkers: nodes.filter(|node| !snapshot.is_lost(node)).cloned().collect(),
+        ..NetworkState::default()
+    }
 }
 
 /// The settings of one node; the defaults for a node that does not exist. `asn` is that of Nodes that state none.
@@ -140,6 +163,7 @@ fn served_by(object: &Object) -> Option<ServiceKey> {
 
 /// Where the endpoints of one Service come from.
 struct Sources<'a> {
+    snapshot: &'a Snapshot,
     sets: Vec<&'a EndpointSetSpec>,
     workloads: Vec<&'a WorkloadSpec>,
 }
@@ -157,8 +181,30 @@ impl<'a> Sources<'a> {
         let is_there =
             |workload: &&WorkloadSpec| !workload.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
         let workloads = workloads.filter(is_there);
-        Self { sets: sets.collect(), workloads: workloads.collect() }
+        Self { snapshot, sets: sets.collect(), workloads: workloads.collect() }
     }
+}
+
+/// What Service and Node say of an endpoint's being taken out of service, beside what it says itself.
+fn with_context<'a>(
+    own: Option<&'a Maintenance>,
+    node: Option<&Name>,
+    spec: &'a ServiceSpec,
+    snapshot: &'a Snapshot,
+) -> Option<&'a Maintenance> {
+    let of_node = node.and_then(|node| snapshot.maintenance_of(node));
+    Maintenance::stronger([own, of_node, spec.maintenance.as_ref()])
+}
+
+/// An endpoint that is taken out of service.
+fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -> CompiledEndpoint {
+    let Some(maintenance) = maintenance else { return endpoint };
+    match maintenance.mode {
+        MaintenanceMode::Drain => endpoint.weight = Weight(0),
+        MaintenanceMode::Maintenance => (endpoint.ready, endpoint.serving) = (false, false),
+    }
+    endpoint.maintenance = Some(maintenance.clone());
+    endpoint
 }
 
 fn compile_port(
@@ -167,16 +213,17 @@ fn compile_port(
     sources: &Sources<'_>,
     is_exposed: bool,
 ) -> CompiledPort {
+    let snapshot = sources.snapshot;
     let by_hand = sources.sets.iter().flat_map(|set| {
         let number = port_of_set(set, port);
         number
             .into_iter()
-            .flat_map(|number| set.endpoints.iter().map(move |endpoint| of_endpoint(spec, endpoint, number)))
+            .flat_map(|number| set.endpoints.iter().map(move |it| of_endpoint(spec, it, number, snapshot)))
     });
     let selected =
         sources.workloads.iter().filter(|workload| workload.phase.is_alive()).flat_map(|workload| {
             let number = port_of_workload(workload, port);
-            number.into_iter().flat_map(|number| of_workload(spec, workload, number))
+            number.into_iter().flat_map(|number| of_workload(spec, workload, number, snapshot))
         });
     let mut endpoints: BTreeMap<_, CompiledEndpoint> = BTreeMap::new();
     for mut endpoint in by_hand.chain(selected) {
@@ -225,34 +272,43 @@ pub(crate) fn port_of_workload(workload: &WorkloadSpec, port: &ServicePort) -> O
     }
 }
 
-fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port) -> CompiledEndpoint {
-    let Endpoint { address, node, zone, weight, conditions, drain } = endpoint;
-    CompiledEndpoint {
+fn of_endpoint(spec: &ServiceSpec, endpoint: &Endpoint, port: Port, snapshot: &Snapshot) -> CompiledEndpoint {
+    let Endpoint { address, node, zone, weight, conditions, drain: _, maintenance: _ } = endpoint;
+    let maintenance = with_context(endpoint.own_maintenance(), node.as_ref(), spec, snapshot);
+    let compiled = CompiledEndpoint {
         address: *address,
         port,
         node: node.clone(),
         zone: zone.clone(),
-        weight: if *drain { Weight(0) } else { *weight },
+        weight: *weight,
         ready: conditions.ready || spec.publish_not_ready_addresses,
         serving: conditions.serving,
         terminating: conditions.terminating,
-    }
+        maintenance: None,
+    };
+    take_out(compiled, maintenance)
 }
 
 fn of_workload<'a>(
     spec: &'a ServiceSpec,
     workload: &'a WorkloadSpec,
     port: Port,
+    snapshot: &'a Snapshot,
 ) -> impl Iterator<Item = CompiledEndpoint> + 'a {
     let terminating = workload.phase == WorkloadPhase::Terminating;
-    workload.addresses.iter().map(move |address| CompiledEndpoint {
-        address: *address,
-        port,
-        node: workload.node.clone(),
-        zone: workload.zone.clone(),
-        weight: workload.weight,
-        ready: (workload.ready && !terminating) || spec.publish_not_ready_addresses,
-        serving: workload.ready,
-        terminating,
+    let maintenance = with_context(workload.maintenance.as_ref(), workload.node.as_ref(), spec, snapshot);
+    workload.addresses.iter().map(move |address| {
+        let compiled = CompiledEndpoint {
+            address: *address,
+            port,
+            node: workload.node.clone(),
+            zone: workload.zone.clone(),
+            weight: workload.weight,
+            ready: (workload.ready && !terminating) || spec.publish_not_ready_addresses,
+            serving: workload.ready,
+            terminating,
+            maintenance: None,
+        };
+        take_out(compiled, maintenance)
     })
 }

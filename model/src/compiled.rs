@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::{
     health_check::HealthCheck,
+    maintenance::Maintenance,
     name::{Label, Name},
     net::IpFamily,
     quantity::{Port, PortRange, Revision, Weight},
@@ -189,6 +190,10 @@ pub struct CompiledEndpoint {
     pub serving: bool,
     /// Is on its way out.
     pub terminating: bool,
+    /// Is taken out of service: with mode Drain its weight is 0, with mode Maintenance it neither takes connections nor
+    /// answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
 }
 
 /// A setting that is not carried out, and what it would have to be.

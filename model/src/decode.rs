@@ -191,6 +191,7 @@ fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation
         Kind::BgpPeer => decode_part(value, "/spec", violations).map(|spec| Spec::BgpPeer(Box::new(spec))),
         Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
         Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
+        Kind::EndpointHealth => decode_part(value, "/spec", violations).map(Spec::EndpointHealth),
         Kind::Workload => decode_part(value, "/spec", violations).map(Spec::Workload),
         Kind::Service => decode_part(value, "/spec", violations).map(|spec| Spec::Service(Box::new(spec))),
         Kind::EndpointSet => decode_part(value, "/spec", violations).map(Spec::EndpointSet),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    maintenance::Maintenance,
     name::{Label, Name},
     quantity::{Port, Weight},
     service::Protocol,
@@ -64,9 +65,12 @@ pub struct Endpoint {
     /// What is known about it.
     #[serde(default)]
     pub conditions: EndpointConditions,
-    /// Take no new connections; established ones go on.
+    /// Take no new connections; established ones go on. Short for `maintenance` with mode Drain and nothing else.
     #[serde(default)]
     pub drain: bool,
+    /// Takes it out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
 }
 
 /// What is known about an endpoint (the EndpointSlice conditions). A condition left out counts as good.
@@ -87,6 +91,15 @@ pub struct EndpointConditions {
 impl Default for EndpointConditions {
     fn default() -> Self {
         Self { ready: true, serving: true, terminating: false }
+    }
+}
+
+impl Endpoint {
+    /// What it itself says of being taken out of service.
+    #[must_use]
+    pub fn own_maintenance(&self) -> Option<&Maintenance> {
+        const DRAIN: &Maintenance = &Maintenance::DRAIN;
+        self.maintenance.as_ref().or(self.drain.then_some(DRAIN))
     }
 }
 

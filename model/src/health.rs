@@ -6,9 +6,14 @@
 //!      compiled Service (ready, weight) ◀─ record of what is down ◀─ merge, quorum ◀─────┘
 //! ```
 
+mod book;
+mod guard;
+mod judge;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    fmt,
+    net::{IpAddr, SocketAddr},
 };
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +25,12 @@ use crate::{
     quantity::{Port, Timestamp},
 };
 
+pub use self::{
+    book::{HealthBook, HealthNews, WORDS_KEPT_MAX, Word},
+    guard::{GUARD_ENDPOINTS_MIN, GUARD_PERCENT_DEFAULT, GUARD_WINDOW_SECS, Guard, Held},
+    judge::{Bench, Judgement, Tally, judge},
+};
+
 /// Nodes that check an endpoint without a Node of its own; most of them decide.
 pub const CHECKERS: usize = 3;
 /// Endpoints with their health in one report; what is left over comes with the next.
@@ -28,12 +39,34 @@ pub const CHECKS_REPORTED_MAX: usize = 5000;
 pub const CHECK_MESSAGE_BYTES_MAX: usize = 512;
 
 /// What is checked: an address and a port of a Service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CheckKey {
     /// The endpoint's address.
     pub address: IpAddr,
     /// The port of the check.
     pub port: Port,
+}
+
+impl fmt::Display for CheckKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::new(self.address, self.port.get()).fmt(f)
+    }
+}
+
+impl TryFrom<String> for CheckKey {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = text.parse::<SocketAddr>().ok();
+        let key = parsed.and_then(|at| Some(Self { address: at.ip(), port: Port::new(at.port())? }));
+        key.ok_or_else(|| format!("must be an address and a port, such as 10.1.13.2:8080, not `{text}`"))
+    }
+}
+
+impl From<CheckKey> for String {
+    fn from(key: CheckKey) -> Self {
+        key.to_string()
+    }
 }
 
 /// What a node says of an endpoint that it checks.
@@ -66,11 +99,13 @@ pub enum CheckState {
     Unhealthy,
 }
 
-/// The endpoints of a Service that are to be checked, each with its Node; none of a Service without a check.
+/// The endpoints of a Service that are to be checked, each with its Node; none of a Service without a check, and none that is
+/// on its way out: whatever the answer, it takes no new connections.
 #[must_use]
 pub fn checks(service: &CompiledService) -> BTreeMap<CheckKey, Option<Name>> {
     let Some(check) = &service.health_check else { return BTreeMap::new() };
     let endpoints = service.ports.iter().flat_map(|port| &port.endpoints);
+    let endpoints = endpoints.filter(|endpoint| !endpoint.terminating);
     let key = |address, port: Port| CheckKey { address, port: check.port.unwrap_or(port) };
     endpoints.map(|endpoint| (key(endpoint.address, endpoint.port), endpoint.node.clone())).collect()
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{bgp_peer::NodeBgp, name::Label, quantity::Timestamp};
+use crate::{bgp_peer::NodeBgp, maintenance::Maintenance, name::Label, quantity::Timestamp};
 
 /// Addresses of one Node.
 pub const NODE_ADDRESSES_MAX: usize = 64;
@@ -50,11 +50,22 @@ pub struct NodeSpec {
     /// Give this Node no announcements; those that it has go to other Nodes.
     #[serde(default)]
     pub unschedulable: bool,
+    /// Takes all endpoints on this Node out of service, and gives it no announcements, as `unschedulable` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
     /// Since when the Node counts as gone, because its agent is silent: its Workloads are no endpoints. The server sets
     /// this and takes it back when the agent reports again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime, read_only)]
     pub lost_since: Option<Timestamp>,
+}
+
+impl NodeSpec {
+    /// Whether the Node is given announcements.
+    #[must_use]
+    pub const fn takes_announcements(&self) -> bool {
+        !self.unschedulable && self.maintenance.is_none()
+    }
 }
 
 /// How the agent programs the kernel.

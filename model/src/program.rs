@@ -16,6 +16,7 @@
 //! ```
 
 mod endpoints;
+pub mod lower;
 pub mod oracle;
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
     compiled::{CompiledPort, CompiledService, UnsupportedField},
     name::{Label, Name},
     net::IpFamily,
-    quantity::{Port, PortRange, Weight},
+    quantity::{Port, PortRange, Timestamp, Weight},
     service::{
         DRAIN_SECONDS_DEFAULT, Protocol, ProxyProtocol, RemovalPolicy, Scheduler, SchedulerFlag,
         TrafficPolicy,
@@ -120,6 +121,9 @@ pub struct Route {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// What happens to established connections of a target that goes.
     pub removal: Removal,
+    /// Targets that go and whose established TCP connections may finish instead, until the time given if there is one.
+    /// None of them is a target of a verdict.
+    pub leaving: Leaving,
 }
 
 /// What a frontend is.
@@ -146,6 +150,9 @@ pub enum Removal {
     /// They are cut at once.
     Reset,
 }
+
+/// Targets that drain, with the time at which what is left is cut.
+pub type Leaving = Arc<BTreeMap<Target, Option<Timestamp>>>;
 
 /// Targets with their weights above zero.
 pub type Targets = Arc<BTreeMap<Target, Weight>>;
@@ -199,6 +206,7 @@ impl Route {
             scheduler_flags: BTreeSet::new(),
             proxy_protocol: None,
             removal: Removal::Keep,
+            leaving: Leaving::default(),
         }
     }
 
@@ -357,5 +365,6 @@ fn route(service: &CompiledService, port: &CompiledPort, chosen: &Chosen, role: 
             RemovalPolicy::Drain => Removal::Drain(service.drain_seconds.unwrap_or(DRAIN_SECONDS_DEFAULT)),
             RemovalPolicy::Reset => Removal::Reset,
         },
+        leaving: chosen.leaving(),
     }
 }

@@ -115,6 +115,9 @@ pub struct Report {
     /// Whether `health` is complete, in the first report after a start of the agent or of the feed.
     #[serde(default)]
     pub health_complete: bool,
+    /// How far the node was when it last counted traffic, if control has been told all that was counted then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_at: Option<Position>,
 }
 
 /// A node's part in one address.

@@ -11,6 +11,7 @@ use crate::{
     advertisement::AdvertisementSpec,
     bfd_profile::BfdProfileSpec,
     bgp_peer::BgpPeerSpec,
+    endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     name::{Name, Namespace},
@@ -43,11 +44,13 @@ pub enum Kind {
     EndpointSet,
     /// The record of a load balancer address, kept by the server.
     Address,
+    /// The record of what health checks have taken out of a Service, kept by the server.
+    EndpointHealth,
 }
 
 impl Kind {
     /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Node,
         Self::AddressPool,
         Self::BfdProfile,
@@ -57,6 +60,7 @@ impl Kind {
         Self::Service,
         Self::EndpointSet,
         Self::Address,
+        Self::EndpointHealth,
     ];
 
     /// The word in `kind:`.
@@ -69,6 +73,7 @@ impl Kind {
             Self::BgpPeer => "BgpPeer",
             Self::Advertisement => "Advertisement",
             Self::Address => "Address",
+            Self::EndpointHealth => "EndpointHealth",
             Self::Workload => "Workload",
             Self::Service => "Service",
             Self::EndpointSet => "EndpointSet",
@@ -85,6 +90,7 @@ impl Kind {
             Self::BgpPeer => "bgppeers",
             Self::Advertisement => "advertisements",
             Self::Address => "addresses",
+            Self::EndpointHealth => "endpointhealths",
             Self::Workload => "workloads",
             Self::Service => "services",
             Self::EndpointSet => "endpointsets",
@@ -101,7 +107,7 @@ impl Kind {
             | Self::BgpPeer
             | Self::Advertisement
             | Self::Address => false,
-            Self::Workload | Self::Service | Self::EndpointSet => true,
+            Self::Workload | Self::Service | Self::EndpointSet | Self::EndpointHealth => true,
         }
     }
 
@@ -109,7 +115,7 @@ impl Kind {
     #[must_use]
     pub const fn is_kept_by_server(self) -> bool {
         match self {
-            Self::Address => true,
+            Self::Address | Self::EndpointHealth => true,
             Self::Node
             | Self::AddressPool
             | Self::BfdProfile
@@ -252,6 +258,8 @@ pub enum Spec {
     Advertisement(AdvertisementSpec),
     /// Of an Address.
     Address(AddressSpec),
+    /// Of an EndpointHealth.
+    EndpointHealth(EndpointHealthSpec),
     /// Of a Workload.
     Workload(WorkloadSpec),
     /// Of a Service.
@@ -271,6 +279,7 @@ impl Spec {
             Self::BgpPeer(_) => Kind::BgpPeer,
             Self::Advertisement(_) => Kind::Advertisement,
             Self::Address(_) => Kind::Address,
+            Self::EndpointHealth(_) => Kind::EndpointHealth,
             Self::Workload(_) => Kind::Workload,
             Self::Service(_) => Kind::Service,
             Self::EndpointSet(_) => Kind::EndpointSet,
@@ -290,6 +299,7 @@ impl Spec {
             Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
             Self::Advertisement(spec) => serde_json::to_value(spec),
             Self::Address(spec) => serde_json::to_value(spec),
+            Self::EndpointHealth(spec) => serde_json::to_value(spec),
             Self::Workload(spec) => serde_json::to_value(spec),
             Self::Service(spec) => serde_json::to_value(spec),
             Self::EndpointSet(spec) => serde_json::to_value(spec),
@@ -341,6 +351,7 @@ impl Object {
             | Spec::Advertisement(_)
             | Spec::Workload(_)
             | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_)
             | Spec::Address(_) => None,
         }
     }
@@ -357,8 +368,15 @@ impl Object {
             | Spec::Advertisement(_)
             | Spec::Workload(_)
             | Spec::Service(_)
-            | Spec::EndpointSet(_) => None,
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
         }
+    }
+
+    /// The spec of an EndpointHealth object.
+    #[must_use]
+    pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
+        if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
     }
 
     /// The spec of a BgpPeer object.
@@ -385,7 +403,8 @@ impl Object {
             | Spec::Address(_)
             | Spec::Workload(_)
             | Spec::Service(_)
-            | Spec::EndpointSet(_) => None,
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
         }
     }
 }

@@ -5,8 +5,10 @@ mod assigned;
 mod bgp;
 mod bgp_peer;
 mod by_bgp;
+mod health;
 mod node;
 mod sources;
+pub mod what_if;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,12 +17,14 @@ use std::{
 
 use crate::{
     compiled::{CompiledEndpoint, CompiledService},
+    maintenance::MaintenanceMode,
     name::Name,
     net::IpFamily,
     quantity::{Epoch, Position, Timestamp},
     report::{Failure, FailureReason, Report},
     resource::ServiceKey,
     service::{ServiceSpec, ServiceType},
+    service_health::ServiceHealth,
     snapshot::Snapshot,
     status::{
         Condition, ConditionStatus, ConditionType, EndpointCounts, Ingress, LoadBalancerStatus, NodeCounts,
@@ -35,6 +39,7 @@ pub use self::announced::{
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
 pub use self::bgp_peer::with_sessions;
+pub use self::health::service_health;
 pub use self::node::node_status;
 pub use self::sources::{endpoint_set_status, workload_status};
 
@@ -140,8 +145,17 @@ fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> Node
     NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
 }
 
+/// What else is known of a Service.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Of its addresses on record.
+    pub announced_on_record: Option<Condition>,
+    /// Of the health of its endpoints, where they are checked.
+    pub health: Option<ServiceHealth>,
+}
+
 /// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it
-/// has one; `epoch` is that of the store, `announced_on_record` what is known of its addresses on record.
+/// has one; `epoch` is that of the store.
 #[must_use]
 pub fn service_status(
     snapshot: &Snapshot,
@@ -150,9 +164,14 @@ pub fn service_status(
     compiled: Option<&CompiledService>,
     epoch: Epoch,
     nodes: &NodeViews<'_>,
-    announced_on_record: Option<Condition>,
+    observed: Observed,
 ) -> ServiceStatus {
-    let endpoints = compiled.map(count_endpoints).unwrap_or_default();
+    let Observed { announced_on_record, health } = observed;
+    let mut endpoints = compiled.map(count_endpoints).unwrap_or_default();
+    if let Some(health) = &health {
+        health::count(health, &mut endpoints);
+    }
+    let by_health = health.and_then(|health| health::endpoints_available(&health, endpoints));
     let programmable = compiled.filter(|compiled| compiled.is_programmable());
     let counts =
         programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
@@ -160,13 +179,12 @@ pub fn service_status(
     let mut conditions = vec![
         accepted(spec),
         assigned::address_assigned(snapshot, key, spec, &addresses),
-        endpoints_available(spec, endpoints, compiled),
+        by_health.unwrap_or_else(|| endpoints_available(spec, endpoints, compiled)),
         programmed(spec, counts.as_ref()),
         announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
     ];
     conditions.push(ready(&conditions));
-    let mut unsupported = unsupported::blocking(spec);
-    unsupported.extend(unsupported::reported(spec));
+    let unsupported = unsupported::blocking(spec);
     let ingress = addresses.iter().map(|ip| Ingress { ip: *ip }).collect();
     ServiceStatus {
         conditions,
@@ -177,12 +195,26 @@ pub fn service_status(
     }
 }
 
-fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
+/// Counts the endpoints of a Service by state.
+#[must_use]
+pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
     let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
     let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
     let takes_connections = |endpoint: &&CompiledEndpoint| endpoint.ready && endpoint.weight.0 > 0;
-    let ready: BTreeSet<_> = all.filter(takes_connections).map(|endpoint| endpoint.address).collect();
-    EndpointCounts { total: saturating(total.len()), ready: saturating(ready.len()) }
+    let ready: BTreeSet<_> = all.clone().filter(takes_connections).map(|endpoint| endpoint.address).collect();
+    let in_mode = |mode| {
+        let asked = all.clone().filter(|one| one.maintenance.as_ref().is_some_and(|it| it.mode == mode));
+        // An address that takes connections at another port is in service.
+        let addresses = asked.map(|one| one.address).filter(|address| !ready.contains(address));
+        saturating(addresses.collect::<BTreeSet<_>>().len())
+    };
+    EndpointCounts {
+        total: saturating(total.len()),
+        ready: saturating(ready.len()),
+        draining: in_mode(MaintenanceMode::Drain),
+        maintenance: in_mode(MaintenanceMode::Maintenance),
+        ..EndpointCounts::default()
+    }
 }
 
 fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoint> {
@@ -222,6 +254,14 @@ fn endpoints_available(
     }
     match (endpoints.ready, endpoints.total) {
         (1.., _) => Condition { message: families_without(compiled), ..yes(at, "EndpointsReady") },
+        (0, 1..) if endpoints.draining + endpoints.maintenance >= endpoints.total => {
+            let EndpointCounts { draining, maintenance, .. } = endpoints;
+            let message = format!(
+                "connections are refused: {draining} endpoints drain, {maintenance} are in maintenance"
+            );
+            no(at, "OutOfService", message)
+                .hint("`tidegate undrain` gives endpoints, Workloads, Nodes and Services back")
+        }
         (0, 1..) if compiled.is_some_and(|compiled| all_endpoints(compiled).any(|one| one.ready)) => {
             let message = format!("none of {} endpoints has a weight", endpoints.total);
             no(at, "NoWeight", message)

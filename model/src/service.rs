@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use crate::{
     health_check::HealthCheck,
+    maintenance::Maintenance,
     metadata::Labels,
     name::{Label, Name},
     net::IpFamily,
@@ -123,6 +124,9 @@ pub struct ServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub drain_seconds: Option<u32>,
+    /// Takes all endpoints of the Service out of service; connections are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
     /// Take the Service out of the dataplane but keep its addresses and ports.
     #[serde(default)]
     pub disabled: bool,

@@ -3,7 +3,7 @@
 //! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next. Only
 //! `admit` and the loading of a store make one; uniqueness of what the indices hold is checked before it is put here.
 
-use std::{net::IpAddr, ops::Bound, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, ops::Bound, sync::Arc};
 
 use imbl::{OrdMap, OrdSet};
 use ipnet::IpNet;
@@ -15,7 +15,9 @@ pub use self::addresses::Pending;
 use self::addresses::AddressIndex;
 use crate::{
     address_pool::AddressRange,
+    endpoint_health::{EndpointHealthSpec, record_key},
     interval_set::IntervalSet,
+    maintenance::Maintenance,
     metadata::Labels,
     name::{Name, Namespace},
     net::{IpFamily, to_number},
@@ -46,6 +48,8 @@ pub struct Snapshot {
     load_balancing: AddressIndex,
     workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     lost_nodes: OrdSet<Name>,
+    /// EndpointSets with an endpoint on the Node.
+    sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
     /// Addresses of Workloads and of endpoints in EndpointSets.
     endpoint_addresses: usize,
 }
@@ -230,6 +234,12 @@ impl Snapshot {
         )
     }
 
+    /// What health checks have taken out of a Service.
+    #[must_use]
+    pub fn endpoint_health(&self, service: &ServiceKey) -> Option<&EndpointHealthSpec> {
+        self.objects.get(&record_key(service))?.as_endpoint_health()
+    }
+
     /// The Workloads that run on a Node.
     pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
         self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
@@ -239,6 +249,29 @@ impl Snapshot {
     #[must_use]
     pub fn is_lost(&self, node: &Name) -> bool {
         self.lost_nodes.contains(node)
+    }
+
+    /// What takes a Node out of service.
+    #[must_use]
+    pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
+        let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+        match &self.objects.get(&key)?.spec {
+            Spec::Node(spec) => spec.maintenance.as_ref(),
+            Spec::Service(_)
+            | Spec::EndpointSet(_)
+            | Spec::Workload(_)
+            | Spec::AddressPool(_)
+            | Spec::Advertisement(_)
+            | Spec::BgpPeer(_)
+            | Spec::BfdProfile(_)
+            | Spec::EndpointHealth(_)
+            | Spec::Address(_) => None,
+        }
+    }
+
+    /// The EndpointSets that have an endpoint on a Node.
+    pub fn endpoint_sets_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.sets_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
     }
 
     /// The EndpointSets of a Service.
@@ -313,6 +346,10 @@ impl Snapshot {
                 entry.count(&mut self.endpoint_addresses, spec.endpoints.len());
                 let service = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
                 entry.set(&mut self.sets_by_service, service, key.name.clone());
+                let nodes: BTreeSet<_> = spec.endpoints.iter().filter_map(|one| one.node.as_ref()).collect();
+                for node in nodes {
+                    entry.set(&mut self.sets_by_node, node.clone(), key.clone());
+                }
             }
             (Spec::Node(spec), _) => {
                 if spec.lost_since.is_some() {
@@ -330,6 +367,8 @@ impl Snapshot {
             (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
             // They are few and looked at one by one.
             (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
+            // It is looked up by the name of its Service.
+            (Spec::EndpointHealth(_), _) => {}
             // A namespaced kind always has a namespace: decoding fills it in.
             (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
         }

@@ -116,6 +116,40 @@ pub struct EndpointCounts {
     pub total: u32,
     /// Of these, taking new connections.
     pub ready: u32,
+    /// Of these, taking no new connections while established ones finish, because that was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub draining: u32,
+    /// Of these, taken out of service, because that was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub maintenance: u32,
+    /// Of all, those that health checks have taken out of service, or would if so many had not failed at once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unhealthy: u32,
+    /// Of all, those that are checked by nodes of which none reports.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: u32,
+}
+
+impl std::iter::Sum for EndpointCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| {
+            let Self { total, ready, draining, maintenance, unhealthy, unknown } = one;
+            Self {
+                total: sum.total.saturating_add(total),
+                ready: sum.ready.saturating_add(ready),
+                draining: sum.draining.saturating_add(draining),
+                maintenance: sum.maintenance.saturating_add(maintenance),
+                unhealthy: sum.unhealthy.saturating_add(unhealthy),
+                unknown: sum.unknown.saturating_add(unknown),
+            }
+        })
+    }
+}
+
+// The signature is the one that serde calls.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far the nodes are with one Service.

@@ -309,6 +309,16 @@ impl TrafficBook {
         }
     }
 
+    /// Open connections to a target of a Service, by the nodes that report it.
+    pub fn active<'a>(
+        &'a self,
+        service: &ServiceKey,
+        target: &'a TargetKey,
+    ) -> impl Iterator<Item = (&'a Name, u64)> + 'a {
+        let nodes = self.services.get(service).into_iter().flat_map(|pages| &pages.nodes);
+        nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
+    }
+
     /// The sums of every Service that had a connection.
     pub fn totals(&self) -> impl Iterator<Item = ServiceTotals<'_>> {
         let all = self.services.iter().map(|(service, pages)| {

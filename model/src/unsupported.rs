@@ -1,7 +1,7 @@
 //! Settings that are typed and checked but not carried out yet: said plainly, never ignored.
 //!
 //! A setting is *blocking* when programming the Service without it would do something else than what was asked; such a
-//! Service is not programmed. The others leave the Service working and are reported beside it.
+//! Service is not programmed.
 
 use crate::{
     compiled::UnsupportedField,
@@ -17,12 +17,6 @@ pub fn blocking(spec: &ServiceSpec) -> Vec<UnsupportedField> {
         "spec.forwardingMethod",
         "only masquerade is carried out: direct routing and tunnels need the virtual address at the endpoints",
     )])
-}
-
-/// The settings of a Service that do not keep it from working.
-#[must_use]
-pub fn reported(spec: &ServiceSpec) -> Vec<UnsupportedField> {
-    collect([(spec.health_check.is_some(), "spec.healthCheck", "endpoints are not checked yet")])
 }
 
 fn collect<const N: usize>(settings: [(bool, &str, &str); N]) -> Vec<UnsupportedField> {

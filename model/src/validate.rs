@@ -50,6 +50,14 @@ pub(crate) fn validate(object: &Object) -> Vec<Violation> {
             )
             .hint("ask for an address in spec.loadBalancer of a Service; move one with `tidegate move`"),
         ),
+        Spec::EndpointHealth(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `EndpointHealth`: the server keeps these records",
+            )
+            .hint("say in spec.healthCheck of a Service how its endpoints are checked"),
+        ),
     }
     found
 }

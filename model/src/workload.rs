@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     endpoint_set::yes,
+    maintenance::Maintenance,
     name::{Label, Name},
     quantity::{Port, Weight},
     service::Protocol,
@@ -47,6 +48,9 @@ pub struct WorkloadSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 86400)]
     pub lease_seconds: Option<u32>,
+    /// Takes it out of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<Maintenance>,
 }
 
 /// Where a Workload listens.

@@ -60,6 +60,7 @@ fn an_endpoint() -> impl Strategy<Value = CompiledEndpoint> {
             ready,
             serving,
             terminating,
+            maintenance: None,
         },
     )
 }

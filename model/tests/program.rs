@@ -106,6 +106,7 @@ fn show_settings(route: &Route) -> String {
         scheduler_flags,
         proxy_protocol,
         removal,
+        leaving,
     } = route;
     let mut text = String::new();
     if let Some(name) = port_name {
@@ -126,6 +127,10 @@ fn show_settings(route: &Route) -> String {
     }
     if *removal != Removal::Keep {
         write!(text, ", removal {removal:?}").unwrap();
+    }
+    for (Target { address, .. }, until) in &**leaving {
+        let until = until.map_or_else(|| "their end".to_owned(), |until| until.to_string());
+        write!(text, ", {address} drains until {until}").unwrap();
     }
     text
 }

@@ -8,7 +8,7 @@ use model::{
     compile::compile,
     quantity::Epoch,
     resource::Spec,
-    rollup::{NodeViews, endpoint_set_status, service_status, workload_status},
+    rollup::{NodeViews, Observed, endpoint_set_status, service_status, workload_status},
     status::{Condition, ConditionStatus, ConditionType},
 };
 use serde_json::{Value, json};
@@ -28,7 +28,8 @@ fn conditions(cluster: &Cluster, store_key: &str) -> Vec<Condition> {
         | Spec::BfdProfile(_)
         | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
-        | Spec::Address(_) => panic!("has another status"),
+        | Spec::Address(_)
+        | Spec::EndpointHealth(_) => panic!("has another status"),
     }
 }
 
@@ -117,7 +118,7 @@ fn a_service_says_that_nobody_takes_its_connections_although_endpoints_are_ready
             Some(&compiled),
             Epoch(1),
             &NodeViews::new(Vec::new()),
-            None,
+            Observed::default(),
         );
         let mut found = status.conditions.into_iter();
         let found = found.find(|one| one.condition_type == ConditionType::EndpointsAvailable).unwrap();

@@ -11,7 +11,7 @@ use model::{
     quantity::{Epoch, Position, Revision},
     report::Report,
     resource::Spec,
-    rollup::{NodeView, NodeViews, address_pool_status, node_status, service_status},
+    rollup::{NodeView, NodeViews, Observed, address_pool_status, node_status, service_status},
     status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
 };
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn status(cluster: &Cluster, reports: &[(&str, Report)]) -> ServiceStatus {
         Some(&compiled),
         Epoch(1),
         &NodeViews::new(views),
-        None,
+        Observed::default(),
     )
 }
 

@@ -182,6 +182,100 @@ fn policies_for_traffic_from_outside_need_a_way_in() {
 }
 
 #[test]
+fn a_health_check_is_complete_in_range_and_speaks_to_the_ports_of_the_service() {
+    let with = |check: Value| json!({ "ports": [{ "port": 80 }], "healthCheck": check });
+    let mixed = |check: Value| {
+        let ports = json!([{ "name": "a", "port": 80 }, { "name": "b", "port": 53, "protocol": "UDP" }]);
+        json!({ "ports": ports, "healthCheck": check })
+    };
+    let pem = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+    let https = |tls: Value| with(json!({ "type": "Https", "tls": tls }));
+    check(
+        "Service",
+        &[
+            (with(json!({ "type": "Tcp", "slowStartSeconds": 3600, "panicThreshold": 100 })), &[]),
+            (
+                with(
+                    json!({ "type": "Tcp", "slowStartSeconds": 3601, "panicThreshold": 101, "startDelayMs": 3_600_001 }),
+                ),
+                &[
+                    "/spec/healthCheck/startDelayMs Invalid",
+                    "/spec/healthCheck/panicThreshold Invalid",
+                    "/spec/healthCheck/slowStartSeconds Invalid",
+                ],
+            ),
+            (
+                with(json!({ "type": "Tcp", "intervalMs": 1000, "timeoutMs": 1001, "rise": 0, "fall": 101 })),
+                &[
+                    "/spec/healthCheck/timeoutMs Invalid",
+                    "/spec/healthCheck/rise Invalid",
+                    "/spec/healthCheck/fall Invalid",
+                ],
+            ),
+            (
+                with(json!({ "type": "Tcp", "http": {}, "tls": {}, "grpc": {}, "udp": { "send": "x" } })),
+                &[
+                    "/spec/healthCheck/http Conflict",
+                    "/spec/healthCheck/tls Conflict",
+                    "/spec/healthCheck/grpc Conflict",
+                    "/spec/healthCheck/udp Conflict",
+                ],
+            ),
+            (with(json!({ "type": "Http", "http": { "expectBody": "ok", "expectStatus": [200] } })), &[]),
+            (
+                with(
+                    json!({ "type": "Http", "http": { "path": "x", "expectBody": "", "expectStatus": [99] } }),
+                ),
+                &[
+                    "/spec/healthCheck/http/path Invalid",
+                    "/spec/healthCheck/http/expectStatus Invalid",
+                    "/spec/healthCheck/http/expectBody Invalid",
+                ],
+            ),
+            (
+                with(json!({ "type": "Http", "http": { "method": "HEAD", "expectBody": "ok" } })),
+                &["/spec/healthCheck/http/expectBody Conflict"],
+            ),
+            (
+                with(
+                    json!({ "type": "Grpc", "grpc": { "tls": true }, "tls": { "serverName": "a.example" } }),
+                ),
+                &[],
+            ),
+            (with(json!({ "type": "Grpc", "tls": {} })), &["/spec/healthCheck/tls Conflict"]),
+            (
+                with(json!({ "type": "Grpc", "grpc": { "service": "" } })),
+                &["/spec/healthCheck/grpc/service Invalid"],
+            ),
+            (https(json!({ "ca": pem })), &[]),
+            (https(json!({ "ca": "MA==" })), &["/spec/healthCheck/tls/ca Invalid"]),
+            (https(json!({ "ca": pem.repeat(2000) })), &["/spec/healthCheck/tls/ca TooLong"]),
+            (https(json!({ "ca": pem, "insecureSkipVerify": true })), &["/spec/healthCheck/tls/ca Conflict"]),
+            (with(json!({ "type": "Udp", "port": 53 })), &["/spec/healthCheck/udp Required"]),
+            (
+                with(json!({ "type": "Udp", "port": 53, "udp": { "send": "", "expect": "x".repeat(4097) } })),
+                &["/spec/healthCheck/udp/send Invalid", "/spec/healthCheck/udp/expect TooLong"],
+            ),
+            (with(json!({ "type": "Udp", "udp": { "send": "x" } })), &["/spec/healthCheck/port Required"]),
+            (mixed(json!({ "type": "Tcp" })), &["/spec/healthCheck/port Required"]),
+            (mixed(json!({ "type": "Tcp", "port": 80 })), &[]),
+            (
+                json!({ "ports": [{ "port": 80, "protocol": "SCTP" }], "healthCheck": { "type": "Tcp" } }),
+                &["/spec/healthCheck/port Required"],
+            ),
+            (
+                json!({ "clusterIP": "None", "healthCheck": { "type": "Tcp" } }),
+                &["/spec/healthCheck Conflict"],
+            ),
+            (
+                json!({ "type": "ExternalName", "externalName": "a.example", "healthCheck": { "type": "Tcp" } }),
+                &["/spec/healthCheck Conflict"],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn a_nodes_proxy_options_are_networks_and_two_different_bits() {
     let with = |proxy: Value| json!({ "proxy": proxy });
     check(
@@ -216,4 +310,24 @@ fn violations_say_what_must_hold_and_what_to_do() {
     assert_eq!(order.message, "must be at least `port`, 90, not 80");
     assert_eq!(node_port.code, ViolationCode::Conflict);
     assert!(node_port.hint.as_ref().unwrap().contains("cluster IP"), "{node_port:?}");
+}
+
+/// A deadline is a drain's; reasons and names are one line of text.
+#[test]
+fn what_is_taken_out_of_service_says_so_within_limits() {
+    let with = |maintenance: Value| json!({ "maintenance": maintenance });
+    let long = "x".repeat(513);
+    check(
+        "Node",
+        &[
+            (with(json!({ "mode": "Drain", "deadline": "2026-01-02T03:04:05Z", "by": "ops" })), &[]),
+            (with(json!({ "mode": "Maintenance", "reason": "a disk" })), &[]),
+            (
+                with(json!({ "mode": "Maintenance", "deadline": "2026-01-02T03:04:05Z" })),
+                &["/spec/maintenance/deadline Conflict"],
+            ),
+            (with(json!({ "mode": "Drain", "reason": long })), &["/spec/maintenance/reason TooLong"]),
+            (with(json!({ "mode": "Drain", "by": "a\nb" })), &["/spec/maintenance/by Invalid"]),
+        ],
+    );
 }

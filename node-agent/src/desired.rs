@@ -24,7 +24,7 @@ use crate::{
 const MESSAGE_BYTES_MAX: usize = 1024;
 
 /// What the kernel of a node should hold, kept in step with the state.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Derived {
     place: Place,
     defaults: ProxyDefaults,

@@ -11,9 +11,11 @@
 
 pub mod agent;
 pub mod announce;
+pub mod ask;
 pub mod backoff;
 pub mod bfd;
 pub mod bgp;
+mod clock;
 pub mod config;
 pub mod conntrack;
 pub mod dataplane;
@@ -22,11 +24,11 @@ pub mod desired;
 mod events;
 pub mod facts;
 pub mod feed;
+pub mod health;
 pub mod health_port;
 pub mod journal;
 pub mod links;
 pub mod netlink;
-pub mod networks;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -35,6 +37,8 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+
+pub use model::networks;
 
 /// Random bits for jitter.
 #[must_use]

@@ -1,14 +1,17 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
 //! two in flight. A lost report is repaired by the next.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use imbl::OrdMap;
 use model::{
     bgp_report::ROUTES_MAX,
+    health::{CHECKS_REPORTED_MAX, CheckKey, CheckReport},
     name::Name,
     report::{
         ANNOUNCEMENTS_MAX, Counters, EVENTS_MAX, Event, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic,
     },
+    resource::ServiceKey,
 };
 use reqwest::{Client, StatusCode, Url};
 use tokio::{sync::watch, time::Instant};
@@ -21,6 +24,7 @@ use crate::{
     backoff::Backoff,
     entropy, facts,
     feed::{chain, read_error},
+    health::Checked,
     links::Links,
     status::Status,
     tally::Tally,
@@ -65,6 +69,8 @@ pub struct Sources {
     pub announced: watch::Receiver<Announcements>,
     /// What it tells routers.
     pub routes: View,
+    /// What the endpoints answer that it checks.
+    pub checked: watch::Receiver<Checked>,
     /// Whether control has been heard and knows this node.
     pub is_known: watch::Receiver<bool>,
 }
@@ -83,7 +89,7 @@ pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) 
 }
 
 async fn run_forever(reporter: Reporter, sources: Sources) {
-    let Sources { mut status, mut links, mut announced, mut routes, mut is_known } = sources;
+    let Sources { mut status, mut links, mut announced, mut routes, mut checked, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
     }
@@ -92,6 +98,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
     let (mut told, mut told_at) = (Told::default(), Instant::now());
     let mut told_addresses = told::Told::new(ANNOUNCEMENTS_MAX);
     let mut told_routes = told::Told::new(ROUTES_MAX);
+    let mut told_health = told::Told::new(CHECKS_REPORTED_MAX);
     let mut connects = reporter.tally.feed_connects.get();
     loop {
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
@@ -99,16 +106,21 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
             told_at = Instant::now();
             told_addresses.forget();
             told_routes.forget();
+            told_health.forget();
         }
         if std::mem::replace(&mut connects, reporter.tally.feed_connects.get()) != connects {
             // Whoever is at the other end of a new stream may know nothing of what was told before.
             told_addresses.forget();
             told_routes.forget();
+            told_health.forget();
         }
         let mut report = {
             let status = status.borrow_and_update();
             let facts = facts::of(&links.borrow_and_update());
-            make_report(&reporter, &status, facts, told.news(&status.traffic))
+            let news = told.news(&status.traffic);
+            let mut report = make_report(&reporter, &status, facts, news);
+            report.traffic_at = status.traffic_at.filter(|_| told.is_complete);
+            report
         };
         let news = {
             let announced = announced.borrow_and_update();
@@ -131,7 +143,16 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         report.bgp_routes = route_news.changed.clone();
         report.bgp_routes_gone = route_news.gone.clone();
         report.bgp_routes_complete = route_news.is_complete;
-        let has_more = news.has_more || route_news.has_more;
+        let health_news = {
+            let checked = checked.borrow_and_update();
+            report.warnings.truncate(EVENTS_MAX - usize::from(checked.warning.is_some()));
+            report.warnings.extend(checked.warning.clone());
+            // A Service is told whole; one without checks takes room for its name.
+            told_health.news_by(&checked.services, |reports| reports.len().max(1))
+        };
+        report.health = health(&health_news);
+        report.health_complete = health_news.is_complete;
+        let has_more = news.has_more || route_news.has_more || health_news.has_more;
         let sent = reporter.send(&report).await;
         reporter.announcing.tell(Message::Control(sent.is_ok()));
         match sent {
@@ -139,6 +160,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                 told.delivered(report.traffic);
                 told_addresses.delivered(news);
                 told_routes.delivered(route_news);
+                told_health.delivered(health_news);
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
@@ -152,6 +174,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                     links: &mut links,
                     announced: &mut announced,
                     routes: &mut routes,
+                    checked: &mut checked,
                 };
                 if changing.wait(&report.facts).await.is_err() {
                     return;
@@ -162,6 +185,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                 told = Told::default();
                 told_addresses.forget();
                 told_routes.forget();
+                told_health.forget();
                 reporter.tally.report_errors.inc();
                 let text = chain(&error);
                 if last_error.as_ref() == Some(&text) {
@@ -182,6 +206,7 @@ struct Changing<'a> {
     links: &'a mut watch::Receiver<Links>,
     announced: &'a mut watch::Receiver<Announcements>,
     routes: &'a mut View,
+    checked: &'a mut watch::Receiver<Checked>,
 }
 
 impl Changing<'_> {
@@ -195,6 +220,7 @@ impl Changing<'_> {
                 changed = self.status.changed() => return changed,
                 Ok(()) = self.announced.changed() => return Ok(()),
                 () = self.routes.changed() => return Ok(()),
+                Ok(()) = self.checked.changed() => return Ok(()),
                 () = &mut pause => return Ok(()),
                 Ok(()) = self.links.changed() => {
                     if facts::of(&self.links.borrow_and_update()) != *told {
@@ -204,6 +230,15 @@ impl Changing<'_> {
             }
         }
     }
+}
+
+/// What a report says of the endpoints that are checked.
+fn health(
+    news: &told::News<ServiceKey, OrdMap<CheckKey, CheckReport>>,
+) -> BTreeMap<ServiceKey, Vec<CheckReport>> {
+    let changed = news.changed.iter();
+    let changed = changed.map(|(service, reports)| (service.clone(), reports.values().cloned().collect()));
+    changed.chain(news.gone.iter().map(|service| (service.clone(), Vec::new()))).collect()
 }
 
 /// The last events of two lists, oldest first.
@@ -294,16 +329,17 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         warnings: status.warnings.iter().take(EVENTS_MAX).cloned().collect(),
         events: (*status.events).clone(),
         traffic,
-        announcements: std::collections::BTreeMap::new(),
+        announcements: BTreeMap::new(),
         announcements_gone: std::collections::BTreeSet::new(),
         announcements_complete: false,
         peers: Vec::new(),
         bgp: None,
-        bgp_routes: std::collections::BTreeMap::new(),
+        bgp_routes: BTreeMap::new(),
         bgp_routes_gone: std::collections::BTreeSet::new(),
         bgp_routes_complete: false,
-        health: std::collections::BTreeMap::new(),
+        health: BTreeMap::new(),
         health_complete: false,
+        traffic_at: None,
     }
 }
 

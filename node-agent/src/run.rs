@@ -22,10 +22,12 @@ use crate::{
         bgp::{Routing, show, speaker::Speakers},
         ports::OnExit,
     },
+    ask::{self, Answerer, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
     bfd::Bfd,
     bgp::{Leave, Speaker},
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
+    health,
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
     report::{self, Reporter, Sources},
@@ -104,8 +106,11 @@ pub async fn run(
     let routing = Routing::new(Box::new(Speakers::new(Arc::clone(&speaker))));
     let routes = show::start(routing.decided(), speaker.shown());
     agent.route_by(routing);
+    let checks = health::start(node.clone(), tally.clone()).context("endpoints cannot be checked")?;
+    agent.check_by(checks.checking);
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
-    let running = thread::spawn(agent, received).context("the loop's thread cannot be made")?;
+    let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
+    let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
 
     // Proxies of the environment are for the web, not for the way to control.
     let client =
@@ -121,10 +126,18 @@ pub async fn run(
         reconnect_cap: RECONNECT_CAP,
     };
     let (is_known, known) = watch::channel(false);
-    let outlets = Outlets { batches, is_known, tally: tally.clone() };
+    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
+    let outlets = Outlets { batches, questions, is_known, tally: tally.clone() };
     let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
     let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
+    let answerer = Answerer {
+        client: client.clone(),
+        api: api.clone(),
+        node: node.clone(),
+        status: running.status.clone(),
+    };
+    let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {
         client,
         api,
@@ -139,11 +152,20 @@ pub async fn run(
         links,
         announced: announced.clone(),
         routes: routes.clone(),
+        checked: checks.shown.clone(),
         is_known: known,
     };
     let report = tokio::spawn(report::run(reporter, sources, stop.clone()));
     let status = running.status.clone();
-    let shown = Shown { node: node.clone(), boot_id, status: running.status, announced, routes, tally };
+    let shown = Shown {
+        node: node.clone(),
+        boot_id,
+        status: running.status,
+        announced,
+        routes,
+        checked: checks.shown,
+        tally,
+    };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
     if running.first_turn.await.is_ok() {
@@ -162,8 +184,9 @@ pub async fn run(
         let _ended = announcer.thread.join();
     })
     .await?;
-    let (feed, report, server, check) = tokio::join!(feed, report, server, check);
+    let (feed, report, server, check, answers) = tokio::join!(feed, report, server, check, answers);
     feed?;
+    answers?;
     report?;
     check?;
     server?.context("the server failed")?;

@@ -1,5 +1,5 @@
 //! What the agent shows of itself on `--listen`: `/metrics`, `/healthz`, `/v1/state`, `/v1/traffic`, `/v1/announcements`,
-//! `/v1/routes`. It only reads.
+//! `/v1/routes`, `/v1/health-checks`. It only reads.
 
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
@@ -13,6 +13,7 @@ use axum::{
 use ipnet::IpNet;
 use model::{
     bgp_report::{BgpReport, BgpRoute, BgpSessionState},
+    health::CheckReport,
     name::Name,
     node::ProxyMode,
     quantity::Position,
@@ -35,6 +36,7 @@ use crate::{
         bgp::show::View,
         shown::{Announcements, Counts},
     },
+    health::{self, Checked},
     report,
     status::Status,
     tally::Tally,
@@ -59,6 +61,8 @@ pub struct Shown {
     pub announced: watch::Receiver<Announcements>,
     /// What it tells routers.
     pub routes: View,
+    /// What the endpoints answer that it checks.
+    pub checked: watch::Receiver<Checked>,
     /// What it counts.
     pub tally: Tally,
 }
@@ -112,6 +116,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(StatusCollector(shown.status.clone())));
     registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
     registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
+    registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
@@ -119,6 +124,7 @@ pub fn router(shown: Shown) -> Router {
         .route("/v1/traffic", get(traffic))
         .route("/v1/announcements", get(announcements))
         .route("/v1/routes", get(routes))
+        .route("/v1/health-checks", get(health_checks))
         .with_state(shown)
         .route("/metrics", get(move || std::future::ready(metrics(&registry))))
 }
@@ -138,9 +144,10 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, mut routes, tally } = shown;
+    let Shown { node, boot_id, status, announced, mut routes, checked, tally } = shown;
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
+    let checking = checked.borrow().warning.clone();
     let status = status.borrow().clone();
     let counters = report::counters(&tally, &status);
     let healthy = status.is_healthy();
@@ -157,6 +164,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         journal_bytes,
         events,
         traffic: _,
+        traffic_at: _,
     } = status;
     Json(StateAnswer {
         node,
@@ -172,7 +180,12 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         failures_total,
         failures: (*failures).clone(),
         problems,
-        warnings: warnings.into_iter().chain(announced.warning.clone()).chain(routes.warnings()).collect(),
+        warnings: warnings
+            .into_iter()
+            .chain(announced.warning.clone())
+            .chain(routes.warnings())
+            .chain(checking)
+            .collect(),
         events: report::merge_events(&events, &events_of_bgp),
         counters,
         feed_refusals: tally.feed_refusals.get(),
@@ -196,6 +209,29 @@ async fn announcements(State(shown): State<Shown>) -> Json<BTreeMap<IpAddr, Anno
 async fn routes(State(shown): State<Shown>) -> Json<BTreeMap<IpNet, BgpRoute>> {
     let routes = shown.routes.routes.borrow().routes.clone();
     Json(routes.into_iter().collect())
+}
+
+async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, Vec<CheckReport>>> {
+    let services = shown.checked.borrow().services.clone();
+    let services = services.into_iter();
+    Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
+}
+
+/// Turns what the endpoints answer into metrics: sums, because an endpoint each would swamp who collects them.
+#[derive(Debug)]
+struct CheckCollector(watch::Receiver<Checked>);
+
+impl Collector for CheckCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let checked = self.0.borrow().clone();
+        let health::Counts { pending, healthy, unhealthy } = checked.counts();
+        let help = "Endpoints that this node checks, by what it holds of them";
+        let mut family = encoder.encode_descriptor("checked_endpoints", help, None, MetricType::Gauge)?;
+        for (state, count) in [("pending", pending), ("healthy", healthy), ("unhealthy", unhealthy)] {
+            ConstGauge::new(count).encode(family.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
+    }
 }
 
 /// Turns the sessions of the moment into metrics.

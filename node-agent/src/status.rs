@@ -38,6 +38,8 @@ pub struct Status {
     pub events: Arc<Vec<Event>>,
     /// The last reading of the traffic counters.
     pub traffic: Arc<TrafficByService>,
+    /// How far the node was when that reading was taken.
+    pub traffic_at: Option<Position>,
 }
 
 impl Status {

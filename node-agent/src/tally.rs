@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicI64;
 
 use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
@@ -40,6 +40,10 @@ pub struct Tally {
     pub reports: Counter,
     /// Reports that could not be delivered.
     pub report_errors: Counter,
+    /// Health checks of endpoints, by what came of them.
+    pub health_checks: Family<[(&'static str, &'static str); 1], Counter>,
+    /// Health checks that are due and wait for room.
+    pub health_checks_waiting: Gauge<i64, AtomicI64>,
 }
 
 impl Default for Tally {
@@ -61,6 +65,8 @@ impl Default for Tally {
             pass_seconds: Histogram::new([0.000_25, 0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0, 16.0]),
             reports: Counter::default(),
             report_errors: Counter::default(),
+            health_checks: Family::default(),
+            health_checks_waiting: Gauge::default(),
         }
     }
 }
@@ -84,6 +90,8 @@ impl Tally {
             pass_seconds,
             reports,
             report_errors,
+            health_checks,
+            health_checks_waiting,
         } = self;
         let mut counter =
             |name: &str, help: &str, counter: &Counter| registry.register(name, help, counter.clone());
@@ -112,6 +120,10 @@ impl Tally {
         );
         counter("reports", "Reports delivered to control", reports);
         counter("report_errors", "Reports that could not be delivered", report_errors);
+        let help = "Health checks of endpoints, by what came of them";
+        registry.register("health_checks", help, health_checks.clone());
+        let help = "Health checks of endpoints that are due and wait for room";
+        registry.register("health_checks_waiting", help, health_checks_waiting.clone());
         registry.register("feed_connected", "1 while a feed stream is open", feed_connected.clone());
         registry.register("pass_seconds", "Duration of passes in seconds", pass_seconds.clone());
     }

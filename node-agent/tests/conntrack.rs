@@ -20,7 +20,7 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Frontend, Masquerade, Program, Removal, Target, Verdict},
-    quantity::PortRange,
+    quantity::{PortRange, Timestamp},
     service::Protocol,
 };
 use node_agent::{
@@ -79,7 +79,7 @@ impl Node {
 
     fn wait(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
-        let _told = self.cleaner.run(&self.desired.networks, self.now, 0);
+        let _told = self.cleaner.run(&self.desired.networks, self.now, Timestamp::from_unix_seconds(0), 0);
     }
 }
 

@@ -6,8 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use model::feed::StartMode;
+use model::{
+    ask::{AskId, Question},
+    feed::{Frame, StartMode},
+};
 use node_agent::{
+    ask::{Asked, QUESTIONS_WAITING_MAX},
     feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
     tally::Tally,
 };
@@ -24,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 struct Follower {
     control: Control,
     batches: mpsc::Receiver<Batch>,
+    asked: mpsc::Receiver<Asked>,
     is_known: watch::Receiver<bool>,
     tally: Tally,
     stop: CancellationToken,
@@ -52,10 +57,11 @@ impl Follower {
             reconnect_floor: Duration::from_millis(1),
             reconnect_cap: Duration::from_millis(20),
         };
-        let outlets = Outlets { batches, is_known, tally: tally.clone() };
+        let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
+        let outlets = Outlets { batches, questions, is_known, tally: tally.clone() };
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         tokio::spawn(feed::follow(client, options, held.map(position), outlets, stop.clone()));
-        Self { control, batches: received, is_known: known, tally, stop }
+        Self { control, batches: received, asked, is_known: known, tally, stop }
     }
 
     async fn batch(&mut self) -> Batch {
@@ -204,4 +210,19 @@ async fn an_older_history_is_refused_and_the_state_held_stays() {
         assert_eq!(follower.tally.feed_refusals.get(), count as u64 + 1);
     }
     follower.recovers().await;
+}
+
+#[tokio::test]
+async fn a_question_goes_to_who_answers_and_is_no_part_of_the_state() {
+    let (mut follower, stream) = Follower::settled().await;
+    let asked = |id| Asked { id: AskId(id), question: Question::Doctor };
+    let ask = |id| Frame::Ask { id: AskId(id), question: Question::Doctor };
+    let crowd = QUESTIONS_WAITING_MAX as u64;
+    let questions = (1..=crowd + 5).map(ask);
+    stream.send(&questions.chain([set(service(2, 1, 11)), ask(1000), synced("7-11")]).collect::<Vec<_>>());
+    assert_eq!(follower.batch().await, delta("7-11", vec![service(2, 1, 11)]));
+    for id in 1..=crowd {
+        assert_eq!(follower.asked.try_recv().unwrap(), asked(id));
+    }
+    assert!(follower.asked.try_recv().is_err(), "what finds no room is left, and holds up nothing");
 }

@@ -25,7 +25,7 @@ use model::{
 };
 use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Scope, ipvs::IpvsBackend};
 use support::{
-    Namespace, guest,
+    Namespace, drain, guest,
     net::{Server, Topology},
     programs::*,
 };
@@ -498,6 +498,11 @@ fn retiring_waits_for_established_connections() {
     });
 }
 
+fn a_drain_lets_connections_finish_and_its_deadline_cuts_them() {
+    let topology = Topology::silent("drain");
+    drain::tell(&topology, || Box::new(open()));
+}
+
 #[test]
 fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_where_the_program_says() {
     guest::run(
@@ -512,6 +517,7 @@ fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_w
             ("targets go with their last connection", targets_go_with_their_last_connection),
             ("a long transfer survives", a_long_transfer_survives_changes_and_restart),
             ("retiring waits", retiring_waits_for_established_connections),
+            ("a drain lets connections finish", a_drain_lets_connections_finish_and_its_deadline_cuts_them),
         ],
     );
 }

@@ -118,6 +118,7 @@ fn web() -> CompiledService {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     };
     let of_port = |name: &str, number, node_port, target| CompiledPort {
         name: Some(name.parse().unwrap()),

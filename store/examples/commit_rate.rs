@@ -83,6 +83,7 @@ fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
         weight: Weight((revision % 100) as u16),
         conditions: EndpointConditions::default(),
         drain: false,
+        maintenance: None,
     };
     let name = Name::parse(&format!("set-{number}"))?;
     let endpoints = (0..ENDPOINTS).map(endpoint).collect();

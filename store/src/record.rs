@@ -13,6 +13,7 @@ use model::{
     bfd_profile::BfdProfileSpec,
     bgp_peer::BgpPeerSpec,
     change::{Change, ChangeKind, Commit},
+    endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
     metadata::Metadata,
     node::NodeSpec,
@@ -67,6 +68,7 @@ pub(crate) fn encode(object: &Object) -> String {
         Spec::BgpPeer(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Advertisement(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Address(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
+        Spec::EndpointHealth(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Workload(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::Service(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
         Spec::EndpointSet(spec) => serde_json::to_string(&Body { schema: SCHEMA, metadata, spec }),
@@ -94,6 +96,9 @@ pub(crate) fn decode(key: &str, body: &[u8]) -> Result<Object, StoreError> {
             read::<AdvertisementSpec>(body).map(|(metadata, spec)| (metadata, Spec::Advertisement(spec)))
         }
         Kind::Address => read::<AddressSpec>(body).map(|(metadata, spec)| (metadata, Spec::Address(spec))),
+        Kind::EndpointHealth => {
+            read::<EndpointHealthSpec>(body).map(|(metadata, spec)| (metadata, Spec::EndpointHealth(spec)))
+        }
         Kind::Workload => read::<WorkloadSpec>(body).map(|(metadata, spec)| (metadata, Spec::Workload(spec))),
         Kind::Service => {
             read::<ServiceSpec>(body).map(|(metadata, spec)| (metadata, Spec::Service(Box::new(spec))))

@@ -103,7 +103,8 @@ impl Assigner {
             | Spec::BfdProfile(_)
             | Spec::BgpPeer(_)
             | Spec::Workload(_)
-            | Spec::EndpointSet(_) => {}
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => {}
         }
     }
 

@@ -70,10 +70,11 @@ async fn feed(
     })?;
     let gzip = accepts_gzip(&headers);
     let stop = app.nodes.begin_feed(&node, &app.stop_streams);
+    let asks = app.asks.open(&node);
     let feed = Feed { node, resume, hub: Arc::clone(&app.hub), metrics: Arc::clone(&app.metrics), stop };
     let (pieces, body) = stream::pieces();
     tokio::spawn(async move {
-        feed.run(pieces, gzip).await;
+        feed.run(pieces, gzip, asks).await;
         drop(permit);
     });
     let mut response = body.into_response();

@@ -5,14 +5,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, header};
-use model::{name::Name, resource::Kind};
+use model::{name::Name, resource::Kind, rollup::count_endpoints};
 use utoipa::openapi::HttpMethod;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     app::{FEEDS_MAX, WATCHES_MAX},
-    bgp_metrics,
+    bgp_metrics, health_metrics,
     metrics::Reading,
     openapi::{Doc, Route},
     traffic,
@@ -39,6 +39,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
         revision: position.revision.0,
         epoch: position.epoch.0,
         compiled: published.compiled.len(),
+        endpoints: published.compiled.after(None).map(|(_, entry)| count_endpoints(&entry.form)).sum(),
         objects: Kind::ALL.map(|kind| (kind.as_str(), published.snapshot.count(kind))).to_vec(),
         queue: app.writer.waiting(),
         watchers: WATCHES_MAX - app.watches.available_permits(),
@@ -49,6 +50,9 @@ async fn metrics(State(app): State<Shared>) -> Response {
     let table = view.table();
     let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
     bgp_metrics::register(&mut moment, &app.bgp(), is_reporting);
+    let (book, guard) = (app.health.book(), app.health.guard());
+    health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());
+    drop((book, guard));
     let text = app.metrics.render(reading, &moment);
     ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
 }

@@ -13,6 +13,7 @@ use model::{
     advertisement::ADVERTISEMENT_ENTRIES_MAX,
     announcements::News,
     bgp_book,
+    health::{CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, HealthNews},
     report::{
         ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
         TRAFFIC_TARGETS_MAX,
@@ -83,8 +84,12 @@ async fn report(
         events: report.events.clone(),
     };
     app.bgp().take(&node, bgp, now);
+    let health =
+        HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
     let report = Arc::new(report);
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
+    // After the node is noted as heard, or its first words would not count.
+    app.health.report(&node, health);
     if report.verified.epoch == app.hub.load().epoch {
         let before = earlier.report.as_ref().map(|report| report.verified);
         app.convergence.take(&node, before, report.verified, std::time::Instant::now());
@@ -119,8 +124,9 @@ fn check(report: &Report) -> Result<(), Problem> {
         bgp_routes: _,
         bgp_routes_gone: _,
         bgp_routes_complete: _,
-        health: _,
+        health,
         health_complete: _,
+        traffic_at: _,
     } = report;
     let longest_event = events.iter().map(|event| event.message.len()).max().unwrap_or(0);
     let longest_warning = warnings.iter().map(String::len).max().unwrap_or(0);
@@ -134,7 +140,12 @@ fn check(report: &Report) -> Result<(), Problem> {
         part.interfaces.iter().chain(heard)
     });
     let longest_word = words.map(String::len).max().unwrap_or(0);
+    let checks: usize = health.values().map(Vec::len).sum();
+    let longest_check = health.values().flatten().map(|check| check.message.len()).max().unwrap_or(0);
     let limits = [
+        ("/health", health.len(), CHECKS_REPORTED_MAX),
+        ("/health/*", checks, CHECKS_REPORTED_MAX),
+        ("/health/*/message", longest_check, CHECK_MESSAGE_BYTES_MAX),
         ("/announcements/*/reason", longest_reason, EVENT_MESSAGE_BYTES_MAX),
         ("/announcements/*/interfaces", interfaces, ADVERTISEMENT_ENTRIES_MAX),
         ("/announcements/*/*", longest_word, WORD_LENGTH_MAX),

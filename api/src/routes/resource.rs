@@ -47,6 +47,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
         Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
         Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
         Kind::Address => super::addresses::add(router),
+        Kind::EndpointHealth => {
+            add_records::<schema::EndpointHealth, schema::EndpointHealthList>(router, kind)
+        }
     }
 }
 
@@ -58,6 +61,29 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     let path = format!("{prefix}/{}", kind.plural());
     let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
     if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
+}
+
+/// The routes of a namespaced kind that only the server writes.
+fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
+    router: OpenApiRouter<Shared>,
+    kind: Kind,
+) -> OpenApiRouter<Shared> {
+    let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
+    let all = Route::at(&path).on(
+        HttpMethod::Get,
+        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            list(app, kind, path, query, headers)
+        },
+    );
+    let one = Route::at(format!("{path}/{{name}}")).on(
+        HttpMethod::Get,
+        read_doc::<O>(kind),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            read(app, kind, path, query, headers)
+        },
+    );
+    router.routes(all.done()).routes(one.done()).routes(everywhere::<L>(kind).done())
 }
 
 fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {

@@ -106,6 +106,7 @@ async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, heade
     let mut problems = Vec::new();
     let nodes = count_nodes(&view, &shower, &mut problems);
     note_gone(&app, &mut problems);
+    note_held(&app, &mut problems);
     let services = count_services(&view, &shower, &mut problems);
     note_announcing(&view, &shower, &mut problems);
     let snapshot = &view.published().snapshot;
@@ -186,6 +187,26 @@ fn note_gone(app: &Shared, problems: &mut Vec<ClusterProblem>) {
             ),
         });
     }
+}
+
+/// Notes that endpoints are used although they are unhealthy.
+fn note_held(app: &Shared, problems: &mut Vec<ClusterProblem>) {
+    let guard = app.health.guard();
+    let Some((service, key, first)) = guard.held().next() else { return };
+    let (held, checked) = (guard.held_count(), guard.checked());
+    problems.push(ClusterProblem {
+        object: format!("Service {service}"),
+        since: Some(first.since),
+        reason: "HealthGuardHeld".to_owned(),
+        message: format!(
+            "{held} of {checked} checked endpoints stay in service although they are unhealthy, because so many became \
+             so at once; the first is {key}: {}",
+            first.message
+        ),
+        hint: Some(
+            "see whether the checks or the network are at fault; `tidegate health --confirm` takes them out".to_owned(),
+        ),
+    });
 }
 
 fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {

@@ -68,6 +68,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         cluster: ClusterConfig::new(ranges, node_ports, external).unwrap(),
         is_insecure: false,
         hosts: Hosts::Local(Default::default()),
+        health_guard_percent: 33,
     }
 }
 

@@ -8,6 +8,8 @@ First steps:
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
+  tidegate explain web                  each step from its addresses to its endpoints
+  tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
   tidegate history                      what was changed, by whom and why
@@ -61,7 +63,28 @@ Examples:
   tidegate apply -f web.yaml --dry-run  what would happen
   tidegate apply -f conf.d/ --apply-set shop --prune
                                         and remove what earlier applies of the set named and this one does not
-  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it";
+  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it
+  tidegate apply --plan 00d1f7c0a4be25c9
+                                        do what `tidegate plan` has shown, if the objects are as they were";
+
+pub(super) const PLAN_HELP: &str = "\
+Nothing is changed. Lines with + would come and lines with - would go: objects first, then load balancer addresses and who
+answers for them, then for each node what its kernel would list and what it would announce.
+Ends with 0 when nothing would change, with 2 when something would, and with 1 when there is no plan.
+
+Examples:
+  tidegate plan -f web.yaml             what would happen; the last line names the plan
+  tidegate plan -f conf.d/ --apply-set shop --prune
+                                        with what the prune would remove
+  tidegate plan -f web.yaml -o json     for a program that decides";
+
+pub(super) const DIFF_HELP: &str = "\
+Nothing is changed, and no node is asked; `tidegate plan` does that.
+Ends with 0 when nothing differs, with 1 when something does, and with 2 or more when that cannot be said.
+
+Examples:
+  tidegate diff -f web.yaml             before an apply
+  tidegate diff -f conf.d/ && echo same";
 
 pub(super) const DELETE_HELP: &str = "\
 Nothing is asked: the objects are named. Their addresses and ports become free.
@@ -85,6 +108,39 @@ proxy mode of the node does not count is shown as `-`.
 Examples:
   tidegate traffic web                  connections, packets and bytes of Service web
   tidegate traffic web -n shop -o json  with the sums of each node";
+
+pub(super) const WAIT_HELP: &str = "\
+Looks again until it is so; says on stderr why it is not, when that changes. Ends with 0 when it is so, with 1 after --at-most.
+
+Goals:
+  verified   every node has it in its kernel, read back (Services and nodes); without an object: every node that is connected
+             has everything that the server held when the command began
+  ready, announced, condition=TYPE[=STATUS]
+             a condition that `describe` shows
+  deleted    there is no such object
+
+Examples:
+  tidegate apply -f web.yaml && tidegate wait
+  tidegate wait svc/web --for=ready --at-most=2m
+  tidegate wait svc/web --for=condition=EndpointsAvailable=False
+  tidegate delete svc web && tidegate wait svc/web --for=deleted";
+
+pub(super) const WHAT_IF_HELP: &str = "\
+Nothing is changed by asking. Ends with 2 when a Service or an address would be lost, with 0 otherwise.
+
+Examples:
+  tidegate what-if                      what hangs on one node as it is
+  tidegate what-if --fail node/rack1-a  before work on a machine
+  tidegate what-if --fail a,b -o json";
+pub(super) const HEALTH_HELP: &str = "\
+An endpoint is checked by its own node or, where it has none, by up to three nodes of which most decide. Unknown: none of
+them reports; what was decided last holds. SHARE is how much of its weight counts: 0 while it is out of service.
+
+Examples:
+  tidegate health web           what is seen of each endpoint of Service web, since when, by which nodes
+  tidegate health web -o wide   with the word of each node
+  tidegate health --guard       what is unhealthy and kept in service, because so many failed at once
+  tidegate health --confirm     they really failed: take them out";
 
 pub(super) const WATCH_HELP: &str = "\
 First everything there is as ADDED, then each change in order. When the connection is cut, it says so on stderr and goes
@@ -175,6 +231,33 @@ Examples:
   tidegate move 192.0.2.7 node-2        before work on the node that has it
   tidegate move 2001:db8::7 node-2 --dry-run";
 
+pub(super) const DRAIN_HELP: &str = "\
+New connections go elsewhere at once, or are refused where nothing else is there. Established TCP connections
+finish, whatever the removal policy of the Service; those that are left at the deadline are cut by each node,
+by its own clock, also while the server is away. UDP flows move at once. The end of --wait says that every node
+has counted and no connection is left; exit code 1 says that --wait-timeout came first.
+
+Examples:
+  tidegate drain endpoint 10.1.13.2 --deadline 5m --wait
+  tidegate drain workload web-1 -n shop --reason upgrade
+  tidegate drain node node-2 --deadline 2h --wait --wait-timeout 3h
+  tidegate drain service web --dry-run";
+
+pub(super) const MAINTENANCE_HELP: &str = "\
+It is no endpoint any longer, not even as a last resort. What happens to established connections is what the
+removal policy of the Service says (spec.removalPolicy); by default they go on.
+
+Examples:
+  tidegate maintenance endpoint 10.1.13.2 --reason broken-disk
+  tidegate maintenance node node-2 --wait --wait-timeout 10m";
+
+pub(super) const UNDRAIN_HELP: &str = "\
+Only what the object itself says is taken back: an endpoint on a Node that drains goes on draining.
+
+Examples:
+  tidegate undrain endpoint 10.1.13.2
+  tidegate undrain node node-2";
+
 pub(super) const IMPORT_HELP: &str = "\
 Understood are, of MetalLB:
   ConfigMap with address-pools          the old form; also its embedded text alone
@@ -193,3 +276,17 @@ pub(super) const COMPLETIONS_HELP: &str = "\
 Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
+
+pub(super) const EXPLAIN_HELP: &str = "\
+The desired state is followed step by step, and the nodes are asked what their kernels hold, read anew. The first step that
+is broken, and the first difference between both, are said. Nothing is sent to the network.
+
+Examples:
+  tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
+  tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
+  tidegate explain 203.0.113.10         why the address answers, or does not
+  tidegate explain web -n shop          each way in on each node, to the endpoints
+  tidegate explain web --graph=mermaid  the chain graph of the Service
+  tidegate explain web -o json          all of it
+
+A shell takes > for itself: write '->' in quotes, or leave it out.";

@@ -28,6 +28,12 @@ pub(crate) async fn run(
             "delete the Service that has the address, or change what it asks for",
         ));
     }
+    if keys.iter().any(|key| key.kind == Kind::EndpointHealth) {
+        return Err(Failure::usage(
+            "records of health are kept by the server",
+            "repair the endpoints, or take spec.healthCheck out of the Service",
+        ));
+    }
     let total = keys.len();
     let mut failures = Vec::new();
     for key in &keys {

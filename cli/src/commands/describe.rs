@@ -34,12 +34,13 @@ pub(crate) async fn run(
     let path = |resource| object_path(resource, &arguments.namespace, &name);
     let object = client.send(Request::get(path(resource))).await?;
     // A Service that is not compiled, such as an ExternalName, has no endpoints; its description goes without.
-    let (endpoints, traffic) = match resource {
+    let (endpoints, traffic, health) = match resource {
         Resource::Object(Kind::Service) => (
             unless_missing(client, path(Resource::Endpoints)).await?,
             unless_missing(client, format!("{}/traffic", path(resource))).await?,
+            unless_missing(client, format!("{}/health", path(resource))).await?,
         ),
-        Resource::Object(_) | Resource::Endpoints => (None, None),
+        Resource::Object(_) | Resource::Endpoints => (None, None, None),
     };
     let addresses = match resource {
         Resource::Object(Kind::Service) if text(&object, "/spec/type") == "LoadBalancer" => {
@@ -58,6 +59,7 @@ pub(crate) async fn run(
         object: &object,
         endpoints: endpoints.as_ref(),
         traffic: traffic.as_ref(),
+        health: health.as_ref(),
         addresses: addresses.as_deref(),
         sessions: sessions.as_ref(),
     };

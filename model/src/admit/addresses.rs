@@ -152,7 +152,8 @@ impl<'a> Ledger<'a> {
             | Kind::Advertisement
             | Kind::Address
             | Kind::Workload
-            | Kind::EndpointSet => false,
+            | Kind::EndpointSet
+            | Kind::EndpointHealth => false,
         };
         if retry.is_some() || self.has_room || has_pruned || candidates.iter().any(makes_room) {
             self.retry(working, retry.flatten());

@@ -138,6 +138,7 @@ impl Scene<'_> {
             | Kind::Workload
             | Kind::Service
             | Kind::EndpointSet
+            | Kind::EndpointHealth
             | Kind::Address => None,
         };
         if let Some((user, remedy)) = user {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use super::{Action, Operation, Refusal, Request, entropy::Random};
+use super::{Action, Operation, Refusal, Request, entropy::Random, health};
 use crate::{
     address::Announcement,
     name::Name,
@@ -118,6 +118,7 @@ fn resolve_one(
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
         }
         Operation::Lose { node, since } => return Ok(lose(snapshot, node, *since)),
+        Operation::Judge { service, endpoints } => return Ok(health::judge(snapshot, service, endpoints)),
     };
     if key.kind.is_kept_by_server() {
         let message = format!("must not be {}: the server keeps these records", key.kind);
@@ -172,7 +173,13 @@ fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Obje
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
         | (Operation::Restore { if_revision: None, .. }, None)
-        | (Operation::Announce { .. } | Operation::Lose { .. } | Operation::Retry { .. }, _) => Ok(()),
+        | (
+            Operation::Announce { .. }
+            | Operation::Lose { .. }
+            | Operation::Judge { .. }
+            | Operation::Retry { .. },
+            _,
+        ) => Ok(()),
     }
 }
 

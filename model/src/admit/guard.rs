@@ -106,6 +106,7 @@ fn removed_vips(before: &Snapshot, admitted: &Admitted) -> Vec<String> {
             | Spec::BfdProfile(_)
             | Spec::BgpPeer(_)
             | Spec::Advertisement(_)
+            | Spec::EndpointHealth(_)
             | Spec::Workload(_)
             | Spec::EndpointSet(_) => {}
         }
@@ -150,6 +151,7 @@ fn endpoints_of(object: &Object) -> Vec<(Option<ServiceKey>, IpAddr)> {
         | Spec::BgpPeer(_)
         | Spec::Advertisement(_)
         | Spec::Address(_)
+        | Spec::EndpointHealth(_)
         | Spec::Service(_) => Vec::new(),
     }
 }

@@ -22,7 +22,11 @@ pub(super) fn check(
     match &object.spec {
         Spec::Service(spec) => check_external_ips(snapshot, config, spec, found),
         Spec::AddressPool(spec) => pools::check(snapshot, config, spec, found),
-        Spec::BfdProfile(_) | Spec::BgpPeer(_) | Spec::Advertisement(_) | Spec::Address(_) => {}
+        Spec::BfdProfile(_)
+        | Spec::BgpPeer(_)
+        | Spec::Advertisement(_)
+        | Spec::Address(_)
+        | Spec::EndpointHealth(_) => {}
         Spec::EndpointSet(spec) => {
             for (index, endpoint) in spec.endpoints.iter().enumerate() {
                 outside_service_range(

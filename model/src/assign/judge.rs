@@ -140,7 +140,7 @@ impl Case<'_> {
         let Some((object, node)) = self.scene.snapshot.get(&key).and_then(of_node) else {
             return Standing::Unfit(Unfit::NoNode);
         };
-        if node.unschedulable {
+        if !node.takes_announcements() {
             return Standing::Unfit(Unfit::Drained);
         }
         let selecting: Vec<_> = self.selecting(&object.metadata.labels).collect();

@@ -44,7 +44,9 @@ impl fmt::Display for Unfit {
         match self {
             Self::NoNode => f.write_str("there is no such Node"),
             Self::NoService => f.write_str("no Service has the address"),
-            Self::Drained => f.write_str("it takes no announcements (spec.unschedulable)"),
+            Self::Drained => {
+                f.write_str("it takes no announcements (spec.unschedulable or spec.maintenance)")
+            }
             Self::NeverReported => f.write_str("no agent has reported for it"),
             Self::Silent(Some(at)) => write!(f, "its agent has not reported since {at}"),
             Self::Silent(None) => f.write_str("its agent does not report"),

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Masquerade, Place, Target, Targets, Verdict};
+use super::{Leaving, Masquerade, Place, Target, Targets, Verdict};
 use crate::{
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    maintenance::MaintenanceMode,
     name::Name,
     net::IpFamily,
     service::TrafficDistribution,
@@ -25,6 +26,8 @@ pub(super) struct Chosen {
     exist: bool,
     /// Those of either kind that may be on the node.
     hairpins: BTreeSet<IpAddr>,
+    /// Those that drain.
+    leaving: Leaving,
 }
 
 impl Chosen {
@@ -55,11 +58,17 @@ impl Chosen {
             anywhere: targets(port, &near),
             here: targets(port, &here),
             exist: !all.is_empty(),
+            leaving: leaving(port, family),
         }
     }
 
     pub(super) const fn family(&self) -> IpFamily {
         self.family
+    }
+
+    /// The targets that drain.
+    pub(super) fn leaving(&self) -> Leaving {
+        Arc::clone(&self.leaving)
     }
 
     /// The targets that may be on the node, and so may meet themselves.
@@ -85,14 +94,27 @@ fn forward(targets: &Targets, masquerade: Masquerade) -> Option<Verdict> {
 }
 
 fn targets(port: &CompiledPort, endpoints: &[&CompiledEndpoint]) -> Targets {
-    let is_range = port.range().single().is_none();
-    let target = |endpoint: &CompiledEndpoint| Target {
-        address: endpoint.address,
-        port: (!is_range).then_some(endpoint.port),
-    };
     let targets: BTreeMap<_, _> =
-        endpoints.iter().map(|endpoint| (target(endpoint), endpoint.weight)).collect();
+        endpoints.iter().map(|endpoint| (target(port, endpoint), endpoint.weight)).collect();
     Arc::new(targets)
+}
+
+fn target(port: &CompiledPort, endpoint: &CompiledEndpoint) -> Target {
+    let is_range = port.range().single().is_none();
+    Target { address: endpoint.address, port: (!is_range).then_some(endpoint.port) }
+}
+
+fn leaving(port: &CompiledPort, family: IpFamily) -> Leaving {
+    let of_family = port.endpoints.iter().filter(|endpoint| IpFamily::of(endpoint.address) == family);
+    let drain = |endpoint: &CompiledEndpoint| match endpoint.maintenance.as_ref()?.mode {
+        MaintenanceMode::Drain => Some(endpoint.maintenance.as_ref()?.deadline),
+        MaintenanceMode::Maintenance => None,
+    };
+    let leaving: BTreeMap<_, _> = of_family
+        .filter(|endpoint| endpoint.weight.0 == 0)
+        .filter_map(|endpoint| Some((target(port, endpoint), drain(endpoint)?)))
+        .collect();
+    Arc::new(leaving)
 }
 
 fn weighted(port: &CompiledPort) -> impl Iterator<Item = &CompiledEndpoint> {

@@ -84,7 +84,8 @@ impl Snapshot {
             | Spec::Address(_)
             | Spec::Workload(_)
             | Spec::Service(_)
-            | Spec::EndpointSet(_) => None,
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
         }
     }
 

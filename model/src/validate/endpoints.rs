@@ -31,6 +31,9 @@ pub(super) fn validate_set(spec: &EndpointSetSpec, found: &mut Vec<Violation>) {
         check_unique(addresses, |index| format!("/spec/endpoints/{index}/address"), found);
         for (index, endpoint) in spec.endpoints.iter().enumerate() {
             check_address(format!("/spec/endpoints/{index}/address"), endpoint.address, found);
+            if let Some(maintenance) = &endpoint.maintenance {
+                maintenance.validate(&format!("/spec/endpoints/{index}/maintenance"), found);
+            }
         }
     }
 }
@@ -43,6 +46,9 @@ pub(super) fn validate_workload(spec: &WorkloadSpec, found: &mut Vec<Violation>)
         }
     }
     check_length("/spec/ports", spec.ports.len(), WORKLOAD_PORTS_MAX, found);
+    if let Some(maintenance) = &spec.maintenance {
+        maintenance.validate("/spec/maintenance", found);
+    }
     if spec.lease_seconds.is_some_and(|seconds| seconds == 0 || seconds > LEASE_SECONDS_MAX) {
         let message = format!("must be between 1 and {LEASE_SECONDS_MAX}");
         found.push(Violation::new("/spec/leaseSeconds", ViolationCode::Invalid, message));

@@ -23,6 +23,9 @@ pub(super) fn validate(spec: &NodeSpec, found: &mut Vec<Violation>) {
     validate_networks("/spec/proxy/clusterCIDRs", &spec.proxy.cluster_cidrs, found);
     validate_networks("/spec/proxy/nodePortAddresses", &spec.proxy.node_port_addresses, found);
     validate_marks(&spec.proxy, found);
+    if let Some(maintenance) = &spec.maintenance {
+        maintenance.validate("/spec/maintenance", found);
+    }
     if let Some(bgp) = &spec.bgp {
         validate_node(bgp, found);
     }

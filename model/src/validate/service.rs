@@ -1,11 +1,11 @@
 //! Rules of a Service.
 
 mod delivery;
+mod health_check;
 mod ports;
 
 use super::{check_address, check_length, check_network, check_one_per_family, check_selector, check_unique};
 use crate::{
-    health_check::{HealthCheck, HealthCheckType},
     net::IpFamily,
     service::{
         ADDRESSES_MAX, AFFINITY_TIMEOUT_SECONDS_MAX, ClusterIp, IpFamilyPolicy, ServiceSpec, ServiceType,
@@ -13,12 +13,9 @@ use crate::{
     },
     violation::{
         Violation,
-        ViolationCode::{Conflict, Invalid, Required, TooLong},
+        ViolationCode::{Conflict, Invalid, Required},
     },
 };
-
-/// Longest path of an HTTP check, in bytes.
-const HTTP_PATH_LENGTH_MAX: usize = 2048;
 
 pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     ports::validate(spec, found);
@@ -33,7 +30,7 @@ pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     delivery::validate(spec, found);
     check_selector("/spec/selector", &spec.selector, found);
     if let Some(check) = &spec.health_check {
-        health_check(check, found);
+        health_check::validate(spec, check, found);
     }
 }
 
@@ -178,38 +175,5 @@ fn affinity(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     if timeout.is_some_and(|seconds| seconds == 0 || seconds > AFFINITY_TIMEOUT_SECONDS_MAX) {
         let message = format!("must be between 1 and {AFFINITY_TIMEOUT_SECONDS_MAX}");
         found.push(Violation::new("/spec/sessionAffinityConfig/clientIP/timeoutSeconds", Invalid, message));
-    }
-}
-
-fn health_check(check: &HealthCheck, found: &mut Vec<Violation>) {
-    let mut range = |field: &str, value: u32, min: u32, max: u32| {
-        if value < min || value > max {
-            let message = format!("must be between {min} and {max}, not {value}");
-            found.push(Violation::new(format!("/spec/healthCheck/{field}"), Invalid, message));
-        }
-    };
-    range("intervalMs", check.interval_ms, 100, 3_600_000);
-    range("timeoutMs", check.timeout_ms, 10, 60_000.min(check.interval_ms.max(10)));
-    range("rise", u32::from(check.rise), 1, 100);
-    range("fall", u32::from(check.fall), 1, 100);
-    let Some(http) = &check.http else { return };
-    if !matches!(check.check_type, HealthCheckType::Http | HealthCheckType::Https) {
-        found.push(Violation::new(
-            "/spec/healthCheck/http",
-            Conflict,
-            "must be left out unless type is Http or Https",
-        ));
-    }
-    if !http.path.starts_with('/') || http.path.bytes().any(|c| !c.is_ascii_graphic()) {
-        let message = "must start with `/` and hold printable ASCII without spaces";
-        found.push(Violation::new("/spec/healthCheck/http/path", Invalid, message));
-    }
-    if http.path.len() > HTTP_PATH_LENGTH_MAX {
-        let message = format!("must be at most {HTTP_PATH_LENGTH_MAX} bytes");
-        found.push(Violation::new("/spec/healthCheck/http/path", TooLong, message));
-    }
-    if http.expect_status.iter().any(|code| !(100..=599).contains(code)) {
-        let message = "must hold HTTP status codes between 100 and 599";
-        found.push(Violation::new("/spec/healthCheck/http/expectStatus", Invalid, message));
     }
 }

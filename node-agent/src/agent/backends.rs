@@ -131,6 +131,18 @@ impl Backends {
         self.running.mode
     }
 
+    /// Says that another backend would be asked for, if it would.
+    pub(super) fn would_change(&self, wanted: &Backend) -> Option<String> {
+        let message = || {
+            format!(
+                "the node would change from {} to {}, whose lines are not listed here",
+                shown(&self.wanted),
+                shown(wanted)
+            )
+        };
+        (*wanted != self.wanted).then(message)
+    }
+
     /// Asks for a backend, from here on.
     pub(super) fn want(&mut self, wanted: Backend, now: Instant) {
         if wanted == self.wanted {

@@ -1,5 +1,5 @@
 //! Tells those who announce addresses what the kernel holds: before a pass what it will hold no longer, after it what it
-//! holds.
+//! holds; and those who check endpoints what is to be checked, which does not depend on the kernel.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -16,6 +16,7 @@ use crate::{
         machine::Gate,
     },
     dataplane::Scope,
+    health::{Checking, plan::Changes},
     state::Touched,
 };
 
@@ -33,6 +34,25 @@ impl Agent {
         let (bgp, addresses) = (Some(self.bgp()), self.all_addresses());
         routing.follow(bgp::Following { bgp, addresses, ..bgp::Following::default() });
         self.routing = Some(routing);
+    }
+
+    /// Lets the endpoints of the state be checked.
+    pub fn check_by(&mut self, checking: Checking) {
+        self.checking = checking;
+        let services = self.state.services().iter();
+        let services = services.filter(|(_, service)| service.health_check.is_some());
+        let services = services.map(|(key, service)| (key.clone(), Some(Arc::clone(service)))).collect();
+        let checkers = Some(self.state.network().checkers.clone());
+        self.checking.follow(Changes { services, checkers });
+    }
+
+    /// Brings what a batch has changed of what is checked; does not wait.
+    pub(super) fn check_changes(&self, touched: &Touched) {
+        let Touched { services, addresses: _, network, node: _, bgp: _ } = touched;
+        let service = |key: &ServiceKey| (key.clone(), self.state.services().get(key).cloned());
+        let services = services.iter().map(service).collect();
+        let checkers = network.then(|| self.state.network().checkers.clone());
+        self.checking.follow(Changes { services, checkers });
     }
 
     /// Brings what a batch has changed; when it returns, what the kernel is about to lose is not announced any longer.
@@ -82,7 +102,7 @@ impl Agent {
         self.announcing.programmed(gates);
     }
 
-    fn gate(&self, service: &ServiceKey) -> Option<Gate> {
+    pub(super) fn gate(&self, service: &ServiceKey) -> Option<Gate> {
         let compiled = self.state.services().get(service)?;
         if compiled.load_balancer_ips.is_empty() {
             return None;

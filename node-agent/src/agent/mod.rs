@@ -12,6 +12,7 @@
 //! runs it with another backend (`backends`). What must not happen here: a kernel write before a first complete state is
 //! held, and work for a small change that grows with the number of Services.
 
+mod answers;
 mod backends;
 mod gates;
 mod outcomes;
@@ -29,7 +30,11 @@ use model::{name::Name, quantity::Position, resource::ServiceKey};
 use tracing::{debug, error};
 
 pub use self::backends::Opener;
-use self::{backends::Backends, outcomes::Outcomes, traffic::Readings};
+use self::{
+    backends::Backends,
+    outcomes::Outcomes,
+    traffic::{Counted, Readings},
+};
 use crate::{
     announce::{Announcing, bgp::Routing},
     backoff::Backoff,
@@ -39,6 +44,7 @@ use crate::{
     desired::Derived,
     events::Events,
     feed::machine::Batch,
+    health::Checking,
     health_port::HealthPorts,
     journal::Journal,
     state::{State, Touched},
@@ -86,6 +92,7 @@ pub struct Agent {
     announcing: Announcing,
     /// Announces to routers; nothing in agents that do not.
     routing: Option<Routing>,
+    checking: Checking,
 }
 
 /// Everything is to be observed and looked at.
@@ -165,6 +172,7 @@ impl Agent {
             has_mode_changed: false,
             announcing: Announcing::default(),
             routing: None,
+            checking: Checking::default(),
         })
     }
 
@@ -186,6 +194,7 @@ impl Agent {
         debug!(services = touched.services.len(), position = ?self.state.position(), "received");
         let followed = self.derived.update(&self.state, touched.clone());
         self.announce_changes(&touched);
+        self.check_changes(&touched);
         self.are_networks_dirty |= followed.networks;
         self.dirty.extend(followed.services);
     }
@@ -232,7 +241,12 @@ impl Agent {
             return;
         }
         self.remove_leftovers();
-        self.readings.read(self.backends.current(), now);
+        let counted = Counted {
+            cleaner: &mut self.cleaner,
+            networks: &self.derived.desired().networks,
+            position: self.verified,
+        };
+        self.readings.read(self.backends.current(), counted, now);
     }
 
     /// When the next [`Self::turn`] has something to do, if nothing is received before.
@@ -245,7 +259,7 @@ impl Agent {
         let kernel = match self.full_look {
             // While a full look waits, nothing else is done before it.
             Some(look) => [Some(look.not_before), None, None],
-            None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at())],
+            None => [Some(self.probe_at), self.retry_at, Some(self.readings.next_at(&self.cleaner, now))],
         };
         let rest = [
             self.backends.change_at(),

@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 
 use super::{Agent, Cause, FullLook, PROBE_INTERVAL, PROBE_SHARE, backends::Change};
 use crate::{
+    clock::wall_clock,
     conntrack::plan::Depth,
     dataplane::{BackendOptions, KernelError, Pass, Scope},
     feed::chain,
@@ -153,7 +154,7 @@ impl Agent {
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
         let networks = &self.derived.desired().networks;
         let cleaned = if self.backends.current().is_tracked() {
-            self.cleaner.run(networks, now, random)
+            self.cleaner.run(networks, now, wall_clock(), random)
         } else if std::mem::take(&mut self.has_mode_changed) {
             self.cleaner.hand_over_to_relays(networks, now)
         } else {

@@ -38,6 +38,7 @@ impl Agent {
             journal_bytes: self.journal.bytes(),
             events: self.events.all(),
             traffic: self.readings.last(),
+            traffic_at: self.readings.position(),
         }
     }
 }

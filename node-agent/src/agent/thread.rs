@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::Agent;
-use crate::{entropy, feed::machine::Batch, status::Status};
+use crate::{ask::Errand, entropy, feed::machine::Batch, status::Status};
 
 /// Batches that wait for the loop. When it is full the feed stops reading, and control squashes what follows.
 pub const BATCHES_WAITING_MAX: usize = 64;
@@ -28,24 +28,54 @@ pub struct Running {
 ///
 /// # Errors
 /// When no thread can be made.
-pub fn spawn(mut agent: Agent, batches: mpsc::Receiver<Batch>) -> io::Result<Running> {
+pub fn spawn(
+    mut agent: Agent,
+    batches: mpsc::Receiver<Batch>,
+    errands: mpsc::Receiver<Errand>,
+) -> io::Result<Running> {
     let (publish, status) = watch::channel(agent.status());
     let (done, first_turn) = oneshot::channel();
     let runtime = Handle::current();
     let thread = std::thread::Builder::new()
         .name("loop".to_owned())
-        .spawn(move || run(agent, batches, &publish, done, &runtime))?;
+        .spawn(move || run(agent, Inlets { batches, errands }, &publish, done, &runtime))?;
     Ok(Running { thread, status, first_turn })
+}
+
+/// What the loop is brought.
+struct Inlets {
+    batches: mpsc::Receiver<Batch>,
+    errands: mpsc::Receiver<Errand>,
+}
+
+/// What came first.
+enum Brought {
+    /// A change; `None` when there will be none any longer.
+    Batch(Option<Batch>),
+    /// A question.
+    Errand(Errand),
+}
+
+impl Inlets {
+    /// Changes go before questions.
+    async fn next(&mut self) -> Brought {
+        tokio::select! {
+            biased;
+            batch = self.batches.recv() => Brought::Batch(batch),
+            Some(errand) = self.errands.recv() => Brought::Errand(errand),
+        }
+    }
 }
 
 fn run(
     mut agent: Agent,
-    mut batches: mpsc::Receiver<Batch>,
+    mut inlets: Inlets,
     publish: &watch::Sender<Status>,
     first_turn: oneshot::Sender<()>,
     runtime: &Handle,
 ) -> io::Result<()> {
     let mut first_turn = Some(first_turn);
+    let mut errand: Option<Errand> = None;
     loop {
         agent.turn(Instant::now(), entropy());
         let status = agent.status();
@@ -54,20 +84,23 @@ fn run(
             // Whoever waited may have gone; the loop goes on either way.
             let _gone = first_turn.send(());
         }
+        // Answered behind the turn, so that what was received before the question is in the kernel.
+        if let Some(errand) = errand.take() {
+            errand.carry_out(|question| agent.answer(question));
+        }
         let deadline = agent.next_turn(Instant::now());
         // The deadline is made inside the runtime, whose clock it needs.
-        let received = runtime.block_on(async { timeout_at(deadline.into(), batches.recv()).await });
+        let received = runtime.block_on(async { timeout_at(deadline.into(), inlets.next()).await });
         match received {
-            Ok(Some(batch)) => {
-                agent.receive(batch, Instant::now());
-                // What has piled up meanwhile takes effect in one pass.
-                for _ in 0..BATCHES_WAITING_MAX {
-                    let Ok(batch) = batches.try_recv() else { break };
-                    agent.receive(batch, Instant::now());
-                }
-            }
-            Ok(None) => return agent.stop(),
-            Err(_elapsed) => {}
+            Ok(Brought::Batch(Some(batch))) => agent.receive(batch, Instant::now()),
+            Ok(Brought::Batch(None)) => return agent.stop(),
+            Ok(Brought::Errand(brought)) => errand = Some(brought),
+            Err(_elapsed) => continue,
+        }
+        // What has piled up meanwhile takes effect in one pass.
+        for _ in 0..BATCHES_WAITING_MAX {
+            let Ok(batch) = inlets.batches.try_recv() else { break };
+            agent.receive(batch, Instant::now());
         }
     }
 }

@@ -40,6 +40,13 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
     /// What control has not been told, at most as much as a report may carry.
     #[must_use]
     pub fn news(&self, all: &OrdMap<K, V>) -> News<K, V> {
+        self.news_by(all, |_| 1)
+    }
+
+    /// The same, where values take different room; none may take more than a report has.
+    #[must_use]
+    pub fn news_by(&self, all: &OrdMap<K, V>, size: impl Fn(&V) -> usize) -> News<K, V> {
+        let mut room = self.per_report_max;
         let mut news = News {
             changed: BTreeMap::new(),
             gone: BTreeSet::new(),
@@ -47,10 +54,15 @@ impl<K: Ord + Clone, V: PartialEq + Clone> Told<K, V> {
             has_more: false,
         };
         for difference in self.told.diff(all) {
-            if news.changed.len() + news.gone.len() == self.per_report_max {
+            let taken = match &difference {
+                DiffItem::Add(_, value) | DiffItem::Update { new: (_, value), .. } => size(value),
+                DiffItem::Remove(..) => 1,
+            };
+            let Some(left) = room.checked_sub(taken) else {
                 news.has_more = true;
                 break;
-            }
+            };
+            room = left;
             match difference {
                 DiffItem::Add(key, value) | DiffItem::Update { new: (key, value), .. } => {
                     news.changed.insert(key.clone(), value.clone());
@@ -134,5 +146,23 @@ mod tests {
             }
         }
         assert_eq!(sizes, [(ANNOUNCEMENTS_MAX, true), (ANNOUNCEMENTS_MAX, false), (7, false)]);
+    }
+
+    #[test]
+    fn values_of_different_size_fill_a_report() {
+        let mut told = Told::new(10);
+        let sizes = [(1, 4), (2, 5), (3, 10), (4, 0)];
+        let all: OrdMap<u8, Vec<u8>> = sizes.map(|(key, size)| (key, vec![0; size])).into_iter().collect();
+        let mut reports = Vec::new();
+        loop {
+            let news = told.news_by(&all, Vec::len);
+            reports.push(news.changed.keys().copied().collect::<Vec<_>>());
+            let has_more = news.has_more;
+            told.delivered(news);
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(reports, [vec![1, 2], vec![3, 4]]);
     }
 }

@@ -9,6 +9,7 @@ use std::{
 
 use model::{
     program::{Frontend, Target, oracle::Networks},
+    quantity::Timestamp,
     report::FailureReason,
     resource::ServiceKey,
 };
@@ -16,7 +17,9 @@ use tracing::{debug, warn};
 
 use super::{
     FlowTable,
-    plan::{Depth, Dues, Judgement, LocalAddresses, Programmed},
+    account::{Account, Flows, Reading},
+    plan::{Depth, Dues, Judgement, LocalAddresses, Programmed, When},
+    risk,
 };
 use crate::{
     backoff::Backoff,
@@ -30,13 +33,32 @@ const RETRY_CAP: Duration = Duration::from_secs(30);
 /// loses targets for a day must end somewhere.
 const DRAINS_MAX: usize = 100_000;
 
+/// When connections are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deadline {
+    /// By the removal policy: some time after it fell due.
+    After(Instant),
+    /// As somebody asked, by the clock of the node.
+    At(Timestamp),
+}
+
+impl Deadline {
+    fn is_over(self, now: Instant, wall: Timestamp) -> bool {
+        match self {
+            Self::After(at) => now >= at,
+            Self::At(at) => wall >= at,
+        }
+    }
+}
+
 /// Keeps the tracked flows in step with what is programmed.
 pub struct Cleaner {
     table: Box<dyn FlowTable>,
     programmed: Programmed,
     dues: Dues,
     /// When the connections of a target that is gone are cut.
-    deadlines: BTreeMap<(Frontend, Target), Instant>,
+    deadlines: BTreeMap<(Frontend, Target), Deadline>,
+    account: Account,
     retry: Backoff,
     not_before: Option<Instant>,
     deleted: u64,
@@ -51,6 +73,7 @@ impl Cleaner {
             programmed: Programmed::default(),
             dues: Dues::default(),
             deadlines: BTreeMap::new(),
+            account: Account::default(),
             retry: Backoff::new(RETRY_FLOOR, RETRY_CAP),
             not_before: None,
             deleted: 0,
@@ -90,6 +113,23 @@ impl Cleaner {
         }
     }
 
+    /// Counts the flows on targets of frontends, if they can be found without a look at all flows.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn count(&mut self, targets: &BTreeSet<(Frontend, Target)>) -> io::Result<Option<u64>> {
+        if targets.is_empty() {
+            return Ok(Some(0));
+        }
+        let Some(filter) = risk::filter(targets) else { return Ok(None) };
+        let mut count = 0;
+        let _none = self.table.remove(&filter, &mut |flow| {
+            count += u64::from(risk::is_on(targets, flow));
+            false
+        })?;
+        Ok(Some(count))
+    }
+
     /// Forgets what is due: the flows of the backend that runs are not to be found in the table.
     pub fn forget_dues(&mut self) {
         self.dues = Dues::default();
@@ -109,16 +149,16 @@ impl Cleaner {
         Ok(())
     }
 
-    /// Does what is due, in one walk of the table, or none.
+    /// Does what is due, in one walk of the table, or none. `wall` is the time of the node's clock.
     ///
     /// # Errors
     /// When the table cannot be read or written; it is tried again later.
-    pub fn run(&mut self, networks: &Networks, now: Instant, random: u64) -> io::Result<()> {
+    pub fn run(&mut self, networks: &Networks, now: Instant, wall: Timestamp, random: u64) -> io::Result<()> {
         self.schedule_drains(now);
         if self.not_before.is_some_and(|not_before| now < not_before) {
             return Ok(());
         }
-        self.take_deadlines(now);
+        self.take_deadlines(now, wall);
         if self.dues.is_empty() {
             self.not_before = None;
             return Ok(());
@@ -142,19 +182,69 @@ impl Cleaner {
         }
     }
 
-    /// When [`Self::run`] has something to do, if nothing is programmed before.
+    /// When [`Self::run`] has something to do, if nothing is programmed before and the caller looks about once a second:
+    /// for a clock that may be set, nothing else can be told.
     #[must_use]
     pub fn next_run(&self) -> Option<Instant> {
-        self.not_before.or_else(|| self.deadlines.values().min().copied())
+        let after = |deadline: &Deadline| match deadline {
+            Deadline::After(at) => Some(*at),
+            Deadline::At(_) => None,
+        };
+        self.not_before.or_else(|| self.deadlines.values().filter_map(after).min())
+    }
+
+    /// Reads what flows carry and how many are open. Answers whether what they carry is counted.
+    ///
+    /// # Errors
+    /// When the table cannot be read; then the sums stay as they were.
+    pub fn read_flows(&mut self, networks: &Networks) -> io::Result<bool> {
+        let is_counted = self.table.count();
+        let local = self.local_addresses(networks, false)?;
+        let (programmed, account) = (&self.programmed, &self.account);
+        let mut reading = Reading::default();
+        self.table.show(&mut |sighting| {
+            if let Some(at) = programmed.attribute(&sighting.flow, &local) {
+                account.see(&mut reading, at, sighting);
+            }
+        })?;
+        let is_current = |frontend: &Frontend, target: &Target| programmed.is_current(frontend, target);
+        self.account.conclude(reading, is_current);
+        Ok(is_counted)
+    }
+
+    /// What was read last, by Service and target.
+    pub fn flows(&self) -> impl Iterator<Item = (&ServiceKey, &Frontend, &Target, &Flows)> {
+        let flows = self.account.flows();
+        flows.filter_map(|(frontend, target, flows)| {
+            Some((self.programmed.owner(frontend)?, frontend, target, flows))
+        })
+    }
+
+    /// What is programmed.
+    #[must_use]
+    pub const fn programmed(&self) -> &Programmed {
+        &self.programmed
     }
 
     fn schedule_drains(&mut self, now: Instant) {
-        for (frontend, target, seconds) in std::mem::take(&mut self.dues.drains) {
-            self.schedule(frontend, target, now + Duration::from_secs(seconds.into()));
+        for (frontend, target, when) in std::mem::take(&mut self.dues.drains) {
+            match when {
+                When::After(seconds) => {
+                    let at = Deadline::After(now + Duration::from_secs(seconds.into()));
+                    self.schedule(frontend, target, at);
+                }
+                When::At(time) => {
+                    self.deadlines.remove(&(frontend, target));
+                    self.schedule(frontend, target, Deadline::At(time));
+                }
+                When::Never => {
+                    self.deadlines.remove(&(frontend, target));
+                }
+            }
         }
     }
 
-    fn schedule(&mut self, frontend: Frontend, target: Target, at: Instant) {
+    fn schedule(&mut self, frontend: Frontend, target: Target, at: Deadline) {
         if self.deadlines.len() >= DRAINS_MAX && !self.deadlines.contains_key(&(frontend, target)) {
             warn!(?frontend, ?target, "too many targets drain; the connections of this one are cut at once");
             self.dues.add_gone(frontend, target);
@@ -164,24 +254,22 @@ impl Cleaner {
     }
 
     /// Makes due what has waited long enough; a target that has come back keeps its connections.
-    fn take_deadlines(&mut self, now: Instant) {
+    fn take_deadlines(&mut self, now: Instant, wall: Timestamp) {
         let (programmed, dues) = (&self.programmed, &mut self.dues);
         self.deadlines.retain(|(frontend, target), at| {
             if programmed.is_current(frontend, target) {
                 return false;
             }
-            if now >= *at {
+            let is_over = at.is_over(now, wall);
+            if is_over {
                 dues.add_gone(*frontend, *target);
             }
-            now < *at
+            !is_over
         });
     }
 
     fn sweep(&mut self, networks: &Networks, have_relays: bool, now: Instant) -> io::Result<u64> {
-        let all = self.table.local_addresses()?;
-        let answers = |address: &IpAddr| networks.node_ports.iter().any(|net| net.contains(address));
-        let node_ports = all.iter().copied().filter(answers).collect();
-        let local = LocalAddresses { all, node_ports, have_relays };
+        let local = self.local_addresses(networks, have_relays)?;
         let mut later = BTreeMap::new();
         let (programmed, dues) = (&self.programmed, &self.dues);
         let deleted =
@@ -189,7 +277,8 @@ impl Cleaner {
                 Judgement::Keep => false,
                 Judgement::Delete => true,
                 Judgement::DeleteLater(frontend, target, seconds) => {
-                    later.insert((frontend, target), now + Duration::from_secs(seconds.into()));
+                    let at = Deadline::After(now + Duration::from_secs(seconds.into()));
+                    later.insert((frontend, target), at);
                     false
                 }
             })?;
@@ -197,5 +286,12 @@ impl Cleaner {
             self.schedule(frontend, target, at);
         }
         Ok(deleted)
+    }
+
+    fn local_addresses(&mut self, networks: &Networks, have_relays: bool) -> io::Result<LocalAddresses> {
+        let all = self.table.local_addresses()?;
+        let answers = |address: &IpAddr| networks.node_ports.iter().any(|net| net.contains(address));
+        let node_ports = all.iter().copied().filter(answers).collect();
+        Ok(LocalAddresses { all, node_ports, have_relays })
     }
 }

@@ -1,12 +1,15 @@
 //! The flows of the kernel of this network namespace. Nothing is decided here.
 
-use std::{collections::BTreeSet, io, net::IpAddr};
+use std::{collections::BTreeSet, fs, io, net::IpAddr};
 
-use super::{Filter, Flow, FlowTable, wire};
+use super::{Filter, Flow, FlowTable, account::Sighting, wire};
 use crate::{
     facts,
     netlink::socket::{Netlink, Protocol},
 };
+
+/// Whether the kernel counts what flows carry.
+const ACCOUNTING: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
 
 /// The flows of the kernel, over a socket of its own that is made when it is first needed.
 #[derive(Default)]
@@ -31,6 +34,30 @@ impl FlowTable for KernelFlows {
         // An entry that went by itself in the meantime is refused, and that is as good.
         let deleted = errnos.iter().filter(|errno| **errno == 0).count();
         Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+    }
+
+    fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()> {
+        let mut netlink = match self.netlink.take() {
+            Some(netlink) => netlink,
+            None => Netlink::open(Protocol::Netfilter)?,
+        };
+        netlink.dump(
+            &wire::dump_translated(),
+            || (),
+            |(), answer| {
+                if let Some(sighting) = wire::sighting(answer)? {
+                    each(&sighting);
+                }
+                Ok(())
+            },
+        )?;
+        self.netlink = Some(netlink);
+        Ok(())
+    }
+
+    fn count(&mut self) -> bool {
+        let is_set = fs::read_to_string(ACCOUNTING).is_ok_and(|value| value.trim() == "1");
+        is_set || fs::write(ACCOUNTING, "1").is_ok()
     }
 
     fn local_addresses(&mut self) -> io::Result<BTreeSet<IpAddr>> {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use super::{Filter, Flow, FlowTable};
+use super::{Filter, Flow, FlowTable, account::Sighting};
 
 /// Flows in memory; clones are the same table.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +16,7 @@ pub struct MemoryFlows(Arc<Mutex<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     flows: BTreeSet<Flow>,
+    sightings: Vec<Sighting>,
     local_addresses: BTreeSet<IpAddr>,
     walks: u64,
     walks_to_fail: u32,
@@ -31,6 +32,11 @@ impl MemoryFlows {
     #[must_use]
     pub fn flows(&self) -> BTreeSet<Flow> {
         self.lock().flows.clone()
+    }
+
+    /// Says what a reading sees.
+    pub fn set_sightings(&self, sightings: Vec<Sighting>) {
+        self.lock().sightings = sightings;
     }
 
     /// Says which addresses the node has.
@@ -65,6 +71,15 @@ impl FlowTable for MemoryFlows {
         let before = inner.flows.len();
         inner.flows.retain(|flow| !condemned(flow));
         Ok(u64::try_from(before - inner.flows.len()).unwrap_or(u64::MAX))
+    }
+
+    fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()> {
+        self.lock().sightings.iter().for_each(each);
+        Ok(())
+    }
+
+    fn count(&mut self) -> bool {
+        true
     }
 
     fn local_addresses(&mut self) -> io::Result<BTreeSet<IpAddr>> {

@@ -15,20 +15,31 @@
 //! Linux sets by default. Where nothing answers any more (the Service and its address are gone, or the verdict for this
 //! client is to drop) no reset can come, and the client's own timeout ends it.
 //!
+//! A target that drains (`Route::leaving`) keeps its connections whatever the policy says, until its deadline by the
+//! clock of the node; then they are deleted like those of *drain*. That is state, not an event: an agent that starts
+//! in the middle goes on with it.
+//!
+//! The table also says what flows carry and how many are open (`account`), for modes whose rules cannot. For that the
+//! agent sets `net.netfilter.nf_conntrack_acct` when it first looks, and leaves it set when it ends: others may have come to
+//! rely on it, and it costs two additions a packet.
+//!
 //! What must not happen here: a walk of the kernel's table for a change that concerns no such flow, and the deletion of a
 //! flow to somebody else's address. A failure leaves the dues for the next attempt; the programmed state is right
 //! without it.
 
+pub mod account;
 mod cleaner;
 mod kernel;
 pub mod memory;
 pub mod plan;
+pub mod risk;
 pub mod wire;
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
+use self::account::Sighting;
 pub use self::{cleaner::Cleaner, kernel::KernelFlows};
 
 /// A tracked flow, as far as it is looked at.
@@ -67,6 +78,15 @@ pub trait FlowTable: Send {
     /// # Errors
     /// When the kernel does not show its table, or takes no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
+
+    /// Shows every flow whose destination was translated, perhaps some of them twice.
+    ///
+    /// # Errors
+    /// When the kernel does not show its table.
+    fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()>;
+
+    /// Has packets and bytes of flows counted that begin from here on; answers whether they are.
+    fn count(&mut self) -> bool;
 
     /// The node's own addresses, without loopback ones.
     ///

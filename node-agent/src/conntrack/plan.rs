@@ -12,7 +12,7 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Program, Removal, Route, Target, Verdict},
-    quantity::Port,
+    quantity::{Port, Timestamp},
     resource::ServiceKey,
     service::Protocol,
 };
@@ -25,6 +25,21 @@ pub struct Programmed {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
     owners: BTreeMap<Frontend, BTreeSet<ServiceKey>>,
     ranges: BTreeSet<Frontend>,
+    /// Services with targets that drain.
+    leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
+    /// Rises whenever something begins to drain, or ends.
+    leaving_version: u64,
+}
+
+/// When the connections of a target that is gone are cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// In so many seconds, unless it was to be sooner already.
+    After(u32),
+    /// At this time, whatever was said before.
+    At(Timestamp),
+    /// Not at all, whatever was said before.
+    Never,
 }
 
 /// What a change asks to be looked at.
@@ -32,8 +47,8 @@ pub struct Programmed {
 pub struct Dues {
     frontends: BTreeMap<Frontend, Due>,
     ranges: BTreeSet<Frontend>,
-    /// Targets that are gone, with the seconds that their connections have left.
-    pub drains: Vec<(Frontend, Target, u32)>,
+    /// Targets that are gone, with the time that their connections have, in the order in which it is said.
+    pub drains: Vec<(Frontend, Target, When)>,
 }
 
 /// What is to be looked at in one frontend.
@@ -124,6 +139,7 @@ impl Programmed {
 
     fn forget(&mut self, service: &ServiceKey, program: &Program) {
         self.programs.remove(service);
+        self.leaving_version += u64::from(self.leaving.remove(service).is_some());
         for frontend in program.frontends.keys() {
             let Some(owners) = self.owners.get_mut(frontend) else { continue };
             owners.remove(service);
@@ -142,7 +158,51 @@ impl Programmed {
                 self.ranges.insert(*frontend);
             }
         }
+        let leaving = program.frontends.iter().flat_map(|(frontend, route)| {
+            route.leaving.keys().map(move |target| (frontend.protocol, *target))
+        });
+        let leaving: BTreeSet<_> = leaving.collect();
+        if !leaving.is_empty() {
+            self.leaving.insert(service.clone(), leaving);
+            self.leaving_version += 1;
+        }
         self.programs.insert(service.clone(), program);
+    }
+
+    /// Rises whenever something begins to drain, or ends; the same while nothing does.
+    #[must_use]
+    pub const fn leaving_version(&self) -> u64 {
+        self.leaving_version
+    }
+
+    /// Whether a target of a Service drains.
+    #[must_use]
+    pub fn is_leaving(&self, service: &ServiceKey, protocol: Protocol, target: &Target) -> bool {
+        self.leaving.get(service).is_some_and(|leaving| leaving.contains(&(protocol, *target)))
+    }
+
+    /// Whose a frontend is.
+    #[must_use]
+    pub fn owner(&self, frontend: &Frontend) -> Option<&ServiceKey> {
+        self.owners.get(frontend)?.first()
+    }
+
+    /// The frontend and target of a flow that a frontend of ours has placed.
+    #[must_use]
+    pub fn attribute(&self, flow: &Flow, local: &LocalAddresses) -> Option<(Frontend, Target)> {
+        let frontend = self.owned(flow, local)?;
+        let target = target(frontend, flow);
+        let route = self.route(&frontend)?;
+        // What ends on the node itself without being asked to was relayed there by another mode.
+        let is_ours =
+            !local.has(flow.target) || has_target(route, &target) || route.leaving.contains_key(&target);
+        is_ours.then_some((frontend, target))
+    }
+
+    fn owned(&self, flow: &Flow, local: &LocalAddresses) -> Option<Frontend> {
+        candidates(flow, local)
+            .into_iter()
+            .find_map(|(destination, is_range)| find(&self.owners, &self.ranges, destination, is_range, flow))
     }
 
     /// Whether a target is one that connections to a frontend are given to.
@@ -159,16 +219,8 @@ impl Programmed {
     /// Judges a flow.
     #[must_use]
     pub fn judge(&self, dues: &Dues, flow: &Flow, local: &LocalAddresses) -> Judgement {
-        let candidates = || {
-            let node_port = Destination::AnyLocal(IpFamily::of(flow.destination));
-            let node_port = local.node_ports.contains(&flow.destination).then_some(node_port);
-            [Some(Destination::Address(flow.destination)), node_port]
-                .into_iter()
-                .flatten()
-                .flat_map(|destination| [(destination, false), (destination, true)])
-        };
         // The most specific frontend, due or not: what belongs to one that is not due is none of our business.
-        let due = candidates().find_map(|(destination, is_range)| {
+        let due = candidates(flow, local).into_iter().find_map(|(destination, is_range)| {
             let due = find(&dues.frontends, &dues.ranges, destination, is_range, flow);
             due.or_else(|| find(&self.owners, &self.ranges, destination, is_range, flow))
         });
@@ -180,18 +232,23 @@ impl Programmed {
             let moves = flow.protocol != Protocol::Tcp && !local.has(flow.target);
             return if moves { Judgement::Delete } else { Judgement::Keep };
         }
-        let owned = candidates().find_map(|(destination, is_range)| {
-            find(&self.owners, &self.ranges, destination, is_range, flow)
-        });
+        let owned = self.owned(flow, local);
         if owned.is_some_and(|owned| self.is_current(&owned, &target(owned, flow))) {
             return Judgement::Keep;
         }
+        let drains =
+            |owned| self.route(&owned).is_some_and(|it| it.leaving.contains_key(&target(owned, flow)));
         let target = target(frontend, flow);
         if due.gone.contains(&target) {
             return Judgement::Delete;
         }
         match due.strays {
             None | Some(Removal::Keep) => Judgement::Keep,
+            Some(Removal::Reset | Removal::Drain(_))
+                if flow.protocol == Protocol::Tcp && owned.is_some_and(drains) =>
+            {
+                Judgement::Keep
+            }
             // A connection that ends on the node itself may be relayed there by another mode.
             Some(Removal::Reset | Removal::Drain(_))
                 if flow.protocol == Protocol::Tcp && local.has(flow.target) =>
@@ -202,6 +259,17 @@ impl Programmed {
             Some(Removal::Drain(seconds)) => Judgement::DeleteLater(frontend, target, seconds),
         }
     }
+}
+
+/// Where a flow may have been sent to, the most specific first; whether it is looked for as one of several ports.
+fn candidates(flow: &Flow, local: &LocalAddresses) -> Vec<(Destination, bool)> {
+    let node_port = Destination::AnyLocal(IpFamily::of(flow.destination));
+    let node_port = local.node_ports.contains(&flow.destination).then_some(node_port);
+    [Some(Destination::Address(flow.destination)), node_port]
+        .into_iter()
+        .flatten()
+        .flat_map(|destination| [(destination, false), (destination, true)])
+        .collect()
 }
 
 /// The target of a flow as a frontend names it: frontends of several ports leave the client's.
@@ -280,8 +348,12 @@ impl Dues {
 
     /// Notes what the difference between two routes of a frontend makes stale.
     fn compare(&mut self, frontend: Frontend, old: Option<&Route>, new: Option<&Route>, depth: Depth) {
+        let drains = |route: Option<&Route>, target: &Target| {
+            route.is_some_and(|route| route.leaving.contains_key(target))
+        };
         let lost = || {
-            let targets = old.map(Route::all_targets).unwrap_or_default();
+            let mut targets = old.map(Route::all_targets).unwrap_or_default();
+            targets.extend(old.iter().flat_map(|old| old.leaving.keys()));
             targets.into_iter().filter(|target| !new.is_some_and(|new| has_target(new, target)))
         };
         match frontend.protocol {
@@ -293,11 +365,22 @@ impl Dues {
                 }
             }
             Protocol::Tcp => {
+                let ended = old.into_iter().flat_map(|old| old.leaving.keys());
+                let ended = ended.filter(|target| !drains(new, target));
+                self.drains.extend(ended.map(|target| (frontend, *target, When::Never)));
+                let lost = || lost().filter(|target| !drains(new, target));
                 match old.map(|old| old.removal) {
                     None | Some(Removal::Keep) => {}
                     Some(Removal::Reset) => lost().for_each(|target| self.add_gone(frontend, target)),
                     Some(Removal::Drain(seconds)) => {
-                        self.drains.extend(lost().map(|target| (frontend, target, seconds)));
+                        self.drains.extend(lost().map(|target| (frontend, target, When::After(seconds))));
+                    }
+                }
+                for (target, until) in new.into_iter().flat_map(|new| &*new.leaving) {
+                    let said = old.and_then(|old| old.leaving.get(target));
+                    if depth == Depth::Everything || said != Some(until) {
+                        let when = until.map_or(When::Never, When::At);
+                        self.drains.push((frontend, *target, when));
                     }
                 }
                 let removal = new.map_or(Removal::Keep, |new| new.removal);

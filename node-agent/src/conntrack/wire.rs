@@ -4,7 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
-use super::{Filter, Flow};
+use super::{
+    Filter, Flow,
+    account::{Carried, FlowId, Sighting},
+};
 use crate::netlink::{
     uapi,
     wire::{AttributeIter, Attributes, Malformed, Message, Received, netfilter_header},
@@ -14,6 +17,15 @@ pub(crate) const GET: u16 = 1;
 const DELETE: u16 = 2;
 const CTA_TUPLE_ORIG: u16 = 1;
 pub(crate) const CTA_TUPLE_REPLY: u16 = 2;
+const CTA_STATUS: u16 = 3;
+const CTA_PROTOINFO: u16 = 4;
+const CTA_COUNTERS: [u16; 2] = [9, 10];
+const CTA_COUNTERS_PACKETS: u16 = 1;
+const CTA_COUNTERS_BYTES: u16 = 2;
+const CTA_PROTOINFO_TCP: u16 = 1;
+const CTA_PROTOINFO_SCTP: u16 = 3;
+/// The state within `CTA_PROTOINFO_TCP` and `CTA_PROTOINFO_SCTP`.
+const CTA_PROTOINFO_STATE: u16 = 1;
 const CTA_ID: u16 = 12;
 const CTA_ZONE: u16 = 18;
 const CTA_FILTER: u16 = 25;
@@ -27,6 +39,14 @@ pub(crate) const CTA_IP_V6_DST: u16 = 4;
 pub(crate) const CTA_PROTO_NUM: u16 = 1;
 pub(crate) const CTA_PROTO_SRC_PORT: u16 = 2;
 pub(crate) const CTA_PROTO_DST_PORT: u16 = 3;
+/// Packets were seen in both directions (`IPS_SEEN_REPLY`).
+const STATUS_SEEN_REPLY: u32 = 1 << 1;
+/// The destination was translated (`IPS_DST_NAT`).
+const STATUS_DESTINATION_TRANSLATED: u32 = 1 << 5;
+/// The states of TCP in which at least one direction is open: `TCP_CONNTRACK_ESTABLISHED`, `…_FIN_WAIT`, `…_CLOSE_WAIT`.
+const TCP_STATES_OPEN: std::ops::RangeInclusive<u8> = 3..=5;
+/// `SCTP_CONNTRACK_ESTABLISHED`.
+const SCTP_STATE_ESTABLISHED: u8 = 4;
 /// Which parts of the original tuple a filter names.
 const FILTER_DESTINATION: u32 = 1 << 1;
 const FILTER_PROTOCOL: u32 = 1 << 3;
@@ -63,6 +83,75 @@ pub fn dump(filter: &Filter) -> Message {
     let flags = Attributes::default().ne32(CTA_FILTER_ORIG_FLAGS, flags);
     let attributes = Attributes::default().nested(CTA_TUPLE_ORIG, &tuple).nested(CTA_FILTER, &flags);
     message(GET, uapi::NLM_F_DUMP, family_number, attributes)
+}
+
+/// The request for all flows whose destination was translated. Kernels before 5.14 do not know this filter and show all.
+#[must_use]
+pub fn dump_translated() -> Message {
+    let status = Attributes::default().be32(CTA_STATUS, STATUS_DESTINATION_TRANSLATED);
+    message(GET, uapi::NLM_F_DUMP, 0, status)
+}
+
+/// What is seen of a flow whose destination was translated; `None` for every other entry.
+///
+/// # Errors
+/// When the bytes are no such message.
+pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
+    let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
+    let (mut status, mut state, mut id) = (0, None, 0);
+    let mut carried: Option<Carried> = None;
+    for attribute in answer.attributes() {
+        let attribute = attribute?;
+        match attribute.kind {
+            CTA_STATUS => status = attribute.be32()?,
+            CTA_ID => id = attribute.be32()?,
+            CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
+            kind if CTA_COUNTERS.contains(&kind) => {
+                carried.get_or_insert_default().add(&counters(attribute.nested())?);
+            }
+            _ => {}
+        }
+    }
+    if status & STATUS_DESTINATION_TRANSLATED == 0 {
+        return Ok(None);
+    }
+    let is_answered = status & STATUS_SEEN_REPLY != 0;
+    let is_open = match flow.protocol {
+        Protocol::Tcp => state.is_some_and(|state| TCP_STATES_OPEN.contains(&state)),
+        Protocol::Sctp => state == Some(SCTP_STATE_ESTABLISHED),
+        Protocol::Udp => is_answered,
+    };
+    let id = FlowId { id, client_port: shown.original.source_port, target_port: shown.reply.source_port };
+    Ok(Some(Sighting { flow, id, carried, is_open }))
+}
+
+fn protocol_state(attributes: AttributeIter<'_>) -> Result<Option<u8>, Malformed> {
+    let mut state = None;
+    for attribute in attributes {
+        let attribute = attribute?;
+        if [CTA_PROTOINFO_TCP, CTA_PROTOINFO_SCTP].contains(&attribute.kind) {
+            for part in attribute.nested() {
+                let part = part?;
+                if part.kind == CTA_PROTOINFO_STATE {
+                    state = part.value.first().copied();
+                }
+            }
+        }
+    }
+    Ok(state)
+}
+
+fn counters(attributes: AttributeIter<'_>) -> Result<Carried, Malformed> {
+    let mut carried = Carried::default();
+    for attribute in attributes {
+        let attribute = attribute?;
+        match attribute.kind {
+            CTA_COUNTERS_PACKETS => carried.packets = attribute.be64()?,
+            CTA_COUNTERS_BYTES => carried.bytes = attribute.be64()?,
+            _ => {}
+        }
+    }
+    Ok(carried)
 }
 
 /// A message of ctnetlink about flows of a family.

@@ -9,6 +9,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod memory;
 pub mod nftables;
+mod trace;
 pub mod userspace;
 
 use std::{
@@ -166,6 +167,12 @@ pub trait Dataplane: Send {
     /// When the kernel cannot be read.
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         Ok(Vec::new())
+    }
+
+    /// Whether packets, bytes and open connections are to be had from connection tracking: the backend counts connections
+    /// only. Where it counts everything itself, and where a relay stands between, they are not.
+    fn is_counted_by_flows(&self) -> bool {
+        false
     }
 
     /// The lines by which the kernel's listings would differ if `desired` were applied within the scope, planned by what would

@@ -107,6 +107,12 @@ impl Assembler {
         self.held
     }
 
+    /// Whether the first frame has come, so that others may.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.stage != Stage::AwaitStart
+    }
+
     /// Takes one frame; answers a batch when one is complete.
     ///
     /// # Errors

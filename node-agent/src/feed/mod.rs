@@ -25,7 +25,7 @@ use self::{
     machine::{Assembler, Batch, StreamFault},
     register::{RegisterError, Registration},
 };
-use crate::{backoff::Backoff, entropy, tally::Tally};
+use crate::{ask::Asked, backoff::Backoff, entropy, tally::Tally};
 
 /// Longest line of the feed and of the journal, in bytes: a Service of 100 ports with 2,000 endpoints each.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
@@ -58,6 +58,8 @@ pub struct FeedOptions {
 pub struct Outlets {
     /// Batches, to the loop.
     pub batches: mpsc::Sender<Batch>,
+    /// Questions, to who answers them; one that finds no room is not answered.
+    pub questions: mpsc::Sender<Asked>,
     /// Whether control has been heard and knows this node; before that it would refuse every report.
     pub is_known: watch::Sender<bool>,
     /// What is counted.
@@ -189,6 +191,15 @@ impl Follower {
             | Frame::Synced { .. }
             | Frame::Heartbeat { .. } => {}
         }
+        let frame = match frame {
+            Frame::Ask { id, question } if assembler.has_started() => {
+                if self.outlets.questions.try_send(Asked { id, question }).is_err() {
+                    debug!(id = id.0, "a question is left: others wait for their answers");
+                }
+                return Ok(());
+            }
+            frame => frame,
+        };
         let batch = assembler.push(frame).inspect_err(|fault| {
             if let StreamFault::OlderThanHeld { .. } = fault {
                 self.outlets.tally.feed_refusals.inc();

@@ -47,6 +47,7 @@ pub fn endpoint(spot: Spot, family: IpFamily, number: u16) -> CompiledEndpoint {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     }
 }
 

@@ -119,6 +119,7 @@ pub fn web() -> CompiledService {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     };
     let of_port = |name: &str, protocol, number, targets: &[(&str, u16)]| CompiledPort {
         name: Some(name.parse().unwrap()),

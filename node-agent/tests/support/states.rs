@@ -52,6 +52,7 @@ pub fn service(number: u16, endpoints: u8, revision: u64) -> CompiledService {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     };
     CompiledService {
         revision: Revision(revision),

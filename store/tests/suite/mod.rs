@@ -71,6 +71,7 @@ pub(crate) fn endpoint_set(service: &str, endpoints: u8) -> EndpointSetSpec {
         weight: Weight(u16::from(host)),
         conditions: EndpointConditions::default(),
         drain: false,
+        maintenance: None,
     };
     let endpoints = (1..=endpoints).map(endpoint).collect();
     EndpointSetSpec { service: Name::parse(service).unwrap(), ports: Vec::new(), endpoints }

@@ -15,6 +15,9 @@ pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
     scheduler(spec, found);
     proxy_protocol(spec, found);
     drain(spec, found);
+    if let Some(maintenance) = &spec.maintenance {
+        maintenance.validate("/spec/maintenance", found);
+    }
 }
 
 fn scheduler(spec: &ServiceSpec, found: &mut Vec<Violation>) {

@@ -1,8 +1,18 @@
 //! The difference between what the kernel has and what it should have.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
-use model::{net::IpFamily, program::Removal, quantity::Port, resource::ServiceKey, service::Protocol};
+use model::{
+    net::IpFamily,
+    program::Removal,
+    quantity::{Port, Timestamp},
+    resource::ServiceKey,
+    service::Protocol,
+};
 
 use super::{
     mirror::Mirror,
@@ -18,7 +28,7 @@ pub struct Plan {
     /// Elements that come, before anything is served: no packet passes a filter that is yet to come.
     pub additions: Vec<(Owner, Element)>,
     /// Addresses that become local.
-    pub addresses_added: Vec<(Owner, std::net::IpAddr)>,
+    pub addresses_added: Vec<(Owner, IpAddr)>,
     /// Changes of virtual servers.
     pub commands: Vec<(Owner, Command)>,
     /// Elements that go.
@@ -40,7 +50,8 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
             plan.foreign.extend(owner.map(|owner| (owner, *socket)));
             continue;
         }
-        plan_socket(mirror, socket, &owner, entry, *removal, &mut plan);
+        let fate = Fate { removal: *removal, leaving: wants.leaving(socket) };
+        plan_socket(mirror, socket, &owner, entry, &fate, &mut plan);
     }
     for (&(family, protocol, port), owner) in &touched.node_ports {
         let wanted = wants.node_port_kind(family, protocol, port);
@@ -75,6 +86,12 @@ pub fn plan(mirror: &Mirror, wants: &Wants, touched: &Touched) -> Plan {
     }
     plan_networks(mirror, &wants.networks(), &mut plan);
     plan
+}
+
+/// What becomes of destinations that go.
+struct Fate {
+    removal: Removal,
+    leaving: BTreeMap<Destination, Option<Timestamp>>,
 }
 
 /// Touches all that the kernel has, so that what nobody asks for is seen.
@@ -114,6 +131,20 @@ fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
     touched.node_ports.entry((set.family, protocol, port)).or_default();
 }
 
+/// The addresses of our link among these that nobody needs any more.
+#[must_use]
+pub fn idle_addresses(
+    mirror: &Mirror,
+    wants: &Wants,
+    addresses: impl Iterator<Item = IpAddr>,
+) -> BTreeSet<IpAddr> {
+    let Some(link) = &mirror.link else { return BTreeSet::new() };
+    let is_idle = |address: &IpAddr| {
+        link.addresses.contains(address) && !wants.wants_address(*address) && !mirror.serves(*address)
+    };
+    addresses.filter(is_idle).collect()
+}
+
 impl Plan {
     fn presence(&mut self, mirror: &Mirror, owner: &Owner, element: Element, should: bool) {
         match (mirror.elements.contains(&element), should) {
@@ -137,20 +168,13 @@ impl Plan {
     }
 }
 
-fn plan_socket(
-    mirror: &Mirror,
-    socket: &Socket,
-    owner: &Owner,
-    entry: Entry,
-    removal: Removal,
-    plan: &mut Plan,
-) {
+fn plan_socket(mirror: &Mirror, socket: &Socket, owner: &Owner, entry: Entry, fate: &Fate, plan: &mut Plan) {
     let Entry { owner: _, server, elements } = entry;
     let held_elements = mirror.elements_of(socket);
     plan.additions.extend(elements.difference(&held_elements).map(|element| (owner.clone(), *element)));
     plan.removals.extend(held_elements.difference(&elements).map(|element| (owner.clone(), *element)));
     let held = mirror.servers.get(socket);
-    let stays = plan_server(held, server.as_ref(), socket, owner, removal, plan);
+    let stays = plan_server(held, server.as_ref(), socket, owner, fate, plan);
     // The name comes before the virtual server and goes after it, so that it is never there without being known as ours.
     plan.presence(mirror, owner, Element::of_socket(Kind::Servers, *socket), stays);
 }
@@ -161,13 +185,16 @@ fn plan_server(
     wanted: Option<&Server>,
     socket: &Socket,
     owner: &Owner,
-    removal: Removal,
+    fate: &Fate,
     plan: &mut Plan,
 ) -> bool {
-    let waits = socket.protocol == Protocol::Tcp && removal != Removal::Reset;
+    let Fate { removal, leaving } = fate;
+    let waits = socket.protocol == Protocol::Tcp && *removal != Removal::Reset;
+    let drains =
+        |destination: &Destination| socket.protocol == Protocol::Tcp && leaving.contains_key(destination);
     match (held, wanted) {
         (None, None) => return false,
-        (Some(_), None) if !waits => {
+        (Some(held), None) if !waits && !held.destinations.keys().any(drains) => {
             plan.command(owner, Command::RemoveServer(*socket));
             return false;
         }
@@ -186,7 +213,7 @@ fn plan_server(
             Some(_) => {}
         }
     }
-    let mut drains = wanted.is_none();
+    let mut has_waiting = wanted.is_none();
     let is_wanted = |destination: &Destination| {
         wanted.is_some_and(|wanted| wanted.destinations.contains_key(destination))
     };
@@ -194,18 +221,18 @@ fn plan_server(
         if is_wanted(&destination) {
             continue;
         }
-        if !waits {
+        if !waits && !drains(&destination) {
             plan.command(owner, Command::RemoveDestination(*socket, destination));
             continue;
         }
-        drains = true;
+        has_waiting = true;
         if is.weight > 0 {
             let quiet = Held { weight: 0, ..is };
             plan.command(owner, Command::EditDestination(*socket, destination, quiet));
         }
     }
-    if drains {
-        plan.draining.push((*socket, removal));
+    if has_waiting {
+        plan.draining.push((*socket, *removal));
     }
     true
 }

@@ -10,9 +10,10 @@ use ipnet::IpNet;
 use model::{
     net::IpFamily,
     program::{
-        Destination as Place, Frontend, Program, Removal, Role, Route, Targets, Verdict, oracle::Networks,
+        Destination as Place, Frontend, Program, Removal, Role, Route, Target, Targets, Verdict,
+        oracle::Networks,
     },
-    quantity::{Port, PortRange},
+    quantity::{Port, PortRange, Timestamp},
     resource::ServiceKey,
     service::{Protocol, SchedulerFlag},
 };
@@ -26,7 +27,7 @@ use super::{
 use crate::dataplane::claims;
 
 /// What each Service asks for and what that comes to.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Wants {
     /// The lowered programs, and who has which frontend.
     pub claims: claims::Claims,
@@ -76,7 +77,7 @@ pub struct Entry {
 }
 
 /// How often each value is asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Counted<T>(BTreeMap<T, u32>);
 
 impl<T> Default for Counted<T> {
@@ -218,6 +219,17 @@ impl Wants {
             .take_while(move |range| range.destination == destination && range.protocol == protocol)
             .filter(move |range| range.ports.contains(port));
         found(single).or_else(|| ranges.find_map(found))
+    }
+
+    /// The destinations of a socket that drain, with the time at which their connections are cut.
+    #[must_use]
+    pub fn leaving(&self, socket: &Socket) -> BTreeMap<Destination, Option<Timestamp>> {
+        let Some((_, _, route)) = self.resolve(socket) else { return BTreeMap::new() };
+        let destination = |target: &Target| Destination {
+            address: target.address,
+            port: target.port.unwrap_or(socket.port),
+        };
+        route.leaving.iter().map(|(target, until)| (destination(target), *until)).collect()
     }
 
     /// What should be at a socket.

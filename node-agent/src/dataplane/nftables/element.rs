@@ -96,7 +96,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    const fn number(self) -> u32 {
+    /// The number that the kernel knows it by.
+    pub(super) const fn number(self) -> u32 {
         self.pool.offset() + self.index
     }
 

@@ -373,7 +373,7 @@ fn payload(header: Header, offset: u32, length: u32, to: Register) -> Shape {
 }
 
 /// Any number does, but it must be the same on all nodes and for ever.
-const HASH_SEED: u32 = 0x7469_6465;
+pub(super) const HASH_SEED: u32 = 0x7469_6465;
 
 fn dynamic(operation: DynamicSet, map: SetId, key: Register, data: Register) -> Shape {
     // NFT_DYNSET_OP_UPDATE, NFT_DYNSET_OP_DELETE.

@@ -21,14 +21,17 @@ pub mod definition;
 pub mod element;
 pub mod expr;
 pub(crate) mod kernel;
+pub mod listing;
 pub mod mirror;
 mod notes;
 pub mod parse;
 pub mod plan;
+mod preview;
 pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
+mod trace;
 mod traffic;
 pub(crate) mod uapi;
 mod verify;
@@ -40,12 +43,20 @@ use std::{
     sync::Arc,
 };
 
-use model::{node::ProxyMode, program::Program, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode,
+    plan::LineChange,
+    program::Program,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
     Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
+    trace::Subject,
 };
 use crate::netlink::{
     socket::{Netlink, Protocol},
@@ -307,9 +318,24 @@ impl Dataplane for NftablesBackend {
         pass
     }
 
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.lines_of_pass(desired, scope)
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::here(packet)?)));
+        let failed = |source| KernelError { action: "reading our table".into(), source };
+        let (mirror, subject) = read.map_err(failed)?;
+        Ok(Some(trace::trace(&mirror, self.options.table, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

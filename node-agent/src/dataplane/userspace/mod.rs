@@ -13,12 +13,15 @@
 //! queues, tries and tables have limits, and a side that does not read stops the other one.
 
 pub mod balance;
+mod lines;
 mod listen;
 pub mod lower;
 mod origin;
+mod preview;
 pub mod process;
 mod relay;
 mod tcp;
+mod trace;
 mod tracking;
 mod udp;
 pub mod wire;
@@ -32,10 +35,12 @@ use std::{
 
 use model::{
     node::ProxyMode,
-    program::{Program, Target, oracle::Networks},
+    plan::LineChange,
+    program::{Program, Route, Target},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
+    trace::{Packet, Traced},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -50,7 +55,10 @@ use super::{
     Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
-use crate::netlink::socket::{Netlink, Protocol as NetlinkProtocol};
+use crate::{
+    clock::moment_of,
+    netlink::socket::{Netlink, Protocol as NetlinkProtocol},
+};
 
 /// The table of the capture rules. It is how a fresh process recognises them.
 pub const TABLE: &str = "tidegate-userspace";
@@ -158,6 +166,13 @@ impl UserspaceBackend {
             && flows.available_permits() == limits.flows_max
     }
 
+    fn in_scope(&self, desired: &Desired, scope: &Scope) -> BTreeSet<ServiceKey> {
+        match scope {
+            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
+            Scope::Services(services) => services.clone(),
+        }
+    }
+
     /// Makes the listeners that a Service needs, tells all of them what to do, and answers the program of its rules.
     fn prepare(&mut self, service: &ServiceKey, program: &Program) -> Result<Program, Outcome> {
         let failed = |reason, message| Outcome::Failed { reason, message };
@@ -179,6 +194,7 @@ impl UserspaceBackend {
                 affinity_seconds: route.affinity_seconds,
                 proxy_protocol: route.proxy_protocol,
                 removal: route.removal,
+                leaving: leaving(route, Instant::now()),
             };
             let accounts = &mut self.accounts;
             let is_lingering = relay.follow(&orders, Instant::now(), |target| {
@@ -298,6 +314,12 @@ impl UserspaceBackend {
     }
 }
 
+/// The targets of a route that drain, with the moment at which their connections are cut.
+fn leaving(route: &Route, now: Instant) -> BTreeMap<Target, Option<Instant>> {
+    let moment = |(target, until): (&Target, &Option<_>)| (*target, until.map(|it| moment_of(it, now)));
+    route.leaving.iter().map(moment).collect()
+}
+
 impl Dataplane for UserspaceBackend {
     fn mode(&self) -> ProxyMode {
         ProxyMode::Userspace
@@ -313,15 +335,11 @@ impl Dataplane for UserspaceBackend {
 
     /// Listeners come before the rules that lead to them, and go after them.
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
-        let services: BTreeSet<ServiceKey> = match scope {
-            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
-            Scope::Services(services) => services.clone(),
-        };
+        let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {
             self.lowered.programs.clear();
         }
-        // Everything is masqueraded, because it is the relay that connects.
-        self.lowered.networks = Networks { masquerade_sources: BTreeSet::new(), ..desired.networks.clone() };
+        self.lowered.networks = preview::captured(&desired.networks);
         let mut failures = BTreeMap::new();
         for service in &services {
             self.lowered.programs.remove(service);
@@ -371,6 +389,15 @@ impl Dataplane for UserspaceBackend {
             account.traffic(service.clone(), *protocol, *target)
         });
         Ok(traffic.collect())
+    }
+
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.previewed(desired, scope)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let captured = self.capture.trace(packet)?;
+        Ok(captured.map(|captured| trace::go_on(captured, packet, &self.services)))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -14,14 +14,14 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Removal, Target, Targets},
-    quantity::Port,
+    quantity::{Port, Weight},
     resource::ServiceKey,
     service::{Protocol, ProxyProtocol},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, lower::Policy};
+use super::{balance::Balancer, lines::Told, lower::Policy};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// How much a relay may hold, and how patient it is.
@@ -186,6 +186,8 @@ struct State {
     seats: BTreeMap<Target, Arc<Seat>>,
     /// Targets that are gone and may have connections, with the time at which these are cut.
     leaving: BTreeMap<Target, (Arc<Seat>, Option<Instant>)>,
+    /// Targets that drain because that was asked for.
+    draining: BTreeSet<Target>,
     proxy_protocol: Option<ProxyProtocol>,
     removal: Removal,
 }
@@ -199,6 +201,8 @@ pub(super) struct Orders<'a> {
     pub(super) affinity_seconds: Option<u32>,
     pub(super) proxy_protocol: Option<ProxyProtocol>,
     pub(super) removal: Removal,
+    /// Targets whose connections may finish whatever the removal policy says, with the time at which they are cut.
+    pub(super) leaving: BTreeMap<Target, Option<Instant>>,
 }
 
 impl Relay {
@@ -207,10 +211,17 @@ impl Relay {
             balancer: Balancer::new(Policy::RoundRobin),
             seats: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            draining: BTreeSet::new(),
             proxy_protocol: None,
             removal: Removal::Keep,
         };
         Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
+    }
+
+    /// What it was told last.
+    pub(super) fn told(&self) -> Told {
+        let State { balancer, proxy_protocol, .. } = &*self.lock();
+        balancer.told(*proxy_protocol)
     }
 
     /// Whether a connection to this address is one that the capture rules bring here.
@@ -234,7 +245,7 @@ impl Relay {
         mut account: impl FnMut(&Target) -> Arc<Account>,
     ) -> bool {
         let mut state = self.lock();
-        let State { balancer, seats, leaving, proxy_protocol, removal } = &mut *state;
+        let State { balancer, seats, leaving, draining, proxy_protocol, removal } = &mut *state;
         balancer.update(orders.policy, orders.targets, orders.affinity_seconds);
         (*proxy_protocol, *removal) = (orders.proxy_protocol, orders.removal);
         for target in orders.targets.keys() {
@@ -247,9 +258,21 @@ impl Relay {
         }
         let gone = seats.extract_if(.., |target, _| !orders.targets.contains_key(target));
         for (target, seat) in gone {
-            let is_tolerated = orders.tolerated.contains(&target);
+            let is_tolerated = orders.tolerated.contains(&target) || self.drains(orders, &target);
             let removal = if is_tolerated { Removal::Keep } else { self.effective(orders.removal) };
             leave(leaving, seat, removal, now);
+        }
+        // What drained and is gone now follows the policy; what drains has the time that was asked for last.
+        for target in draining.extract_if(.., |target| !self.drains(orders, target)) {
+            if let Some((seat, _)) = leaving.remove(&target) {
+                leave(leaving, seat, self.effective(orders.removal), now);
+            }
+        }
+        for (target, until) in orders.leaving.iter().filter(|(target, _)| self.drains(orders, target)) {
+            draining.insert(*target);
+            if let Some((_, deadline)) = leaving.get_mut(target) {
+                *deadline = *until;
+            }
         }
         leaving.retain(|_, (seat, _)| Arc::strong_count(seat) > 1);
         !leaving.is_empty()
@@ -294,6 +317,19 @@ impl Relay {
         let target = balancer.pick(client, excluded, Instant::now(), active)?;
         let seat = Arc::clone(seats.get(&target)?);
         Some(Placed::new(seat, original, *proxy_protocol))
+    }
+
+    /// Whether connections to a target may finish because that was asked for.
+    fn drains(&self, orders: &Orders<'_>, target: &Target) -> bool {
+        match self.frontend.protocol {
+            Protocol::Tcp => orders.leaving.contains_key(target),
+            Protocol::Udp | Protocol::Sctp => false,
+        }
+    }
+
+    /// The targets that a new connection can be given.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
+        self.lock().balancer.targets()
     }
 
     /// A datagram has no connection that could be finished: flows move at once.

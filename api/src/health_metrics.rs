@@ -1,0 +1,46 @@
+//! Health checks of the cluster as metrics. Sums only: what a Service's endpoints are is asked at `…/health`.
+
+use model::{health::Guard, health::HealthBook, quantity::Timestamp, resource::Kind, snapshot::Snapshot};
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge},
+    registry::Registry,
+};
+
+/// Adds the series of this moment.
+pub(crate) fn register(
+    registry: &mut Registry,
+    snapshot: &Snapshot,
+    book: &HealthBook,
+    guard: &Guard,
+    now: Timestamp,
+) {
+    let records = || {
+        let records = snapshot.list(Kind::EndpointHealth, None, None);
+        records.filter_map(|object| object.as_endpoint_health()).flat_map(|record| record.endpoints.values())
+    };
+    let out = records().filter(|verdict| verdict.is_out()).count();
+    let growing = records().count() - out;
+    for (name, help, value) in [
+        ("health_checked_endpoints", "Endpoints that are checked, each of each Service", guard.checked()),
+        ("health_out_endpoints", "Endpoints that health checks have taken out of service", out),
+        ("health_growing_endpoints", "Endpoints that came back and whose share still grows", growing),
+        (
+            "health_left_endpoints",
+            "Endpoints taken out of service in the last minute",
+            guard.left_lately(now),
+        ),
+        (
+            "health_guard_held_endpoints",
+            "Unhealthy endpoints that stay in service because so many failed at once",
+            guard.held_count(),
+        ),
+        ("health_words", "What agents say of endpoints, one for each node and endpoint", book.words()),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        registry.register(name, help, gauge);
+    }
+    let refused = Counter::<u64>::default();
+    refused.inc_by(book.refused);
+    registry.register("health_words_refused", "Times that a word was not kept, for want of room", refused);
+}

@@ -1,0 +1,220 @@
+//! `drain`, `maintenance` and `undrain`: change what the objects say, and wait until no connection is left.
+
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use model::{
+    address::address_of,
+    quantity::Timestamp,
+    resource::{Kind, ObjectKey},
+};
+use serde_json::{Value, json};
+
+use super::{get::parse_name, now};
+use crate::{
+    args::drain::{Drain, Maintenance, Manner, Subject, What},
+    client::{Client, Request},
+    drain::{entity_tag, merged, patch, patch_set, progress},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    render::object_name,
+    resource::Resource,
+    style::Tone,
+    view::{flag, items, number, text},
+};
+
+/// Time between two looks at how many connections are left; nodes count every second.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is asked of the objects.
+struct Wish {
+    /// The field `maintenance`; null to give something back.
+    maintenance: Value,
+    /// What is said of an object that was changed.
+    word: &'static str,
+}
+
+pub(crate) async fn drain(
+    client: &Client,
+    arguments: Drain,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Drain { subject, deadline, manner } = arguments;
+    let seconds = deadline.map(|deadline| i64::try_from(deadline.as_secs()).unwrap_or(i64::MAX));
+    let at = seconds.map(|seconds| now().unix_seconds().saturating_add(seconds));
+    let at = at.map(|at| Timestamp::from_unix_seconds(at).to_string());
+    let wish = Wish { maintenance: asked("Drain", at, &manner), word: "drains" };
+    take_out(client, &subject, &wish, &manner, terminal).await
+}
+
+pub(crate) async fn maintenance(
+    client: &Client,
+    arguments: Maintenance,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Maintenance { subject, manner } = arguments;
+    let wish = Wish { maintenance: asked("Maintenance", None, &manner), word: "is in maintenance" };
+    take_out(client, &subject, &wish, &manner, terminal).await
+}
+
+pub(crate) async fn undrain(
+    client: &Client,
+    subject: Subject,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let wish = Wish { maintenance: Value::Null, word: "is back in service" };
+    change(client, &subject, &wish, terminal).await?;
+    Ok(ExitCode::Success)
+}
+
+fn asked(mode: &str, deadline: Option<String>, manner: &Manner) -> Value {
+    let mut maintenance = json!({ "mode": mode });
+    let by = manner.by.clone().filter(|by| !by.trim().is_empty());
+    for (field, value) in [("reason", manner.reason.clone()), ("by", by), ("deadline", deadline)] {
+        if let Some(value) = value {
+            maintenance[field] = Value::String(value);
+        }
+    }
+    maintenance
+}
+
+async fn take_out(
+    client: &Client,
+    subject: &Subject,
+    wish: &Wish,
+    manner: &Manner,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let changed = change(client, subject, wish, terminal).await?;
+    if manner.wait {
+        wait(client, subject, &changed, manner.wait_timeout, terminal).await?;
+    }
+    Ok(ExitCode::Success)
+}
+
+/// Changes every object that the subject names; answers them as they are afterwards.
+async fn change(
+    client: &Client,
+    subject: &Subject,
+    wish: &Wish,
+    terminal: &mut Terminal,
+) -> Result<Vec<Value>, Failure> {
+    let requests = match subject.what {
+        What::Endpoint => requests_for_address(client, subject, wish).await?,
+        What::Workload => vec![request(subject, Kind::Workload, wish)?],
+        What::Node => vec![request(subject, Kind::Node, wish)?],
+        What::Service => vec![request(subject, Kind::Service, wish)?],
+    };
+    let mut changed = Vec::new();
+    for request in requests {
+        let object = client.send(request.query("dryRun", subject.dry_run.then_some("true"))).await?;
+        let suffix = if subject.dry_run { " (dry run)" } else { "" };
+        let word = terminal.style.paint(Tone::Good, wish.word);
+        terminal.print(&format!("{} {word}{suffix}\n", object_name(&object)))?;
+        changed.push(object);
+    }
+    Ok(changed)
+}
+
+fn request(subject: &Subject, kind: Kind, wish: &Wish) -> Result<Request, Failure> {
+    let name = parse_name(Resource::Object(kind), &subject.name)?;
+    let namespace = kind.is_namespaced().then(|| subject.namespace.clone());
+    let key = ObjectKey { kind, namespace, name };
+    Ok(Request::patch(&key.path(), &patch(&wish.maintenance)))
+}
+
+/// The EndpointSets and Workloads of the namespace that have an address.
+async fn requests_for_address(
+    client: &Client,
+    subject: &Subject,
+    wish: &Wish,
+) -> Result<Vec<Request>, Failure> {
+    let address = parse_address(&subject.name)?;
+    let collection = |kind: Kind| format!("/v1/namespaces/{}/{}", subject.namespace, kind.plural());
+    let mut requests = Vec::new();
+    let path = collection(Kind::EndpointSet);
+    for set in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
+        let Some(patch) = patch_set(set, address, &wish.maintenance) else { continue };
+        // The list is sent whole, so it must still be the one that was read.
+        let at = format!("{path}/{}", text(set, "/metadata/name"));
+        requests.push(Request::patch(&at, &patch).if_match(entity_tag(set)));
+    }
+    let path = collection(Kind::Workload);
+    for workload in items(&client.list(|| Request::get(path.clone())).await?.envelope, "/items") {
+        let addresses = items(workload, "/spec/addresses").iter();
+        if addresses.filter_map(Value::as_str).any(|found| found.parse() == Ok(address)) {
+            let at = format!("{path}/{}", text(workload, "/metadata/name"));
+            requests.push(Request::patch(&at, &patch(&wish.maintenance)));
+        }
+    }
+    if requests.is_empty() {
+        return Err(Failure::usage(
+            format!(
+                "no EndpointSet and no Workload of namespace {} has the address {address}",
+                subject.namespace
+            ),
+            "`tidegate get endpoints -A` lists the addresses behind all Services",
+        ));
+    }
+    Ok(requests)
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, Failure> {
+    address_of(text).ok_or_else(|| {
+        Failure::usage(
+            format!("`{text}` is not an address"),
+            "write `tidegate drain endpoint 192.0.2.1`, or name a workload, node or service",
+        )
+    })
+}
+
+/// Waits until no connection is left, and says how far it is whenever that changes.
+async fn wait(
+    client: &Client,
+    subject: &Subject,
+    changed: &[Value],
+    patience: Option<Duration>,
+    terminal: &mut Terminal,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut said = String::new();
+    loop {
+        let mut lists = Vec::new();
+        for request in looks(subject, changed)? {
+            lists.push(client.send(request).await?);
+        }
+        let list = merged(&lists);
+        if flag(&list, "/isOver", false) {
+            terminal.print("no connection is left\n")?;
+            return Ok(());
+        }
+        let line = progress(&list);
+        if line != said {
+            terminal.note(&line);
+            said = line;
+        }
+        if let Some(patience) = patience.filter(|patience| begun.elapsed() >= *patience) {
+            return Err(Failure::StillOpen { connections: number(&list, "/connections"), after: patience });
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// The questions that cover the subject.
+fn looks(subject: &Subject, changed: &[Value]) -> Result<Vec<Request>, Failure> {
+    let look = || Request::get("/v1/drains");
+    let in_namespace = || look().query("namespace", Some(subject.namespace.as_str()));
+    Ok(match subject.what {
+        What::Node => vec![look().query("node", Some(subject.name.as_str()))],
+        What::Service => vec![in_namespace().query("service", Some(subject.name.as_str()))],
+        What::Endpoint => {
+            vec![in_namespace().query("address", Some(parse_address(&subject.name)?.to_string()))]
+        }
+        What::Workload => {
+            let addresses = changed.iter().flat_map(|object| items(object, "/spec/addresses"));
+            addresses.filter_map(Value::as_str).map(|it| in_namespace().query("address", Some(it))).collect()
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! `health`: what the nodes see of the endpoints of a Service, and what the guard holds.
+
+use model::resource::Kind;
+
+use super::{document, get::object_path, now};
+use crate::{
+    args::{Document, Health, HealthOutput},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    health,
+    output::Terminal,
+    resource::Resource,
+    view::number,
+};
+
+/// Where the guard is.
+const GUARD: &str = "/v1/guards/health";
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Health,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Some(service) = arguments.service else {
+        return guard(client, arguments.confirm, arguments.output, terminal).await;
+    };
+    let resource = Resource::Object(Kind::Service);
+    let path = format!("{}/health", object_path(resource, &arguments.namespace, &service));
+    let answer = client.send(Request::get(path)).await?;
+    let table = match arguments.output {
+        HealthOutput::Table => health::endpoints(&answer, now(), terminal.style),
+        HealthOutput::Wide => health::endpoints_wide(&answer, now(), terminal.style),
+        HealthOutput::Json => Some(document(&answer, Document::Json)),
+        HealthOutput::Yaml => Some(document(&answer, Document::Yaml)),
+    };
+    let Some(text) = table else {
+        terminal
+            .note("nothing is checked: the Service has no health check (spec.healthCheck), or no endpoints");
+        return Ok(ExitCode::Success);
+    };
+    if let Some(panic) = health::panic(&answer) {
+        terminal.note(&panic);
+    }
+    terminal.print(&text)?;
+    Ok(ExitCode::Success)
+}
+
+async fn guard(
+    client: &Client,
+    is_confirmed: bool,
+    output: HealthOutput,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let request = if is_confirmed { Request::act(format!("{GUARD}/confirm")) } else { Request::get(GUARD) };
+    let answer = client.send(request).await?;
+    let text = match output {
+        HealthOutput::Table | HealthOutput::Wide => health::held(&answer, now(), terminal.style),
+        HealthOutput::Json => Some(document(&answer, Document::Json)),
+        HealthOutput::Yaml => Some(document(&answer, Document::Yaml)),
+    };
+    let held = number(&answer, "/heldTotal");
+    match (held, is_confirmed) {
+        (0, _) => terminal.note("no unhealthy endpoint is kept in service"),
+        (_, true) => terminal.note(&format!("{held} unhealthy endpoints leave service")),
+        (_, false) => terminal.note(&format!(
+            "{held} unhealthy endpoints are kept in service, because so many failed at once; `tidegate health --confirm` \
+             takes them out"
+        )),
+    }
+    terminal.print(&text.unwrap_or_default())?;
+    Ok(ExitCode::Success)
+}

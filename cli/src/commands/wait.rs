@@ -1,0 +1,129 @@
+//! `wait`: returns when an object, or every node, is as wanted; says meanwhile why it is not.
+
+use std::time::{Duration, Instant};
+
+use model::resource::Kind;
+
+use super::get::{object_path, parse_name};
+use crate::{
+    args::wait::{Goal, Wait},
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    resource::Resource,
+    view::text,
+    waiting::{Progress, of_nodes, of_object},
+};
+
+/// Time between two looks, at first and at most.
+const LOOK_FLOOR: Duration = Duration::from_millis(50);
+const LOOK_CAP: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Wait,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let subject = Subject::of(client, &arguments).await?;
+    let until = Instant::now() + arguments.at_most;
+    let (mut pause, mut said) = (LOOK_FLOOR, String::new());
+    loop {
+        let why_not = match subject.look(client, &arguments.goal, terminal, arguments.quiet).await? {
+            Progress::Reached => {
+                terminal.print(&format!("{} {}\n", subject.name(), words(&arguments.goal)))?;
+                return Ok(ExitCode::Success);
+            }
+            Progress::Never(known) => {
+                let hint =
+                    if known.is_empty() { "it has none".to_owned() } else { format!("it has {known}") };
+                return Err(Failure::usage(format!("{} has no such condition", subject.name()), hint));
+            }
+            Progress::NotYet(why_not) => why_not,
+        };
+        if Instant::now() + pause > until {
+            return Err(Failure::NotReached { name: subject.name(), after: arguments.at_most, why_not });
+        }
+        if !arguments.quiet && said != why_not {
+            terminal.note(&format!("waiting: {why_not}"));
+            said = why_not;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LOOK_CAP);
+    }
+}
+
+/// What is looked at.
+enum Subject {
+    Object { name: String, path: String },
+    Nodes { revision: u64 },
+}
+
+impl Subject {
+    async fn of(client: &Client, arguments: &Wait) -> Result<Self, Failure> {
+        let Some(target) = &arguments.target else {
+            if arguments.goal != Goal::Verified {
+                return Err(Failure::usage("which object?", "write `wait KIND/NAME --for GOAL`"));
+            }
+            let status = client.send(Request::get("/v1/status")).await?;
+            let position = text(&status, "/position");
+            let revision = position.rsplit_once('-').and_then(|(_, revision)| revision.parse().ok());
+            return Ok(Self::Nodes { revision: revision.unwrap_or(0) });
+        };
+        let [resource @ Resource::Object(_)] = target.resources[..] else {
+            return Err(Failure::usage("one object is waited for at a time", "write `wait KIND/NAME`"));
+        };
+        let given: Vec<&String> = target.name.iter().chain(&arguments.name).collect();
+        let [name] = given[..] else {
+            let word = resource.singular();
+            return Err(Failure::usage(format!("which {word}?"), format!("write `wait {word}/NAME`")));
+        };
+        let name = parse_name(resource, name)?;
+        let path = object_path(resource, &arguments.namespace, &name);
+        Ok(Self::Object { name: format!("{}/{name}", resource.singular()), path })
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Object { name, .. } => name.clone(),
+            Self::Nodes { revision } => format!("revision {revision}"),
+        }
+    }
+
+    async fn look(
+        &self,
+        client: &Client,
+        goal: &Goal,
+        terminal: &mut Terminal,
+        is_quiet: bool,
+    ) -> Result<Progress, Failure> {
+        match self {
+            Self::Object { path, .. } => match client.send(Request::get(path)).await {
+                Ok(object) => Ok(of_object(&object, goal)),
+                Err(failure) if failure.problem_code() == Some("NotFound") => Ok(match goal {
+                    Goal::Deleted => Progress::Reached,
+                    Goal::Verified | Goal::Condition { .. } => {
+                        Progress::NotYet("there is no such object".to_owned())
+                    }
+                }),
+                Err(failure) => Err(failure),
+            },
+            Self::Nodes { revision } => {
+                let path = format!("/v1/{}", Kind::Node.plural());
+                let nodes = client.list(|| Request::get(&path)).await?.envelope;
+                let (progress, absent) = of_nodes(&nodes, *revision);
+                if progress == Progress::Reached && !absent.is_empty() && !is_quiet {
+                    terminal.note(&format!("not connected, so nobody knows of them: {}", absent.join(", ")));
+                }
+                Ok(progress)
+            }
+        }
+    }
+}
+
+fn words(goal: &Goal) -> String {
+    match goal {
+        Goal::Verified => "is verified on every node".to_owned(),
+        Goal::Deleted => "is gone".to_owned(),
+        Goal::Condition { condition, status } => format!("is {condition}={status}"),
+    }
+}

@@ -1,0 +1,67 @@
+//! What health checks make of the endpoints of a port.
+
+use crate::{
+    compiled::{CompiledEndpoint, CompiledPort},
+    endpoint_health::{EndpointHealthSpec, EndpointVerdict},
+    health::CheckKey,
+    health_check::HealthCheck,
+    quantity::Weight,
+};
+
+/// What whole weights are multiplied by while some share grows, so that a tenth of a weight of 1 can be told: shares are
+/// tenths.
+const TENTHS: u16 = 10;
+
+/// Takes out what is out of service, and scales the weights of what comes back; leaves the port alone where so many are out
+/// that something else is the likelier fault.
+pub(super) fn apply(check: &HealthCheck, record: &EndpointHealthSpec, port: &mut CompiledPort) {
+    if is_panic(check, record, port) {
+        return;
+    }
+    let verdict = |endpoint: &CompiledEndpoint| verdict_on(check, record, endpoint);
+    let is_growing = port.endpoints.iter().filter_map(verdict).any(|verdict| !verdict.is_out());
+    let heaviest = port.endpoints.iter().map(|endpoint| endpoint.weight.0).max().unwrap_or(0);
+    let factor = if is_growing && heaviest <= u16::MAX / TENTHS { TENTHS } else { 1 };
+    for endpoint in &mut port.endpoints {
+        let share = match verdict_on(check, record, endpoint) {
+            None => 100,
+            Some(verdict) if verdict.is_out() => {
+                endpoint.ready = false;
+                endpoint.serving = false;
+                100
+            }
+            Some(verdict) => verdict.share,
+        };
+        endpoint.weight = scaled(endpoint.weight, factor, share);
+    }
+}
+
+/// Whether fewer than the threshold's share of the endpoints that would take connections are in service.
+pub(crate) fn is_panic(check: &HealthCheck, record: &EndpointHealthSpec, port: &CompiledPort) -> bool {
+    let would_take =
+        |endpoint: &&CompiledEndpoint| endpoint.ready && !endpoint.terminating && endpoint.weight.0 > 0;
+    let is_out = |endpoint: &&CompiledEndpoint| {
+        verdict_on(check, record, endpoint).is_some_and(EndpointVerdict::is_out)
+    };
+    let candidates = || port.endpoints.iter().filter(would_take);
+    let (all, out) = (candidates().count(), candidates().filter(is_out).count());
+    (all - out) * 100 < all * usize::from(check.panic_threshold)
+}
+
+fn verdict_on<'a>(
+    check: &HealthCheck,
+    record: &'a EndpointHealthSpec,
+    endpoint: &CompiledEndpoint,
+) -> Option<&'a EndpointVerdict> {
+    let port = check.port.unwrap_or(endpoint.port);
+    record.endpoints.get(&CheckKey { address: endpoint.address, port })
+}
+
+/// A weight above 0 never becomes 0: that would be a drain.
+fn scaled(weight: Weight, factor: u16, share: u8) -> Weight {
+    if weight.0 == 0 {
+        return weight;
+    }
+    let scaled = u32::from(weight.0) * u32::from(factor) * u32::from(share) / 100;
+    Weight(u16::try_from(scaled.max(1)).unwrap_or(u16::MAX))
+}

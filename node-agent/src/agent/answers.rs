@@ -1,0 +1,162 @@
+//! What the loop answers to questions of control: by the functions that would carry it out, without a write.
+
+use std::collections::BTreeSet;
+
+use model::{
+    ask::{Question, Reply},
+    feed::StartMode,
+    plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal},
+    quantity::Position,
+    resource::ServiceKey,
+    trace::Packet,
+};
+
+use super::Agent;
+use crate::{
+    announce::{self, machine::Gate, preview::Side},
+    ask::failed,
+    bgp,
+    conntrack::risk,
+    dataplane::{KernelError, Scope},
+    desired::{Derived, limit_message},
+    feed::{
+        chain,
+        machine::{Batch, ServiceChange},
+    },
+    state::{State, Touched},
+};
+
+impl Agent {
+    /// Answers a question. The kernel may be read, and is not written.
+    pub fn answer(&mut self, question: Question) -> Reply {
+        let Some(position) = self.state.position() else {
+            return failed("no state has been loaded");
+        };
+        // A trace reads the kernel anew, and is wanted most where something is wrong.
+        let is_trace = matches!(question, Question::Trace(_));
+        if self.full_look.is_some() && !is_trace {
+            let why = self.last_failure.as_deref().unwrap_or("it is about to be looked at");
+            return failed(&format!("what the kernel holds is not known: {why}"));
+        }
+        match question {
+            Question::Plan(proposal) => self.preview(*proposal, position),
+            Question::Trace(packet) => self.trace(&packet),
+            Question::Doctor => failed("the loop does not look at the machine"),
+        }
+    }
+
+    fn preview(&mut self, proposal: Proposal, position: Position) -> Reply {
+        let mut state = self.state.clone();
+        let touched = match state.apply(batch(proposal, position)) {
+            Ok(touched) => touched,
+            Err(fault) => return failed(&fault.to_string()),
+        };
+        let mut derived = self.derived.clone();
+        let followed = derived.update(&state, touched.clone());
+        let mut preview = Preview { failures: failures(&derived, &followed.services), ..Preview::default() };
+        if touched.node {
+            preview.failures.extend(self.backends.would_change(&self.defaults.backend(state.node())));
+        }
+        if self.backends.current().is_tracked() {
+            let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
+            // A table that cannot be read tells nothing, and stops nothing.
+            preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
+        }
+        let scope = Scope::Services(followed.services);
+        match self.backends.current().preview(derived.desired(), &scope) {
+            Ok(Some(lines)) => preview.kernel = lines,
+            Ok(None) => {
+                preview.failures.push(format!("{} mode cannot list its lines", self.backends.mode().as_str()))
+            }
+            Err(error) => return kernel_failed(&error),
+        }
+        self.preview_announcements(&state, &touched, &derived, &mut preview);
+        bound(&mut preview);
+        Reply::Plan(preview)
+    }
+
+    fn preview_announcements(
+        &self,
+        state: &State,
+        touched: &Touched,
+        derived: &Derived,
+        preview: &mut Preview,
+    ) {
+        let node = self.derived.node();
+        if touched.bgp {
+            let bgp = |state: &State| state.node().bgp.clone();
+            preview.session_resets = bgp::resets(node, bgp(&self.state).as_deref(), bgp(state).as_deref());
+        }
+        let programmed = |service: &ServiceKey| self.gate(service).unwrap_or(Gate::Open);
+        let would_be = |service: &ServiceKey| match derived.unsupported().get(service) {
+            Some(failure) => Gate::Closed(failure.message.clone()),
+            None if touched.services.contains(service) => Gate::Open,
+            None => programmed(service),
+        };
+        let before = Side { state: &self.state, node, gate: &programmed };
+        let after = Side { state, node, gate: &would_be };
+        preview.announcements = announce::preview::changes(&before, &after);
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Reply {
+        match self.backends.current().trace(packet) {
+            Ok(Some(traced)) => Reply::Trace(traced),
+            Ok(None) => failed(&format!("{} mode cannot trace packets", self.backends.mode().as_str())),
+            Err(error) => kernel_failed(&error),
+        }
+    }
+}
+
+fn kernel_failed(error: &KernelError) -> Reply {
+    failed(&chain(error))
+}
+
+/// A proposal as the feed would bring it, from where the agent is.
+fn batch(proposal: Proposal, position: Position) -> Batch {
+    let Proposal { services, removed, addresses, addresses_removed, network, node } = proposal;
+    let set = services.into_iter().map(|service| (service.service.clone(), ServiceChange::Set(service)));
+    let gone = removed.into_iter().map(|key| (key, ServiceChange::Removed(position.revision)));
+    let set_addresses = addresses.into_iter().map(|address| (address.address, Some(address)));
+    let gone_addresses = addresses_removed.into_iter().map(|address| (address, None));
+    Batch {
+        mode: StartMode::Delta,
+        network,
+        node,
+        services: gone.chain(set).collect(),
+        addresses: gone_addresses.chain(set_addresses).collect(),
+        position,
+    }
+}
+
+/// What of the Services in scope this agent would not carry out.
+fn failures(derived: &Derived, services: &BTreeSet<ServiceKey>) -> Vec<String> {
+    let unsupported = derived.unsupported().iter().filter(|(service, _)| services.contains(*service));
+    let words = unsupported
+        .map(|(service, failure)| limit_message(format!("Service {service}: {}", failure.message)));
+    words.take(PREVIEW_WORDS_MAX).collect()
+}
+
+/// Keeps an answer within its limits; what is left out of the lines is counted.
+fn bound(preview: &mut Preview) {
+    let Preview { kernel, announcements, omitted, session_resets, connections_at_risk: _, failures } =
+        preview;
+    let mut room = LINES_BYTES_MAX;
+    for lines in [announcements, kernel] {
+        let fits = |line: &&LineChange| {
+            let bytes = line.place.len() + line.line.len() + LINE_OVERHEAD_BYTES;
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        };
+        let kept = lines.iter().take(PLAN_LINES_MAX).take_while(fits).count();
+        *omitted += u64::try_from(lines.len() - kept).unwrap_or(u64::MAX);
+        lines.truncate(kept);
+    }
+    session_resets.truncate(PREVIEW_WORDS_MAX);
+    failures.truncate(PREVIEW_WORDS_MAX);
+}
+
+/// Bytes of the lines of an answer, so that the whole of it stays within `model::ask::REPLY_BYTES_MAX`.
+const LINES_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// What the form of a line takes in JSON beside its text, quotes that have to be escaped included.
+const LINE_OVERHEAD_BYTES: usize = 64;

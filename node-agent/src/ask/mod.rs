@@ -1,0 +1,140 @@
+//! Answers what control asks this node: one question at a time, and never before a change that waits.
+//!
+//! ```text
+//! feed ──Asked──▶ this task ──Errand──▶ loop thread, between two turns     (plan, trace: they need the kernel's mirror)
+//!                     │  └────────────▶ a thread of its own                (doctor: needs only the machine)
+//!                     └──PUT answers/{id}──▶ control
+//! ```
+//! What must not happen here: a kernel write.
+
+mod doctor;
+
+use std::time::Duration;
+
+use model::{
+    ask::{AskId, Question, REPLY_BYTES_MAX, Reply},
+    name::Name,
+};
+use reqwest::{Client, Url};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::spawn_blocking,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::{
+    feed::{chain, read_error},
+    status::Status,
+};
+
+/// Questions that wait for this task; control does not ask more at once.
+pub const QUESTIONS_WAITING_MAX: usize = 8;
+/// Questions that wait for the loop: this task brings it one at a time.
+pub const ERRANDS_WAITING_MAX: usize = 1;
+/// Time that the delivery of an answer may take; whoever asked will not have waited longer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A question as it came with the feed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Which question.
+    pub id: AskId,
+    /// What is asked.
+    pub question: Question,
+}
+
+/// A question on its way to the loop.
+#[derive(Debug)]
+pub struct Errand {
+    question: Question,
+    reply: oneshot::Sender<Reply>,
+}
+
+impl Errand {
+    /// Answers the question, if anybody still waits.
+    pub fn carry_out(self, answer: impl FnOnce(Question) -> Reply) {
+        let Self { question, reply } = self;
+        if !reply.is_closed() {
+            // Who asked may go meanwhile.
+            let _gone = reply.send(answer(question));
+        }
+    }
+}
+
+/// Who answers, and to whom.
+#[derive(Debug, Clone)]
+pub struct Answerer {
+    /// The client.
+    pub client: Client,
+    /// The base URL of control.
+    pub api: Url,
+    /// The node.
+    pub node: Name,
+    /// Where the agent is.
+    pub status: watch::Receiver<Status>,
+}
+
+/// Answers until told to stop.
+pub async fn run(
+    answerer: Answerer,
+    mut questions: mpsc::Receiver<Asked>,
+    errands: mpsc::Sender<Errand>,
+    stop: CancellationToken,
+) {
+    let answer_all = async {
+        while let Some(Asked { id, question }) = questions.recv().await {
+            let reply = answerer.reply(question, &errands).await;
+            if let Err(error) = answerer.deliver(id, &reply).await {
+                debug!(id = id.0, error, "an answer was not delivered");
+            }
+        }
+    };
+    let _stopped = stop.run_until_cancelled(answer_all).await;
+}
+
+impl Answerer {
+    async fn reply(&self, question: Question, errands: &mpsc::Sender<Errand>) -> Reply {
+        match question {
+            Question::Doctor => {
+                let mode = self.status.borrow().mode;
+                let findings = spawn_blocking(move || doctor::findings(mode)).await;
+                findings.map_or_else(
+                    |_| failed("the look at the machine broke off"),
+                    |findings| Reply::Doctor { findings },
+                )
+            }
+            question @ (Question::Plan(_) | Question::Trace(_)) => {
+                let (reply, answer) = oneshot::channel();
+                if errands.send(Errand { question, reply }).await.is_err() {
+                    return failed("the agent is stopping");
+                }
+                answer.await.unwrap_or_else(|_| failed("the agent is stopping"))
+            }
+        }
+    }
+
+    async fn deliver(&self, id: AskId, reply: &Reply) -> Result<(), String> {
+        let mut body = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
+        if body.len() > REPLY_BYTES_MAX {
+            let message = format!("the answer has {} bytes, more than control takes", body.len());
+            body = serde_json::to_vec(&failed(&message)).map_err(|error| error.to_string())?;
+        }
+        let mut url = self.api.clone();
+        url.set_path(&format!("/v1/nodes/{}/answers/{}", self.node, id.0));
+        let request = self.client.put(url).timeout(REQUEST_TIMEOUT);
+        let request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
+        let response = request.send().await.map_err(|error| chain(&error))?;
+        if response.status().is_success() {
+            return Ok(());
+        }
+        let status = response.status();
+        Err(format!("{status}: {}", read_error(response).await))
+    }
+}
+
+/// The answer that there is none.
+#[must_use]
+pub fn failed(message: &str) -> Reply {
+    Reply::Failed { message: crate::desired::limit_message(message.to_owned()) }
+}

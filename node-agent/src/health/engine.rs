@@ -1,0 +1,292 @@
+//! When which check runs, and what comes of it. No sockets and no clock: time and randomness are arguments.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{
+    health::CheckKey, health_check::HealthCheck, name::Name, quantity::Timestamp, resource::ServiceKey,
+};
+use tracing::info;
+
+use super::{
+    machine::{self, Change, Machine, Rules},
+    plan::{Changes, Delta, Plan},
+    probe::{Probe, Recipe},
+    shown::Checked,
+    slots::Slots,
+    verdict::Verdict,
+};
+
+/// Makes another number of one: many checks that begin together have one random number among them.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// One check, of one Service.
+pub(super) type Id = (ServiceKey, CheckKey);
+
+/// A moment, for the machine and for people, with random bits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) now: Instant,
+    pub(super) wall: Timestamp,
+    pub(super) random: u64,
+}
+
+/// All checks of this node.
+pub(super) struct Engine {
+    plan: Plan,
+    services: BTreeMap<ServiceKey, Group>,
+    due: BTreeSet<(Instant, Id)>,
+    slots: Slots,
+    left_out: BTreeMap<ServiceKey, usize>,
+    checked: Checked,
+    change: Change,
+}
+
+/// The checks of one Service.
+struct Group {
+    check: Arc<HealthCheck>,
+    /// How to ask; or why that cannot be done.
+    recipe: Result<Recipe, String>,
+    checks: BTreeMap<CheckKey, Check>,
+}
+
+struct Check {
+    machine: Machine,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Due at some time.
+    Due(Instant),
+    /// Due and waiting for its turn.
+    Waiting,
+    /// Asked at some time, and not answered yet.
+    Running(Instant),
+    /// Never: it cannot be asked.
+    Never,
+}
+
+impl Engine {
+    pub(super) fn new(node: Name) -> Self {
+        Self {
+            plan: Plan::new(node),
+            services: BTreeMap::new(),
+            due: BTreeSet::new(),
+            slots: Slots::default(),
+            left_out: BTreeMap::new(),
+            checked: Checked::default(),
+            change: Change::Nothing,
+        }
+    }
+
+    /// Follows changes of the state; answers the checks that run and must be cut off. Each cut has to be told by
+    /// [`Self::cut`], so that its place is free again.
+    pub(super) fn follow(&mut self, changes: Changes, mut moment: Moment) -> Vec<Id> {
+        let mut cut = Vec::new();
+        for delta in self.plan.follow(changes) {
+            self.take(delta, &mut moment, &mut cut);
+        }
+        self.warn();
+        cut
+    }
+
+    fn take(&mut self, delta: Delta, moment: &mut Moment, cut: &mut Vec<Id>) {
+        let Delta { service, check, is_other_check, begin, end, left_out } = delta;
+        if left_out == 0 {
+            self.left_out.remove(&service);
+        } else {
+            self.left_out.insert(service.clone(), left_out);
+        }
+        for key in end {
+            self.end(&service, key, cut);
+        }
+        let Some(check) = check else {
+            self.services.remove(&service);
+            return;
+        };
+        if !self.services.contains_key(&service) {
+            let group = Group {
+                check: Arc::clone(&check),
+                recipe: Recipe::new(Arc::clone(&check)),
+                checks: BTreeMap::new(),
+            };
+            self.services.insert(service.clone(), group);
+        } else if is_other_check {
+            self.renew(&service, &check, moment, cut);
+        }
+        for key in begin {
+            let delay = Duration::from_millis(check.start_delay_ms.into());
+            let machine = Machine::new(delay, moment.now, moment.wall);
+            let new = Check { machine, stage: Stage::Never };
+            if let Some(group) = self.services.get_mut(&service) {
+                group.checks.insert(key, new);
+            }
+            self.begin(&service, key, moment);
+        }
+    }
+
+    /// The check is another. What is known of the endpoints stays until the new answers say something else.
+    fn renew(
+        &mut self,
+        service: &ServiceKey,
+        check: &Arc<HealthCheck>,
+        moment: &mut Moment,
+        cut: &mut Vec<Id>,
+    ) {
+        let Some(group) = self.services.get_mut(service) else { return };
+        group.check = Arc::clone(check);
+        group.recipe = Recipe::new(Arc::clone(check));
+        let keys: Vec<_> = group.checks.keys().copied().collect();
+        for key in keys {
+            self.halt(service, key, cut);
+            self.begin(service, key, moment);
+        }
+    }
+
+    /// Has a check run from here on, if it can be asked at all.
+    fn begin(&mut self, service: &ServiceKey, key: CheckKey, moment: &mut Moment) {
+        moment.random = moment.random.rotate_left(17).wrapping_mul(SPREAD) ^ SPREAD;
+        let Some(group) = self.services.get_mut(service) else { return };
+        let Some(check) = group.checks.get_mut(&key) else { return };
+        let probe = group.recipe.as_ref().map_err(Clone::clone).and_then(|recipe| recipe.probe(key));
+        if let Err(reason) = probe {
+            check.stage = Stage::Never;
+            let change = check.machine.give_up(&reason, moment.wall);
+            return self.show(service, key, change.max(Change::Words));
+        }
+        check.machine.begin_anew();
+        let due = machine::first_due(moment.now, interval(&group.check), moment.random);
+        check.stage = Stage::Due(due);
+        self.due.insert((due, (service.clone(), key)));
+        self.show(service, key, Change::Words);
+    }
+
+    fn end(&mut self, service: &ServiceKey, key: CheckKey, cut: &mut Vec<Id>) {
+        self.halt(service, key, cut);
+        if let Some(group) = self.services.get_mut(service) {
+            group.checks.remove(&key);
+        }
+        if let Some(reports) = self.checked.services.get_mut(service) {
+            reports.remove(&key);
+            if reports.is_empty() {
+                self.checked.services.remove(service);
+            }
+        }
+        self.change = Change::State;
+    }
+
+    fn halt(&mut self, service: &ServiceKey, key: CheckKey, cut: &mut Vec<Id>) {
+        let check = self.services.get_mut(service).and_then(|group| group.checks.get_mut(&key));
+        let Some(check) = check else { return };
+        match std::mem::replace(&mut check.stage, Stage::Never) {
+            Stage::Due(at) => {
+                self.due.remove(&(at, (service.clone(), key)));
+            }
+            Stage::Waiting => self.slots.withdraw(service, key),
+            Stage::Running(_) => cut.push((service.clone(), key)),
+            Stage::Never => {}
+        }
+    }
+
+    /// When the next check is due.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// What is to be asked, as far as there is room.
+    pub(super) fn start(&mut self, now: Instant) -> Vec<(Id, Probe)> {
+        while self.next_due().is_some_and(|at| at <= now) {
+            let Some((_, (service, key))) = self.due.pop_first() else { break };
+            if let Some(check) = check_mut(&mut self.services, &service, key) {
+                check.stage = Stage::Waiting;
+                self.slots.ask(&service, key);
+            }
+        }
+        let mut started = Vec::new();
+        while let Some((service, key)) = self.slots.next() {
+            match self.ask(&service, key, now) {
+                Some(probe) => started.push(((service, key), probe)),
+                None => self.slots.leave(&service),
+            }
+        }
+        started
+    }
+
+    fn ask(&mut self, service: &ServiceKey, key: CheckKey, now: Instant) -> Option<Probe> {
+        let group = self.services.get_mut(service)?;
+        let probe = group.recipe.as_ref().ok()?.probe(key).ok()?;
+        group.checks.get_mut(&key)?.stage = Stage::Running(now);
+        Some(probe)
+    }
+
+    /// A check has been answered.
+    pub(super) fn finish(&mut self, (service, key): &Id, verdict: &Verdict, moment: Moment) {
+        self.slots.leave(service);
+        let Some(group) = self.services.get_mut(service) else { return };
+        let Some(check) = group.checks.get_mut(key) else { return };
+        let Stage::Running(begun) = check.stage else { return };
+        let due = machine::next_due(begun, interval(&group.check), moment.random).max(moment.now);
+        check.stage = Stage::Due(due);
+        self.due.insert((due, (service.clone(), *key)));
+        let rules = Rules { rise: group.check.rise, fall: group.check.fall };
+        let change = check.machine.handle(verdict, rules, moment.now, moment.wall);
+        if change == Change::State {
+            let (state, message) = (check.machine.state(), &verdict.words);
+            let CheckKey { address, port } = key;
+            info!(%service, %address, %port, ?state, message, "an endpoint has changed");
+        }
+        if change != Change::Nothing {
+            self.show(service, *key, change);
+        }
+    }
+
+    /// A check has been cut off: its place is free again.
+    pub(super) fn cut(&mut self, (service, _): &Id) {
+        self.slots.leave(service);
+    }
+
+    /// How many are due and have to wait.
+    pub(super) const fn waiting(&self) -> usize {
+        self.slots.waiting()
+    }
+
+    /// What has been found, and what kind of change that is since the last time.
+    pub(super) fn shown(&mut self) -> (Change, &Checked) {
+        (std::mem::replace(&mut self.change, Change::Nothing), &self.checked)
+    }
+
+    fn show(&mut self, service: &ServiceKey, key: CheckKey, change: Change) {
+        let Some(check) = self.services.get(service).and_then(|group| group.checks.get(&key)) else { return };
+        let reports = self.checked.services.entry(service.clone()).or_default();
+        let is_new = reports.insert(key, check.machine.report(key)).is_none();
+        // What is checked at all is news as well.
+        self.change = self.change.max(if is_new { Change::State } else { change });
+    }
+
+    fn warn(&mut self) {
+        let total: usize = self.left_out.values().sum();
+        let warning = self.left_out.keys().next().map(|service| {
+            format!("{total} endpoints are not checked by this node, because their Services have too many, such as {service}")
+        });
+        if self.checked.warning != warning {
+            self.checked.warning = warning;
+            self.change = Change::State;
+        }
+    }
+}
+
+fn check_mut<'a>(
+    services: &'a mut BTreeMap<ServiceKey, Group>,
+    service: &ServiceKey,
+    key: CheckKey,
+) -> Option<&'a mut Check> {
+    services.get_mut(service)?.checks.get_mut(&key)
+}
+
+fn interval(check: &HealthCheck) -> Duration {
+    Duration::from_millis(check.interval_ms.into())
+}

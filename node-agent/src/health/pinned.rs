@@ -1,0 +1,148 @@
+//! Where a check may connect to: one address that is known before the connection and is no way into the node or its network.
+//!
+//! Endpoints are literal addresses, so no name can lead elsewhere later. Most of what is refused here no endpoint may have in
+//! the first place (`model::net::forbidden`); this is looked at again for every connection, because whoever gets past the first
+//! would make every agent ask for them. An endpoint that is refused here is never checked, and stays `Pending` with the reason: it
+//! is not the endpoint's fault, and nothing is known of it.
+//!
+//! The node's own addresses are not refused: endpoints in the network of their host are there, and so may control and other daemons
+//! be. A check of these learns a status code, or whether a text is on a page, and its methods change nothing.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use model::{net, quantity::Port};
+
+/// Where a check connects to, and nowhere else. What can be had of it is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pinned(SocketAddr);
+
+impl Pinned {
+    /// An address and a port that may be connected to.
+    ///
+    /// # Errors
+    /// When the address must not be checked; the reason, to follow `the address is`.
+    pub fn new(address: IpAddr, port: Port) -> Result<Self, &'static str> {
+        match refused(address) {
+            Some(reason) => Err(reason),
+            None => Ok(Self(SocketAddr::new(address, port.get()))),
+        }
+    }
+
+    /// The address.
+    #[must_use]
+    pub const fn address(self) -> SocketAddr {
+        self.0
+    }
+}
+
+/// Where clouds tell a machine its secrets outside of the link-local network: Alibaba, Azure, Oracle; AWS and Google over IPv6.
+const METADATA_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(192, 0, 0, 192)];
+const METADATA_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)];
+
+/// Why an address is never connected to; nothing when it may be.
+#[must_use]
+pub fn refused(address: IpAddr) -> Option<&'static str> {
+    if let Some(reason) = net::forbidden(address) {
+        return Some(reason);
+    }
+    match address {
+        IpAddr::V4(address) => {
+            METADATA_V4.contains(&address).then_some("where a cloud tells its machines their settings")
+        }
+        IpAddr::V6(address) => refused_v6(address),
+    }
+}
+
+fn refused_v6(address: Ipv6Addr) -> Option<&'static str> {
+    let [a, b, c, d, e, f, g, h] = address.segments();
+    let v4 = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    let embedded = match [a, b, c, d, e, f] {
+        // Deprecated (RFC 4291 §2.5.5.1); no endpoint has one.
+        [0, 0, 0, 0, 0, 0] => return Some("IPv4-compatible (::/96); write the IPv4 address instead"),
+        // RFC 6052 §2.1, and the networks that translate by RFC 8215 with a prefix of the same length; RFC 2765 §2.1.
+        [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, _, _, _] | [0, 0, 0, 0, 0xffff, 0] => Some(v4(g, h)),
+        // RFC 3056 §2.
+        [0x2002, high, low, ..] => Some(v4(high, low)),
+        _ => None,
+    };
+    if embedded.is_some_and(|embedded| refused(IpAddr::V4(embedded)).is_some()) {
+        return Some("a translation of an IPv4 address that is not checked");
+    }
+    METADATA_V6.contains(&address).then_some("where a cloud tells its machines their settings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_check_reaches_the_node_the_link_or_the_cloud() {
+        for bad in [
+            "0.0.0.0",
+            "0.1.2.3",
+            "127.0.0.1",
+            "127.8.9.1",
+            "169.254.169.254",
+            "169.254.170.2",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "224.0.0.1",
+            "239.255.255.250",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::2",
+            "::127.0.0.1",
+            "::10.0.0.1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "::ffff:10.0.0.1",
+            "::ffff:0:127.0.0.1",
+            "fe80::1",
+            "febf::1",
+            "fe80::a9fe:a9fe",
+            "ff02::1",
+            "ff0e::1",
+            "64:ff9b::127.0.0.1",
+            "64:ff9b::169.254.169.254",
+            "64:ff9b::0.0.0.0",
+            "64:ff9b::255.255.255.255",
+            "64:ff9b::100.100.100.200",
+            "64:ff9b:1::127.0.0.1",
+            "64:ff9b:1:2:3:4:169.254.169.254",
+            "2002:7f00:1::",
+            "2002:a9fe:a9fe::1",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+        ] {
+            let address: IpAddr = bad.parse().unwrap();
+            assert!(refused(address).is_some(), "{bad} must be refused");
+            assert!(Pinned::new(address, Port::new(80).unwrap()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ordinary_endpoints_are_checked() {
+        for good in [
+            "10.0.0.1",
+            "192.0.2.1",
+            "100.64.0.1",
+            "169.253.1.1",
+            "2001:db8::1",
+            "fd00::1",
+            "fd00:ec2::1",
+            "64:ff9b::10.0.0.1",
+            "2002:a00:1::1",
+            "1::",
+        ] {
+            let address: IpAddr = good.parse().unwrap();
+            assert_eq!(refused(address), None, "{good} must be allowed");
+            let pinned = Pinned::new(address, Port::new(80).unwrap()).unwrap();
+            assert_eq!(pinned.address(), SocketAddr::new(address, 80));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! A datagram that is to be answered.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use model::health_check::UdpCheck;
+use tokio::net::UdpSocket;
+
+use crate::health::verdict::{Outcome, Verdict};
+
+/// Longest answer that is looked at: the longest datagram there is.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Sends and waits for one answer. The socket is connected: it hears nobody else, and hears ICMP errors.
+pub(super) async fn ask(address: SocketAddr, check: &UdpCheck) -> io::Result<Verdict> {
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(address).await?;
+    socket.send(check.send.as_bytes()).await?;
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    let length = socket.recv(&mut answer).await?;
+    let answer = answer.get(..length).unwrap_or_default();
+    let is_expected =
+        check.expect.as_ref().is_none_or(|expect| String::from_utf8_lossy(answer).contains(expect.as_str()));
+    Ok(if is_expected {
+        Verdict::new(Outcome::Good, format!("answered {length} bytes"))
+    } else {
+        Verdict::new(Outcome::WrongAnswer, format!("answered {length} bytes without the expected text"))
+    })
+}

@@ -1,0 +1,166 @@
+//! Whose turn it is while more checks are due than may run at once: Services take turns, so that one whose endpoints all hang
+//! does not keep the others from being checked. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::{health::CheckKey, resource::ServiceKey};
+
+/// Checks that run at once: each has a socket, and a process has 1024 files where nobody said otherwise. More wait.
+pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
+/// Those of them that may be of one Service.
+pub const CHECKS_IN_FLIGHT_PER_SERVICE_MAX: usize = 256;
+
+/// Checks that run and those that wait.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    running: usize,
+    waiting: usize,
+    lanes: BTreeMap<ServiceKey, Lane>,
+    /// Services with checks that may run; each once.
+    turns: VecDeque<ServiceKey>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    running: usize,
+    waiting: VecDeque<CheckKey>,
+    has_turn: bool,
+}
+
+impl Slots {
+    /// A check is due.
+    pub(super) fn ask(&mut self, service: &ServiceKey, key: CheckKey) {
+        let lane = self.lanes.entry(service.clone()).or_default();
+        lane.waiting.push_back(key);
+        self.waiting += 1;
+        lane.take_turn(service, &mut self.turns);
+    }
+
+    /// A check that waits is not to run.
+    pub(super) fn withdraw(&mut self, service: &ServiceKey, key: CheckKey) {
+        let Some(lane) = self.lanes.get_mut(service) else { return };
+        let before = lane.waiting.len();
+        lane.waiting.retain(|waiting| *waiting != key);
+        self.waiting -= before - lane.waiting.len();
+        self.tidy(service);
+    }
+
+    /// The next check to run, if one may.
+    pub(super) fn next(&mut self) -> Option<(ServiceKey, CheckKey)> {
+        while self.running < CHECKS_IN_FLIGHT_MAX {
+            let service = self.turns.pop_front()?;
+            // One whose checks were withdrawn is gone.
+            let Some(lane) = self.lanes.get_mut(&service) else { continue };
+            lane.has_turn = false;
+            let Some(key) = lane.waiting.pop_front() else {
+                self.tidy(&service);
+                continue;
+            };
+            lane.running += 1;
+            (self.running, self.waiting) = (self.running + 1, self.waiting - 1);
+            lane.take_turn(&service, &mut self.turns);
+            return Some((service, key));
+        }
+        None
+    }
+
+    /// A check that ran has ended.
+    pub(super) fn leave(&mut self, service: &ServiceKey) {
+        let Some(lane) = self.lanes.get_mut(service) else { return };
+        lane.running -= 1;
+        self.running -= 1;
+        lane.take_turn(service, &mut self.turns);
+        self.tidy(service);
+    }
+
+    /// How many are due and cannot run yet.
+    pub(super) const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn tidy(&mut self, service: &ServiceKey) {
+        let is_idle = |lane: &Lane| lane.running == 0 && lane.waiting.is_empty() && !lane.has_turn;
+        if self.lanes.get(service).is_some_and(is_idle) {
+            self.lanes.remove(service);
+        }
+    }
+}
+
+impl Lane {
+    fn take_turn(&mut self, service: &ServiceKey, turns: &mut VecDeque<ServiceKey>) {
+        let may_run = !self.waiting.is_empty() && self.running < CHECKS_IN_FLIGHT_PER_SERVICE_MAX;
+        if may_run && !self.has_turn {
+            self.has_turn = true;
+            turns.push_back(service.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::quantity::Port;
+
+    use super::*;
+
+    fn service(text: &str) -> ServiceKey {
+        serde_json::from_value(text.into()).unwrap()
+    }
+
+    fn key(number: u32) -> CheckKey {
+        CheckKey { address: std::net::IpAddr::V4(number.into()), port: Port::new(80).unwrap() }
+    }
+
+    #[test]
+    fn a_service_with_many_checks_leaves_room_for_others() {
+        let (many, few) = (service("default/many"), service("default/few"));
+        let mut slots = Slots::default();
+        (0..2000).for_each(|number| slots.ask(&many, key(number)));
+        let running = std::iter::from_fn(|| slots.next()).count();
+        assert_eq!((running, slots.waiting()), (CHECKS_IN_FLIGHT_PER_SERVICE_MAX, 1744));
+        slots.ask(&few, key(1));
+        assert_eq!(slots.next(), Some((few.clone(), key(1))));
+        assert_eq!(slots.next(), None);
+        slots.leave(&few);
+        slots.leave(&many);
+        // The oldest that waits.
+        assert_eq!(slots.next(), Some((many, key(256))));
+        assert_eq!(slots.next(), None);
+    }
+
+    #[test]
+    fn services_take_turns_and_nothing_stays_behind() {
+        let services: Vec<_> = (0..5).map(|number| service(&format!("default/s{number}"))).collect();
+        let mut slots = Slots::default();
+        for service in &services {
+            (0..400).for_each(|number| slots.ask(service, key(number)));
+        }
+        let mut running = Vec::new();
+        let mut done = 0;
+        loop {
+            running.extend(std::iter::from_fn(|| slots.next()).map(|(service, _)| service));
+            assert!(running.len() <= CHECKS_IN_FLIGHT_MAX);
+            let counts = services.iter().map(|one| running.iter().filter(|other| *other == one).count());
+            assert!(done > 0 || counts.max() <= Some(103));
+            let Some(service) = running.pop() else { break };
+            slots.leave(&service);
+            done += 1;
+        }
+        assert_eq!((done, slots.waiting(), slots.running), (2000, 0, 0));
+        assert!(slots.lanes.is_empty() && slots.turns.is_empty());
+    }
+
+    #[test]
+    fn what_is_withdrawn_does_not_run() {
+        let web = service("default/web");
+        let mut slots = Slots::default();
+        slots.ask(&web, key(1));
+        slots.ask(&web, key(2));
+        slots.withdraw(&web, key(1));
+        assert_eq!((slots.next(), slots.next()), (Some((web.clone(), key(2))), None));
+        slots.ask(&web, key(3));
+        slots.withdraw(&web, key(3));
+        slots.leave(&web);
+        assert_eq!(slots.next(), None);
+        assert!(slots.lanes.is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! The thread: asleep until a change, a due check or an answer. Its sockets are all made in the network namespace that it was
+//! born in.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::Arc,
+    thread::Builder,
+    time::{Instant, SystemTime},
+};
+
+use model::{name::Name, quantity::Timestamp};
+use tokio::{
+    sync::watch,
+    task::{self, AbortHandle, JoinError, JoinSet},
+};
+use tracing::error;
+
+use super::{
+    engine::{Engine, Id, Moment},
+    inbox::Inbox,
+    machine::Change,
+    shown::Checked,
+    verdict::{Outcome, Verdict},
+};
+use crate::{entropy, tally::Tally};
+
+/// Starts the thread. It ends by itself when its inbox is closed; nobody has to wait for it, because it holds nothing.
+pub(super) fn spawn(
+    node: Name,
+    inbox: Arc<Inbox>,
+    publish: watch::Sender<Checked>,
+    tally: Tally,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let checker = Checker { engine: Engine::new(node), flights: Flights::default(), publish, tally };
+    Builder::new().name("checks".to_owned()).spawn(move || {
+        runtime.block_on(checker.run(&inbox));
+        runtime.shutdown_background();
+    })?;
+    Ok(())
+}
+
+struct Checker {
+    engine: Engine,
+    flights: Flights,
+    publish: watch::Sender<Checked>,
+    tally: Tally,
+}
+
+impl Checker {
+    async fn run(mut self, inbox: &Inbox) {
+        loop {
+            let due = self.engine.next_due();
+            let sleep = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changes = inbox.next() => {
+                    let Some(changes) = changes else { return };
+                    for id in self.engine.follow(changes, moment()) {
+                        self.flights.cut(&id);
+                        self.engine.cut(&id);
+                    }
+                }
+                Some((id, verdict)) = self.flights.next() => {
+                    self.take(&id, &verdict);
+                    // What has been answered meanwhile is told together.
+                    while let Some((id, verdict)) = self.flights.try_next() {
+                        self.take(&id, &verdict);
+                    }
+                }
+                () = sleep => {}
+            }
+            for (id, probe) in self.engine.start(Instant::now()) {
+                self.flights.start(id, probe.run());
+            }
+            self.tally.health_checks_waiting.set(i64::try_from(self.engine.waiting()).unwrap_or(i64::MAX));
+            self.publish();
+        }
+    }
+
+    fn take(&mut self, id: &Id, verdict: &Verdict) {
+        self.tally.health_checks.get_or_create(&[("result", verdict.outcome.as_str())]).inc();
+        self.engine.finish(id, verdict, moment());
+    }
+
+    fn publish(&mut self) {
+        let (change, checked) = self.engine.shown();
+        if change == Change::Nothing {
+            return;
+        }
+        let is_news = change == Change::State;
+        self.publish.send_if_modified(|shown| {
+            shown.clone_from(checked);
+            is_news
+        });
+    }
+}
+
+/// The checks that run.
+#[derive(Default)]
+struct Flights {
+    tasks: JoinSet<Verdict>,
+    ids: HashMap<task::Id, Id>,
+    handles: BTreeMap<Id, AbortHandle>,
+}
+
+impl Flights {
+    fn start(&mut self, id: Id, check: impl Future<Output = Verdict> + Send + 'static) {
+        let handle = self.tasks.spawn(check);
+        self.ids.insert(handle.id(), id.clone());
+        self.handles.insert(id, handle);
+    }
+
+    /// Ends a check without an answer.
+    fn cut(&mut self, id: &Id) {
+        if let Some(handle) = self.handles.remove(id) {
+            self.ids.remove(&handle.id());
+            handle.abort();
+        }
+    }
+
+    /// The next answer; pending while nothing runs. May be dropped and asked again.
+    async fn next(&mut self) -> Option<(Id, Verdict)> {
+        loop {
+            let Some(ended) = self.tasks.join_next_with_id().await else { std::future::pending().await };
+            if let Some(answer) = self.land(ended) {
+                return Some(answer);
+            }
+        }
+    }
+
+    fn try_next(&mut self) -> Option<(Id, Verdict)> {
+        loop {
+            let ended = self.tasks.try_join_next_with_id()?;
+            if let Some(answer) = self.land(ended) {
+                return Some(answer);
+            }
+        }
+    }
+
+    /// Nothing when the check was cut off.
+    fn land(&mut self, ended: Result<(task::Id, Verdict), JoinError>) -> Option<(Id, Verdict)> {
+        let (task, verdict) = match ended {
+            Ok((task, verdict)) => (task, verdict),
+            Err(error) => {
+                if !error.is_cancelled() {
+                    error!(%error, "a health check failed inside");
+                }
+                (error.id(), Verdict::new(Outcome::NotAsked, "the check failed inside of the agent"))
+            }
+        };
+        let id = self.ids.remove(&task)?;
+        self.handles.remove(&id);
+        Some((id, verdict))
+    }
+}
+
+fn moment() -> Moment {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let wall = Timestamp::from_unix_seconds(i64::try_from(seconds).unwrap_or(i64::MAX));
+    Moment { now: Instant::now(), wall, random: entropy() }
+}

@@ -1,0 +1,129 @@
+//! What came of one check: good, bad, or nothing that says anything about the endpoint; in words.
+
+use std::io;
+
+use model::health::CHECK_MESSAGE_BYTES_MAX;
+use nix::errno::Errno;
+
+/// What came of a check. The words of metrics; few, and known beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// As it should be.
+    Good,
+    /// Nobody listens, or whoever listens hangs up.
+    Refused,
+    /// There is no way there.
+    Unreachable,
+    /// No answer in time.
+    Silent,
+    /// An answer that is not the expected one.
+    WrongAnswer,
+    /// No TLS, or a certificate that is not valid.
+    Tls,
+    /// This machine could not ask; it says nothing about the endpoint, and counts neither way.
+    NotAsked,
+}
+
+impl Outcome {
+    /// The label of metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Silent => "silent",
+            Self::WrongAnswer => "wrong_answer",
+            Self::Tls => "tls",
+            Self::NotAsked => "not_asked",
+        }
+    }
+}
+
+/// What came of a check, with words for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The same in words, such as `connection refused`; never empty, printable, of a bounded length.
+    pub words: String,
+}
+
+impl Verdict {
+    /// What came of a check; of words that others have chosen, only what can be shown is kept.
+    #[must_use]
+    pub fn new(outcome: Outcome, words: impl AsRef<str>) -> Self {
+        Self { outcome, words: presentable(words.as_ref()) }
+    }
+
+    /// An error of a connection.
+    #[must_use]
+    pub fn of_io(error: &io::Error) -> Self {
+        let is_any =
+            |all: &[Errno]| error.raw_os_error().is_some_and(|raw| all.contains(&Errno::from_raw(raw)));
+        if is_any(&OWN_FAULTS) {
+            return Self::new(Outcome::NotAsked, format!("this node could not ask: {error}"));
+        }
+        if is_any(&NO_WAY) {
+            return Self::new(Outcome::Unreachable, "there is no route to the endpoint");
+        }
+        if is_any(&[Errno::ECONNREFUSED]) {
+            return Self::new(Outcome::Refused, "connection refused");
+        }
+        if is_any(&[Errno::ETIMEDOUT]) {
+            return Self::new(Outcome::Silent, "no answer");
+        }
+        if is_any(&[Errno::ECONNRESET, Errno::EPIPE, Errno::ECONNABORTED]) {
+            return Self::new(Outcome::Refused, "the connection was reset");
+        }
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Self::new(Outcome::Refused, "the connection was closed without an answer");
+        }
+        Self::new(Outcome::WrongAnswer, format!("failed: {error}"))
+    }
+}
+
+/// What this machine, not the endpoint, is the cause of: no files, memory or ports left.
+const OWN_FAULTS: [Errno; 6] =
+    [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS, Errno::EADDRNOTAVAIL, Errno::EAGAIN];
+/// What routers and firewalls on the way say; EPERM and EACCES are those of this machine, which is on the way of clients too.
+const NO_WAY: [Errno; 6] =
+    [Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN, Errno::ENETDOWN, Errno::EPERM, Errno::EACCES];
+
+/// A text without control characters, cut to what a report may carry.
+#[must_use]
+pub fn presentable(text: &str) -> String {
+    let mut shown = String::new();
+    for character in text.trim().chars() {
+        let character = if character.is_control() { ' ' } else { character };
+        if shown.len() + character.len_utf8() > CHECK_MESSAGE_BYTES_MAX - '…'.len_utf8() {
+            shown.push('…');
+            break;
+        }
+        shown.push(character);
+    }
+    if shown.is_empty() { "failed".to_owned() } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_this_machine_are_not_those_of_the_endpoint() {
+        let of = |errno: Errno| Verdict::of_io(&io::Error::from_raw_os_error(errno as i32)).outcome;
+        assert_eq!(of(Errno::EMFILE), Outcome::NotAsked);
+        assert_eq!(of(Errno::EADDRNOTAVAIL), Outcome::NotAsked);
+        assert_eq!(of(Errno::ECONNREFUSED), Outcome::Refused);
+        assert_eq!(of(Errno::EHOSTUNREACH), Outcome::Unreachable);
+        assert_eq!(of(Errno::ECONNRESET), Outcome::Refused);
+    }
+
+    #[test]
+    fn words_of_others_are_bounded_and_printable() {
+        let shown = presentable(&"ä\u{7}\n".repeat(1000));
+        assert!(shown.len() <= CHECK_MESSAGE_BYTES_MAX && shown.ends_with('…'));
+        assert!(!shown.chars().any(char::is_control));
+        assert_eq!(presentable(" \n"), "failed");
+    }
+}

@@ -1,0 +1,198 @@
+//! Connections to endpoints that drain: one story for every mode, told to a node without its loop.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::{
+    program::{Masquerade, Program, Removal, Target, Verdict},
+    quantity::Timestamp,
+    service::Protocol,
+};
+use node_agent::{
+    conntrack::{Cleaner, KernelFlows, plan::Depth},
+    dataplane::{Dataplane, Desired, Scope},
+};
+
+use super::{Namespace, enter, net::Topology, programs::*};
+
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A time that no test meets, and one that has passed: backends go by the clock of the machine.
+const LATER: i64 = 200_000_000_000;
+const EARLIER: i64 = 1_000_000_000;
+const VIP: &str = "10.96.0.7";
+const A: (&str, u16, u16) = ("10.1.1.2", 7, 1);
+const B: (&str, u16, u16) = ("10.1.2.2", 7, 1);
+
+/// A node without its loop.
+pub struct Node {
+    pub backend: Box<dyn Dataplane>,
+    pub cleaner: Cleaner,
+    desired: Desired,
+}
+
+impl Node {
+    /// A node that looks at everything with what another one left to do.
+    pub fn begin(backend: Box<dyn Dataplane>, desired: Desired) -> Self {
+        let mut node = Self { backend, cleaner: Cleaner::new(Box::new(KernelFlows::default())), desired };
+        node.pass(&Scope::Everything, Depth::Everything);
+        node
+    }
+
+    fn set(&mut self, program: Program) {
+        set(&mut self.desired, "echo", program);
+        self.pass(&only(&["echo"]), Depth::Changes);
+    }
+
+    fn pass(&mut self, scope: &Scope, depth: Depth) {
+        let pass = self.backend.apply(&self.desired, scope);
+        verified(&pass);
+        self.cleaner.follow(scope, &self.desired, &pass.outcomes, depth);
+        self.keep_up();
+    }
+
+    /// What the loop does once a second.
+    fn keep_up(&mut self) {
+        self.backend.upkeep().unwrap();
+        if self.backend.is_tracked() {
+            let now = Timestamp::from_unix_seconds((LATER + EARLIER) / 2);
+            self.cleaner.run(&self.desired.networks, Instant::now(), now, 0).unwrap();
+        } else {
+            self.cleaner.forget_dues();
+        }
+    }
+
+    /// Open connections to a target, by whoever knows.
+    fn active(&mut self, address: &str) -> u64 {
+        if self.backend.is_counted_by_flows() {
+            self.cleaner.read_flows(&self.desired.networks).unwrap();
+            let flows = self.cleaner.flows();
+            let to = flows.filter(|(_, _, target, _)| target.address.to_string() == address);
+            return to.map(|(_, _, _, flows)| flows.active).sum();
+        }
+        let rows = self.backend.traffic().unwrap();
+        let to = rows.iter().filter(|row| row.target.address.to_string() == address);
+        to.filter_map(|row| row.active).sum()
+    }
+}
+
+/// An echo Service whose policy resets, with targets that take connections and targets that drain.
+fn echo(list: &[(&str, u16, u16)], leaving: &[((&str, u16, u16), Option<i64>)]) -> Program {
+    let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) };
+    let mut program = program(&[VIP], &[], &[(at(VIP, Protocol::Tcp, 7), verdict)]);
+    let leaving = leaving.iter().map(|((ip, number, _), until)| {
+        let target = Target { address: address(ip), port: Some(port(*number)) };
+        (target, until.map(Timestamp::from_unix_seconds))
+    });
+    let leaving = Arc::new(leaving.collect());
+    for route in program.frontends.values_mut() {
+        route.removal = Removal::Reset;
+        route.leaving = Arc::clone(&leaving);
+    }
+    program
+}
+
+/// A drain against a policy that resets, with a deadline that is said, put off, taken back and met, an agent that dies in
+/// the middle, a target that comes back, and one that is removed in the end.
+pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + Sync) {
+    start_echo(&topology.a);
+    start_echo(&topology.b);
+    let client = &topology.client;
+    topology.node.run(|| {
+        let mut node = Node::begin(open(), desired(vec![("echo", echo(&[A], &[]))]));
+        let mut long = Conversation::begin(client);
+        for until in [None, Some(LATER), Some(LATER + 1), None] {
+            node.set(echo(&[B], &[(A, until)]));
+            assert!(long.goes_on(), "it may finish, until {until:?}");
+            assert!(Conversation::begin(client).goes_on(), "new ones go elsewhere");
+        }
+        let other = Conversation::begin(client);
+        eventually("one is open at each", || (node.active(A.0), node.active(B.0)) == (1, 1));
+        drop(other);
+        node.set(echo(&[B], &[(A, Some(EARLIER))]));
+        assert!(long.is_cut(), "the deadline has passed");
+        eventually("none is left", || {
+            node.keep_up();
+            node.active(A.0) == 0
+        });
+
+        let mut long = Conversation::begin(client);
+        node.set(echo(&[A], &[(B, None)]));
+        let desired = node.desired.clone();
+        if node.backend.is_tracked() {
+            drop(node);
+            node = Node::begin(open(), desired);
+        }
+        assert!(long.goes_on(), "another agent goes on with it");
+        node.set(echo(&[A, B], &[]));
+        assert!(long.goes_on(), "it came back");
+        node.set(echo(&[A], &[(B, None)]));
+        assert!(long.goes_on());
+        node.set(echo(&[A], &[]));
+        assert!(long.is_cut(), "what is removed follows the policy");
+    });
+}
+
+/// A TCP server that says everything twice; its threads end with its connections.
+fn start_echo(namespace: &Namespace) {
+    let listener = namespace.run(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, 7)).unwrap());
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut buffer = [0; 64];
+                while let Ok(length) = stream.read(&mut buffer) {
+                    if length == 0 || stream.write_all(&buffer[..length]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn eventually(what: &str, mut look: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !look() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A connection of the client's.
+struct Conversation(TcpStream);
+
+impl Conversation {
+    fn begin(namespace: &Namespace) -> Self {
+        let (name, address) = (namespace.name().to_owned(), SocketAddr::new(address(VIP), 7));
+        let connect = move || {
+            enter(&name);
+            TcpStream::connect_timeout(&address, PATIENCE).unwrap()
+        };
+        let stream = thread::spawn(connect).join().unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut conversation = Self(stream);
+        assert!(conversation.goes_on());
+        conversation
+    }
+
+    /// Whether an answer comes; panics when neither an answer nor an end does.
+    fn goes_on(&mut self) -> bool {
+        let mut buffer = [0; 5];
+        match self.0.write_all(b"hello").and_then(|()| self.0.read_exact(&mut buffer)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert_ne!(error.kind(), ErrorKind::WouldBlock, "the connection hangs");
+                false
+            }
+        }
+    }
+
+    fn is_cut(&mut self) -> bool {
+        !self.goes_on()
+    }
+}
