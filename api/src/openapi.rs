@@ -72,7 +72,7 @@ impl Doc {
     pub(crate) fn authored(self) -> Self {
         self.header(
             "X-Tidegate-Author",
-            "Who asks, as history shows it: at most 128 characters. A claim, not a proof.",
+            "Who asks, as history shows it: at most 260 characters. A claim, not a proof.",
         )
         .header("X-Change-Message", "Why, as history shows it: at most 200 characters.")
     }

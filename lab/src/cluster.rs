@@ -111,6 +111,9 @@ impl Cluster {
                 &format!("--node-port-range={}", options.node_port_range),
                 &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
                 "--insecure",
+                // Tests take away everything on purpose.
+                "--guard-vips-percent=100",
+                "--guard-endpoints-percent=100",
             ]),
             environment: Vec::new(),
             log: directory.path().join("control.log"),

@@ -16,8 +16,8 @@ use crate::{
     resource::{Object, ObjectKey},
 };
 
-/// Characters of an author: `user@host` with long names.
-pub const AUTHOR_LENGTH_MAX: usize = 128;
+/// Characters of an author: `user@host` with long names, and the longest name of a node with its prefix.
+pub const AUTHOR_LENGTH_MAX: usize = 260;
 /// Characters of a message; whoever has more to say says where it is written.
 pub const MESSAGE_LENGTH_MAX: usize = 200;
 /// Fields that the difference of one object lists; further ones are counted.
@@ -36,7 +36,7 @@ pub struct Origin {
     /// What asked.
     pub maker: Maker,
     /// Who, as the client says; `unknown` when it says nothing.
-    #[schema(max_length = 128)]
+    #[schema(max_length = 260)]
     pub author: String,
     /// Why, as the client says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -82,7 +82,7 @@ pub fn request(snapshot: &Snapshot, former: &Former, evict: bool) -> Request {
         }
         request.former.extend(was);
     }
-    for (key, target) in former.iter().filter(|(key, _)| key.kind != Kind::Address) {
+    for (key, target) in former.iter().filter(|(key, _)| !key.kind.is_kept_by_server()) {
         let claims = ServiceKey::of_object_key(key).is_some_and(|service| claimants.remove(&service));
         match (snapshot.get(key), target) {
             (None, None) => {}

@@ -67,15 +67,6 @@ struct Head {
     touched: Vec<(ChangeKind, String)>,
 }
 
-#[derive(Serialize)]
-struct StateOut<'a> {
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Box<RawValue>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<Box<RawValue>>,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StateIn<'a> {
@@ -117,18 +108,27 @@ impl EncodedEntry {
 /// Writes the entry of a commit. The states after are taken from the commit where it has them already.
 pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEntry {
     let RevisionEntry { revision, at, origin, objects } = entry;
-    let raw = |text: String| RawValue::from_string(text).expect("an encoded object is JSON");
     let keys: Vec<_> = objects.iter().map(|object| object.key.to_store_key()).collect();
-    let state = |index: usize, object: &Revised| {
-        let written = commit.changes.get(index).filter(|change| change.key == keys[index]);
-        let after = object.after.as_ref().map(|after| match written {
-            Some(change) => raw(change.body.clone()),
-            None => raw(record::encode(after)),
-        });
-        let before = object.before.as_ref().map(|before| raw(record::encode(before)));
-        StateOut { key: &keys[index], before, after }
-    };
-    let states: Vec<_> = objects.iter().enumerate().map(|(index, object)| state(index, object)).collect();
+    // The bodies are JSON already, so they are only put together.
+    let mut body = String::from("[");
+    for (index, (object, key)) in objects.iter().zip(&keys).enumerate() {
+        let written = commit.changes.get(index).filter(|change| change.key == *key);
+        body.push_str(if index == 0 { "{\"key\":" } else { ",{\"key\":" });
+        body.push_str(&serde_json::to_string(key).expect("a text serialises"));
+        if let Some(before) = &object.before {
+            body.push_str(",\"before\":");
+            body.push_str(&record::encode(before));
+        }
+        if let Some(after) = &object.after {
+            body.push_str(",\"after\":");
+            match written {
+                Some(change) => body.push_str(&change.body),
+                None => body.push_str(&record::encode(after)),
+            }
+        }
+        body.push('}');
+    }
+    body.push(']');
     let touched = objects.iter().zip(&keys).map(|(object, key)| (object.kind(), key.clone())).collect();
     let head = Head { origin: origin.clone(), touched };
     EncodedEntry {
@@ -136,7 +136,7 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
         at: *at,
         is_by_server: origin.maker == Maker::Server,
         head: serde_json::to_string(&head).expect("an origin has string keys only"),
-        body: serde_json::to_string(&states).expect("strings and raw JSON serialise without failing"),
+        body,
     }
 }
 

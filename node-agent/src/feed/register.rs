@@ -5,6 +5,7 @@ use std::{net::IpAddr, time::Duration};
 
 use ipnet::IpNet;
 use model::{
+    history::AGENT_AUTHOR_PREFIX,
     metadata::{Labels, Metadata},
     name::{Label, Name},
     node::{NODE_ADDRESSES_MAX, NodeSpec},
@@ -90,7 +91,10 @@ pub async fn register(
     };
     let mut url = api.clone();
     url.set_path("/v1/nodes");
-    let response = client.post(url).json(&object).timeout(REQUEST_TIMEOUT).send().await?;
+    // That a node joins is nobody's change: a rollback leaves it alone.
+    let author = format!("{AGENT_AUTHOR_PREFIX}{node}");
+    let request = client.post(url).header("x-tidegate-author", author).json(&object);
+    let response = request.timeout(REQUEST_TIMEOUT).send().await?;
     match response.status() {
         status if status.is_success() || status == StatusCode::CONFLICT => Ok(()),
         status => Err(RegisterError::Refused { status, body: read_error(response).await }),
