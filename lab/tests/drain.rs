@@ -67,7 +67,9 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
                 let outcome = client::tcp(&namespace, to);
                 let mut met = met.lock().unwrap();
                 match outcome {
-                    Ok(reply) => drop(met.names.insert(reply.backend)),
+                    Ok(reply) => {
+                        met.names.insert(reply.backend);
+                    }
                     Err(error) => met.failures.push(format!("from {}: {error:#}", namespace.name())),
                 }
             }
