@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
+    audit::AuditLog,
     config::Hosts,
+    convergence::Convergence,
     entropy::Source,
     health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
@@ -29,6 +31,7 @@ use crate::{
     nodes::Nodes,
     paging::Pages,
     peer_key,
+    plans::Kept,
     view::{Books, View},
     waiting,
     writer::{Context, Writer},
@@ -65,6 +68,7 @@ pub struct App {
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
+    pub(crate) plans: Kept,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -72,6 +76,8 @@ pub struct App {
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) audit: AuditLog,
+    pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
@@ -111,11 +117,13 @@ impl App {
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
+        let convergence = Arc::new(Convergence::default());
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
+            convergence: Arc::clone(&convergence),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -128,12 +136,15 @@ impl App {
             writer,
             nodes,
             asks,
+            plans: Kept::default(),
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
+            audit: AuditLog::default(),
+            convergence,
             metrics,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
@@ -224,6 +235,7 @@ async fn housekeeping(app: Arc<App>) {
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
+        app.plans.forget_old(app.source.now());
         app.forget_deleted(&published);
     }
 }

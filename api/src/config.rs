@@ -13,7 +13,7 @@ use std::{
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use model::{
-    config::{ASN_DEFAULT, ClusterConfig, ConfigError},
+    config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
     health::GUARD_PERCENT_DEFAULT,
 };
 use serde::Deserialize;
@@ -24,6 +24,10 @@ const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
 const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
+/// A mistake takes away nearly everything, or one thing; what people mean is rarely more than half at once.
+const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
+/// With two thirds of its endpoints a Service usually still carries its load.
+const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const LOG_DEFAULT: &str = "info";
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
@@ -52,6 +56,12 @@ pub struct Flags {
     /// somebody confirms it; 100 holds none [default: 33]
     #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub health_guard_percent: Option<u8>,
+    /// Share of all virtual addresses that one write may remove without being confirmed; 100 for any [default: 50]
+    #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_vips_percent: Option<u8>,
+    /// Share of all endpoint addresses that one write may remove without being confirmed; 100 for any [default: 33]
+    #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_endpoints_percent: Option<u8>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -102,6 +112,18 @@ impl TryFrom<String> for PortRange {
     }
 }
 
+/// A share, from 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u8")]
+struct Percent(u8);
+
+impl TryFrom<u8> for Percent {
+    type Error = String;
+    fn try_from(percent: u8) -> Result<Self, String> {
+        if percent <= 100 { Ok(Self(percent)) } else { Err(format!("must be at most 100, not {percent}")) }
+    }
+}
+
 /// The TOML file.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -113,6 +135,8 @@ struct File {
     allow_external_ip: Option<Vec<IpNet>>,
     asn: Option<u32>,
     health_guard_percent: Option<u8>,
+    guard_vips_percent: Option<Percent>,
+    guard_endpoints_percent: Option<Percent>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
     log: Option<String>,
@@ -201,6 +225,8 @@ impl Config {
             allow_external_ip,
             asn,
             health_guard_percent,
+            guard_vips_percent,
+            guard_endpoints_percent,
             insecure,
             allowed_host,
             log,
@@ -219,7 +245,15 @@ impl Config {
             ports,
             list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
         )?
-        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?;
+        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?
+        .with_guards(Guards {
+            vips_percent: percent(guard_vips_percent, file.guard_vips_percent, GUARD_VIPS_PERCENT_DEFAULT),
+            endpoints_percent: percent(
+                guard_endpoints_percent,
+                file.guard_endpoints_percent,
+                GUARD_ENDPOINTS_PERCENT_DEFAULT,
+            ),
+        });
         let health_guard_percent =
             health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
         if !(1..=100).contains(&health_guard_percent) {
@@ -247,6 +281,10 @@ fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| InvalidConfig::Unreadable { path: path.clone(), cause })?;
     toml::from_str(&text).map_err(|cause| InvalidConfig::Malformed { path: path.clone(), cause })
+}
+
+fn percent(flag: Option<u8>, file: Option<Percent>, default: u8) -> u8 {
+    flag.or(file.map(|Percent(percent)| percent)).unwrap_or(default)
 }
 
 fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
@@ -289,6 +327,16 @@ mod tests {
         );
         assert_eq!(merge(&[], "asn = 65001").unwrap().settings.cluster.asn(), 65_001);
         assert!(merge(&["--asn", "23456"], "").unwrap_err().to_string().contains("--asn"));
+    }
+
+    #[test]
+    fn guards_are_on_unless_they_are_set_to_a_hundred() {
+        let guards = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.cluster.guards();
+        assert_eq!(guards(&[], ""), Guards { vips_percent: 50, endpoints_percent: 33 });
+        let off = guards(&["--guard-vips-percent", "100"], "guard-endpoints-percent = 100");
+        assert_eq!(off, Guards::OFF);
+        assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
+        assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
     }
 
     #[test]

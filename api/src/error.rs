@@ -32,10 +32,16 @@ pub(crate) enum Code {
     Conflict,
     /// The prune would remove more objects than allowed.
     PruneLimit,
+    /// The write would remove more of the virtual addresses or endpoints at once than a guard allows.
+    GuardHeld,
+    /// The history does not reach back that far.
+    HistoryDropped,
     /// The resume token is too old or of another life of the store: list again.
     ResumeExpired,
     /// Nobody waits for the answer: the question was given up, or never asked.
     NotAsked,
+    /// Objects that a plan was made on have changed since, or it is not kept any longer.
+    PlanOutdated,
     /// The agent of the node is not connected, or does not answer.
     NodeSilent,
     /// The agent of the node says why it cannot answer.
@@ -70,8 +76,14 @@ impl Code {
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
-            Self::AlreadyExists | Self::Conflict | Self::PruneLimit => StatusCode::CONFLICT,
-            Self::ResumeExpired | Self::PageExpired | Self::NotAsked => StatusCode::GONE,
+            Self::AlreadyExists
+            | Self::Conflict
+            | Self::PruneLimit
+            | Self::GuardHeld
+            | Self::PlanOutdated => StatusCode::CONFLICT,
+            Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
+                StatusCode::GONE
+            }
             Self::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Self::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -98,8 +110,11 @@ impl Code {
             Self::AlreadyExists => "The object exists",
             Self::Conflict => "The object has changed",
             Self::PruneLimit => "The prune would remove too much",
+            Self::GuardHeld => "The write would remove too much at once",
+            Self::HistoryDropped => "The history does not reach back that far",
             Self::ResumeExpired => "The resume token has expired",
             Self::NotAsked => "Nobody waits for this answer",
+            Self::PlanOutdated => "The plan does not hold any longer",
             Self::NodeSilent => "The agent of the node does not answer",
             Self::NodeCannotSay => "The agent of the node cannot answer",
             Self::PageExpired => "The page token has expired",
@@ -151,6 +166,10 @@ pub(crate) struct ProblemBody {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub(crate) would_prune: Vec<String>,
+    /// The first of what a write would have removed that a guard holds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub(crate) would_remove: Vec<String>,
 }
 
 /// The state that stands in the way of a write.
@@ -190,6 +209,7 @@ impl Problem {
             hint: None,
             current: None,
             would_prune: Vec::new(),
+            would_remove: Vec::new(),
         };
         Self { body: Box::new(body), retry_after_secs: None }
     }
@@ -206,6 +226,11 @@ impl Problem {
             status if status.is_client_error() => Self::bad_request(Code::BadRequest.title()),
             _ => Self::new(Code::Internal, Code::Internal.title()),
         }
+    }
+
+    /// This occurrence in words.
+    pub(crate) fn detail(&self) -> &str {
+        &self.body.detail
     }
 
     /// The request cannot be read.
@@ -240,6 +265,12 @@ impl Problem {
     /// Adds what a prune would have removed.
     pub(crate) fn would_prune(mut self, keys: Vec<String>) -> Self {
         self.body.would_prune = keys;
+        self
+    }
+
+    /// Adds what a guard keeps from being removed.
+    pub(crate) fn would_remove(mut self, named: Vec<String>) -> Self {
+        self.body.would_remove = named;
         self
     }
 

@@ -316,9 +316,9 @@ impl HealthJudge {
             out.map(|(key, verdict)| (*key, verdict.message.clone())).collect()
         };
         let (before, after) = (current.map(out).unwrap_or_default(), out(&judgement.endpoints));
-        for (endpoint, message) in after.iter().filter(|(key, _)| !before.contains_key(key)) {
+        for (endpoint, result) in after.iter().filter(|(key, _)| !before.contains_key(key)) {
             self.app.metrics.verdict("out");
-            tracing::info!(%service, %endpoint, message, "an endpoint is out of service");
+            tracing::info!(%service, %endpoint, result, "an endpoint is out of service");
         }
         for endpoint in before.keys().filter(|key| !after.contains_key(key)) {
             self.app.metrics.verdict("back");

@@ -109,7 +109,7 @@ impl Published {
     }
 
     /// The state after some commits. Costs what the commits changed, not what there is.
-    fn advance(&self, steps: Vec<Step>) -> Self {
+    pub(crate) fn advance(&self, steps: Vec<Step>) -> Self {
         let mut next = self.clone();
         let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
         let mut touched_addresses: Vec<(IpAddr, Revision)> = Vec::new();

@@ -233,6 +233,7 @@ impl Metrics {
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
+        // What health checks say has metrics of its own.
         let EndpointCounts { total, ready, draining, maintenance, unhealthy: _, unknown: _ } = endpoints;
         for (state, count) in
             [("all", total), ("ready", ready), ("draining", draining), ("maintenance", maintenance)]

@@ -23,6 +23,8 @@ use tracing::Instrument;
 
 use crate::{
     app::App,
+    audit::Answered,
+    caller::{Caller, Peer, may_change},
     error::{Code, Problem},
     metrics::RequestLabels,
 };
@@ -68,14 +70,30 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let path = request.uri().path().to_owned();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
+    let peer = request.extensions().get::<Peer>().copied();
+    let caller = may_change(&method).then(|| Caller::read(request.headers(), peer, &id));
     let span = tracing::info_span!("request", id, %method, path);
-    let served = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone()).await;
+    let known = caller.as_ref().and_then(|caller| caller.as_ref().ok()).cloned();
+    let serve = async {
+        match caller {
+            None => next.run(request).await,
+            Some(Ok(caller)) => caller.scope(next.run(request)).await,
+            Some(Err(problem)) => problem.into_response(),
+        }
+    };
+    let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
     let response = served.unwrap_or_else(|_| {
         span.in_scope(|| tracing::error!("the handler panicked"));
         Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log")
             .into_response()
     });
+    let code = response.extensions().get::<Problem>().map(Problem::code);
     let mut response = write_problem(response, &path, &id);
+    if let Some(caller) = known {
+        let (at, status) = (app.source.now(), response.status());
+        let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
+        app.audit.add(&route, caller.origin(), caller.deed(), answered);
+    }
     secure(response.headers_mut());
     let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
     response.headers_mut().insert(X_REQUEST_ID, value);

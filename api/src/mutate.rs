@@ -5,15 +5,16 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
-    admit::{Action, Outcome, Refusal, Request},
+    admit::{Action, Guarded, Held, Outcome, Refusal, Request},
     quantity::Position,
     resource::{Object, ObjectKey},
     violation::{Violation, ViolationCode},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     app::App,
+    caller,
     error::{Answer, Code, Problem},
     etag,
     negotiate::{Form, render},
@@ -37,6 +38,8 @@ pub(crate) struct Manner {
     pub(crate) is_dry_run: bool,
     /// Move Services to other addresses when a pool loses theirs.
     pub(crate) evict: bool,
+    /// Do it even if it removes more at once than the guards allow.
+    pub(crate) confirm: bool,
     /// The form of the answer.
     pub(crate) form: Form,
     /// Bytes of the body.
@@ -45,13 +48,17 @@ pub(crate) struct Manner {
 
 /// Has a request admitted, and carried out unless it is only tried.
 pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
-    let request = Request { evict: manner.evict, ..request };
+    let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
+    caller::note_request(&request, manner.is_dry_run);
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
         dry_run(&app.hub, &app.cluster, &request, &entropy)
     } else {
-        app.writer.write(request, entropy, manner.bytes).await
+        app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
     };
+    if let Ok(written) = &outcome {
+        caller::note_accepted(written.position.revision, &written.outcomes);
+    }
     outcome.map_err(problem)
 }
 
@@ -103,6 +110,19 @@ pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<V
     outcomes.iter().map(show).collect()
 }
 
+/// Answers with all objects that a mutation was about.
+pub(crate) fn answer_many(app: &App, manner: Manner, written: &Written) -> Response {
+    let shown = show_all(app, manner, &written.outcomes);
+    let results = written.outcomes.iter().zip(shown);
+    let results: Vec<Value> =
+        results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
+    let position = written.position;
+    let answer = json!({
+        "position": position, "revision": position.revision, "dryRun": manner.is_dry_run, "results": results,
+    });
+    stamp(render(manner.form, &answer), manner, position)
+}
+
 /// Adds the headers of every mutation.
 pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> Response {
     let mut response = response.into_response();
@@ -130,7 +150,8 @@ fn problem(error: WriteError) -> Problem {
     }
 }
 
-fn refused(refusal: Refusal) -> Problem {
+/// Says why a write is refused.
+pub(crate) fn refused(refusal: Refusal) -> Problem {
     match refusal {
         Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
         Refusal::AlreadyExists(object) => {
@@ -157,10 +178,30 @@ fn refused(refusal: Refusal) -> Problem {
                 .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
                 .would_prune(would_prune.iter().map(ToString::to_string).collect())
         }
+        Refusal::GuardHeld(held) => guard_held(held),
         Refusal::TooManyOperations(count) => {
             let limit = model::admit::OPERATIONS_MAX;
             let message = format!("must be at most {limit} objects in one request, found {count}");
             Problem::invalid(vec![Violation::new("/items", ViolationCode::TooLong, message)])
         }
     }
+}
+
+fn guard_held(held: Held) -> Problem {
+    let detail = held_in_words(&held);
+    Problem::new(Code::GuardHeld, detail)
+        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
+        .would_remove(held.named)
+}
+
+/// What a guard holds.
+pub(crate) fn held_in_words(held: &Held) -> String {
+    let Held { guarded, named: _, removed, total, limit_percent } = held;
+    let (what, flag) = match guarded {
+        Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
+        Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
+    };
+    format!(
+        "it would remove {removed} of {total} {what} at once, and may remove {limit_percent} % ({flag} of the server)"
+    )
 }

@@ -3,6 +3,7 @@
 use axum::{handler::Handler, routing::MethodRouter};
 use model::{
     name::{Name, Namespace},
+    quantity::Revision,
     resource::Kind,
 };
 use serde_json::json;
@@ -59,11 +60,21 @@ impl Doc {
 
     /// Adds the parameters of every mutation of a kind.
     pub(crate) fn mutation(self, kind: Kind) -> Self {
-        if kind == Kind::AddressPool {
+        let doc = if kind == Kind::AddressPool {
             self.query::<PoolMutationQuery>()
         } else {
             self.query::<MutationQuery>()
-        }
+        };
+        doc.authored().problems(&[Code::GuardHeld])
+    }
+
+    /// Adds the headers that say who asks, and why.
+    pub(crate) fn authored(self) -> Self {
+        self.header(
+            "X-Tidegate-Author",
+            "Who asks, as history shows it: at most 128 characters. A claim, not a proof.",
+        )
+        .header("X-Change-Message", "Why, as history shows it: at most 200 characters.")
     }
 
     /// Adds what one sentence does not hold.
@@ -81,9 +92,19 @@ impl Doc {
         self.path_parameter(parameter, description, Name::schema())
     }
 
-    /// Adds a path parameter that is a number.
-    pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
+    /// Adds a path parameter that is an id.
+    pub(crate) fn named_text(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, String::schema())
+    }
+
+    /// Adds a path parameter that is the number of a question.
+    pub(crate) fn asked(self, parameter: &str, description: &str) -> Self {
         self.path_parameter(parameter, description, u64::schema())
+    }
+
+    /// Adds a path parameter that is a revision.
+    pub(crate) fn numbered(self, parameter: &str, description: &str) -> Self {
+        self.path_parameter(parameter, description, Revision::schema())
     }
 
     fn path_parameter(self, name: &str, description: &str, schema: RefOr<Schema>) -> Self {

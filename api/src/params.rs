@@ -12,6 +12,8 @@ use utoipa::IntoParams;
 
 use crate::{
     error::Problem,
+    mutate::Manner,
+    negotiate::Form,
     paging::{LIMIT_DEFAULT, LIMIT_MAX},
 };
 
@@ -132,6 +134,10 @@ pub(crate) struct MutationQuery {
     #[serde(default)]
     #[param(required = false)]
     pub(crate) dry_run: bool,
+    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    #[serde(default)]
+    #[param(required = false)]
+    pub(crate) confirm: bool,
 }
 
 /// How a mutation of an AddressPool is carried out. Mutations of all kinds are read with it;
@@ -144,6 +150,10 @@ pub(crate) struct PoolMutationQuery {
     #[serde(default)]
     #[param(required = false)]
     pub(crate) dry_run: bool,
+    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    #[serde(default)]
+    #[param(required = false)]
+    pub(crate) confirm: bool,
     /// Give Services other addresses when the pool loses the ones they have, as far as there are any. Without it such a
     /// write is refused and names them.
     #[serde(default)]
@@ -152,8 +162,13 @@ pub(crate) struct PoolMutationQuery {
 }
 
 impl PoolMutationQuery {
-    /// Whether Services may lose their addresses.
-    pub(crate) fn evict(&self, kind: Kind) -> Result<bool, Problem> {
+    /// How the mutation of an object of a kind is asked for.
+    pub(crate) fn manner(&self, kind: Kind, form: Form, bytes: usize) -> Result<Manner, Problem> {
+        let evict = self.evict(kind)?;
+        Ok(Manner { is_dry_run: self.dry_run, evict, confirm: self.confirm, form, bytes })
+    }
+
+    fn evict(&self, kind: Kind) -> Result<bool, Problem> {
         if self.evict && kind != Kind::AddressPool {
             let detail = format!(
                 "query parameter: `evict` is for AddressPools; a write of a {kind} takes no address from others"

@@ -3,17 +3,22 @@
 mod addresses;
 mod answer;
 mod apply;
+mod audit;
 mod bgp;
 mod docs;
 mod doctor;
 mod drains;
 mod endpoints;
+mod explain;
 mod feed;
 mod guards;
 mod health;
+mod history;
 mod metrics;
+mod plan;
 mod report;
 mod resource;
+mod rollback;
 mod service_health;
 mod status;
 mod traffic;
@@ -37,12 +42,17 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
+        plan::add,
+        history::add,
+        rollback::add,
+        audit::add,
         watch::add,
         endpoints::add,
         traffic::add,
-        drains::add,
         service_health::add,
         guards::add,
+        drains::add,
+        explain::add,
         bgp::add,
         status::add,
         what_if::add,

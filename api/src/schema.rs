@@ -8,12 +8,15 @@ use model::{
     bfd_profile::BfdProfileSpec,
     bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
     bgp_peer::BgpPeerSpec,
+    change::ChangeKind,
     compiled::CompiledService,
     endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
+    history::{FieldChange, Origin},
     metadata::Metadata,
     node::NodeSpec,
-    quantity::{Position, Revision},
+    quantity::{Position, Revision, Timestamp},
+    resource::Kind,
     service::ServiceSpec,
     status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
@@ -23,6 +26,8 @@ use model::{
 };
 use serde::Serialize;
 use utoipa::ToSchema;
+
+use crate::audit::AuditEntry;
 
 /// What is said about a listing.
 #[derive(Serialize, ToSchema)]
@@ -164,6 +169,7 @@ moments! {
     BgpSessionList, BgpSessionItem, "The sessions in the order of nodes, peers and addresses.";
     BgpRouteList, BgpRouteItem, "The routes in the order of nodes and prefixes.";
     BgpEventList, BgpEvent, "The events, the newest first.";
+    AuditList, AuditEntry, "The requests, the newest first.";
 }
 
 /// An object of any kind.
@@ -248,4 +254,133 @@ pub(crate) struct ApplyResult {
     action: Action,
     /// The object after; of a removal, its last state.
     object: Object,
+}
+
+/// An object by its name.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ObjectName {
+    /// The kind.
+    kind: Kind,
+    /// The namespace, on namespaced kinds.
+    namespace: Option<String>,
+    /// The name.
+    name: String,
+}
+
+/// How an object was changed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct HistoryChange {
+    /// How.
+    kind: ChangeKind,
+    /// Which.
+    object: ObjectName,
+}
+
+/// An accepted write.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryItem {
+    /// The revision that it made.
+    revision: Revision,
+    /// When.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Who asked, and why.
+    #[serde(flatten)]
+    origin: Origin,
+    /// What it changed; the first hundred.
+    changes: Vec<HistoryChange>,
+    /// How many objects it changed.
+    changes_total: u64,
+}
+
+/// What is said about a listing of the history.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct HistoryMetadata {
+    /// The token of the next page, if there is one.
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+    /// Writes up to this revision may be missing, and nothing can be rolled back to a state before it.
+    floor: Revision,
+}
+
+/// A page of the history.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryList {
+    /// The version of the API.
+    api_version: String,
+    /// The kind of the list.
+    kind: String,
+    /// What is said about the listing.
+    metadata: HistoryMetadata,
+    /// The writes, the newest first.
+    items: Vec<HistoryItem>,
+}
+
+/// An object of a write.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryObject {
+    /// How it changed.
+    kind: ChangeKind,
+    /// Which.
+    object: ObjectName,
+    /// As it was; left out when it is new.
+    before: Option<Box<Object>>,
+    /// As it is from then on; left out when it is gone.
+    after: Option<Box<Object>>,
+    /// The fields that differ.
+    fields: Vec<FieldChange>,
+    /// Differing fields beyond those listed.
+    fields_omitted: u64,
+}
+
+/// A write with all that it changed.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct HistoryEntry {
+    /// What listings show.
+    #[serde(flatten)]
+    item: HistoryItem,
+    /// The objects before and after.
+    objects: Vec<HistoryObject>,
+}
+
+/// When a node had a write.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NodeConvergence {
+    /// The node.
+    node: String,
+    /// Milliseconds from the commit until it said that it has it verified; left out while it has not.
+    verified_ms: Option<u64>,
+    /// Why it has not.
+    why: Option<String>,
+}
+
+/// When the nodes had a write.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ConvergenceAnswer {
+    /// The revision that it made.
+    revision: Revision,
+    /// Whether nodes have anything to do for it.
+    concerns_nodes: bool,
+    /// Milliseconds since the commit.
+    age_ms: u64,
+    /// Nodes that have it verified.
+    verified: u64,
+    /// Nodes that should.
+    total: u64,
+    /// The time within which half of those that have it had it, in milliseconds.
+    #[serde(rename = "p50Ms")]
+    p50_ms: Option<u64>,
+    /// The same for 99 of 100.
+    #[serde(rename = "p99Ms")]
+    p99_ms: Option<u64>,
+    /// The same for all.
+    max_ms: Option<u64>,
+    /// The nodes; those that lack it first, then the slowest.
+    nodes: Vec<NodeConvergence>,
 }

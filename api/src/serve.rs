@@ -15,6 +15,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::caller::Peer;
+
 /// Connections at once: feeds, watches and their reports, with room for people.
 const CONNECTIONS_MAX: usize = 8192;
 /// Time a client may take to send the head of a request.
@@ -37,7 +39,13 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(H2_STREAMS_MAX);
     while let Some((stream, slot)) = accept(&listener, &slots, &stop).await {
         let router = router.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| router.clone().oneshot(request));
+        let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip().to_canonical()));
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            router.clone().oneshot(request)
+        });
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {

@@ -15,15 +15,18 @@ use std::{
 
 use model::{
     admit::{Admitted, Entropy, Outcome, Refusal, Request, admit},
-    change::Commit,
+    change::{Change, ChangeKind, Commit},
     config::ClusterConfig,
+    history::{Origin, Revised, RevisionEntry},
     quantity::Position,
+    snapshot::Snapshot,
 };
 use store::{CommitError, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    convergence::Convergence,
     hub::{Hub, Step},
     metrics::Metrics,
 };
@@ -64,6 +67,7 @@ pub(crate) enum WriteError {
 struct Pending {
     request: Request,
     entropy: Entropy,
+    origin: Origin,
     bytes: usize,
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
@@ -84,6 +88,8 @@ pub(crate) struct Context {
     pub(crate) cluster: Arc<ClusterConfig>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
+    /// When nodes have what.
+    pub(crate) convergence: Arc<Convergence>,
 }
 
 impl Writer {
@@ -93,15 +99,26 @@ impl Writer {
         (Self { queue }, tokio::spawn(run(context, waiting, stop)))
     }
 
-    /// Asks for a write and waits until it is durable. `bytes` is the size of the body that asks.
+    /// Asks for a write of the server itself and waits until it is durable. `bytes` is the size of the body that asks.
     pub(crate) async fn write(
         &self,
         request: Request,
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
+        self.write_for(Origin::server(), request, entropy, bytes).await
+    }
+
+    /// Asks for a write that somebody wants and waits until it is durable. `bytes` is the size of the body that asks.
+    pub(crate) async fn write_for(
+        &self,
+        origin: Origin,
+        request: Request,
+        entropy: Entropy,
+        bytes: usize,
+    ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Pending { request, entropy, bytes, reply }) {
+        match self.queue.try_send(Pending { request, entropy, origin, bytes, reply }) {
             Ok(()) => answer.await.unwrap_or(Err(WriteError::Unavailable)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(WriteError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(WriteError::Unavailable),
@@ -172,14 +189,16 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
     let at = published.position();
     let mut working = published.snapshot.clone();
     let mut steps = Vec::new();
+    let mut history = Vec::new();
     let mut answers = Vec::new();
-    for Pending { request, entropy, bytes: _, reply } in group {
+    for Pending { request, entropy, origin, bytes: _, reply } in group {
         let answer = match admit(&working, &context.cluster, &request, &entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
             Ok(Admitted { snapshot, changes, outcomes }) => {
                 let revision = snapshot.revision();
                 if !changes.is_empty() {
                     let commit = Commit { revision, at: entropy.now, changes };
+                    history.push(entry_of(&working, &commit, origin));
                     steps.push(Step { before: working, after: snapshot.clone(), commit });
                 }
                 working = snapshot;
@@ -188,7 +207,7 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
         };
         answers.push((reply, answer));
     }
-    if let Err(error) = store_steps(context, at, &steps).await {
+    if let Err(error) = store_steps(context, at, &steps, &history).await {
         let size = answers.len();
         for (reply, _) in answers {
             let _ = reply.send(Err(refuse(&error, size)));
@@ -198,6 +217,9 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
     }
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
     if !steps.is_empty() {
+        let revisions: Vec<_> = steps.iter().map(|step| step.commit.revision).collect();
+        // Noted first: an agent may be faster than this task.
+        context.convergence.note(&revisions, Instant::now());
         context.hub.publish(steps);
     }
     for (reply, answer) in answers {
@@ -207,12 +229,31 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
     false
 }
 
-async fn store_steps(context: &Context, at: Position, steps: &[Step]) -> Result<(), CommitError> {
+/// What history keeps of a commit that was decided on a state.
+fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry {
+    let revised = |change: &Change| {
+        let key = change.object.key();
+        let after = match change.kind {
+            ChangeKind::Added | ChangeKind::Modified => Some(Arc::clone(&change.object)),
+            ChangeKind::Deleted => None,
+        };
+        Revised { before: before.get(&key).cloned(), after, key }
+    };
+    let objects = commit.changes.iter().map(revised).collect();
+    RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
+}
+
+async fn store_steps(
+    context: &Context,
+    at: Position,
+    steps: &[Step],
+    history: &[RevisionEntry],
+) -> Result<(), CommitError> {
     if steps.is_empty() {
         return Ok(());
     }
     let commits: Vec<Commit> = steps.iter().map(|step| step.commit.clone()).collect();
-    let outcome = context.store.commit(at, &commits).await;
+    let outcome = context.store.commit_with_history(at, &commits, history).await;
     if let Err(error) = &outcome {
         tracing::error!(error = %Chain(error), commits = commits.len(), "a group was not committed");
         context.metrics.commit_failures.inc();

@@ -4,6 +4,7 @@
 //! # a comment                          says what the next request shows
 //! @ show status                        print status in full; otherwise it is `…`
 //! @ wait 20                            move the clock, in seconds
+//! @ guards 50 33                       on the first line: the server has guards, in percent
 //! > POST /v1/nodes                     a request: line, headers, an empty `>`, body
 //! > Content-Type: application/json
 //! >
@@ -19,10 +20,12 @@ mod common;
 
 use std::{fs, path::Path};
 
+use api::app::Settings;
 use axum::body::Body;
 use common::{Lines, Server};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
+use model::config::Guards;
 use serde_json::Value;
 
 /// Headers that are the same on every answer, or say nothing about it.
@@ -64,6 +67,15 @@ fn first_difference(expected: &str, found: &str) -> String {
     }
 }
 
+fn settings(script: &str) -> Settings {
+    let settings = common::settings(30000..=32767);
+    let guards = script.lines().next().and_then(|line| line.strip_prefix("@ guards "));
+    let Some((vips, endpoints)) = guards.and_then(|guards| guards.split_once(' ')) else { return settings };
+    let (vips_percent, endpoints_percent) = (vips.parse().unwrap(), endpoints.parse().unwrap());
+    let cluster = settings.cluster.clone().with_guards(Guards { vips_percent, endpoints_percent });
+    Settings { cluster, ..settings }
+}
+
 #[derive(Default)]
 struct State {
     show_status: bool,
@@ -73,7 +85,7 @@ struct State {
 }
 
 async fn run(script: &str) -> String {
-    let server = common::start().await;
+    let server = common::start_with(settings(script)).await;
     let mut state = State::default();
     let mut transcript = String::new();
     let mut request: Vec<String> = Vec::new();
@@ -94,6 +106,8 @@ async fn run(script: &str) -> String {
         if let Some(directive) = line.strip_prefix("@ ") {
             match directive.split_once(' ').unwrap() {
                 ("show", "status") => state.show_status = true,
+                // It is for the start of the server.
+                ("guards", _) => {}
                 ("wait", secs) => server.source.advance(secs.parse().unwrap()),
                 other => panic!("unknown directive {other:?}"),
             }

@@ -16,10 +16,11 @@ use std::{
 use api::app::App;
 use model::{
     change::Commit,
+    history::RevisionEntry,
     quantity::{Position, Revision, Timestamp},
 };
 use serde_json::json;
-use store::{ChangesError, CommitError, Loaded, StatusError, Store, StoreError};
+use store::{ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError};
 
 const WORKS: u8 = 0;
 /// Commits fail and are not there; nothing can be read.
@@ -44,15 +45,26 @@ impl Store for Flaky {
     async fn load(&self) -> Result<Loaded, StoreError> {
         if self.mode.load(Ordering::SeqCst) == DOWN { Err(self.failure()) } else { self.inner.load().await }
     }
-    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+    async fn commit_with_history(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+    ) -> Result<(), CommitError> {
         match self.mode.load(Ordering::SeqCst) {
-            WORKS => self.inner.commit(at, commits).await,
+            WORKS => self.inner.commit_with_history(at, commits, history).await,
             DOWN => Err(self.failure().into()),
             _ => {
-                self.inner.commit(at, commits).await?;
+                self.inner.commit_with_history(at, commits, history).await?;
                 Err(self.failure().into())
             }
         }
+    }
+    async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
+        self.inner.history(query).await
+    }
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
+        self.inner.revisions(first, limit).await
     }
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
         if self.mode.load(Ordering::SeqCst) == DOWN {

@@ -2,7 +2,10 @@
 
 pub mod bgp;
 pub mod drain;
+pub mod explain;
 mod help;
+pub mod history;
+pub mod plan;
 pub mod wait;
 pub mod what_if;
 
@@ -70,6 +73,12 @@ pub enum Command {
     /// Create or change the objects of a file
     #[command(after_help = help::APPLY_HELP)]
     Apply(Apply),
+    /// Say what an apply would do to objects, addresses and every node
+    #[command(after_help = help::PLAN_HELP)]
+    Plan(plan::Plan),
+    /// Say which objects of a file differ from what there is
+    #[command(after_help = help::DIFF_HELP)]
+    Diff(plan::Diff),
     /// Remove objects
     #[command(after_help = help::DELETE_HELP)]
     Delete(Delete),
@@ -82,9 +91,21 @@ pub enum Command {
     /// Show what the nodes see of the endpoints of a Service that are checked
     #[command(after_help = help::HEALTH_HELP)]
     Health(Health),
+    /// Say what becomes of a packet, or why an address or a Service answers or not
+    #[command(after_help = help::EXPLAIN_HELP)]
+    Explain(explain::Explain),
     /// Show sessions with routers, what they were told, and what happened to them
     #[command(subcommand, after_help = help::BGP_HELP, disable_help_subcommand = true)]
     Bgp(bgp::Bgp),
+    /// Show what was changed, by whom and why; or one change in full
+    #[command(after_help = help::HISTORY_HELP)]
+    History(history::History),
+    /// Make everything what it was at a revision
+    #[command(after_help = help::ROLLBACK_HELP)]
+    Rollback(history::Rollback),
+    /// Show what was asked for, also what was refused
+    #[command(after_help = help::AUDIT_HELP)]
+    Audit(history::Audit),
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),
@@ -186,8 +207,14 @@ pub struct Describe {
 #[derive(Debug, Args)]
 pub struct Apply {
     /// A file, a directory, or - for stdin
-    #[arg(short, long, value_name = "FILE")]
-    pub filename: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "plan")]
+    pub filename: Option<PathBuf>,
+    /// Do exactly what a plan says; refused when one of its objects has changed since
+    #[arg(
+        long, value_name = "ID", value_parser = plan::parse_id,
+        conflicts_with_all = ["filename", "dry_run", "evict", "apply_set", "prune", "prune_limit"]
+    )]
+    pub plan: Option<String>,
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -204,6 +231,9 @@ pub struct Apply {
     /// Refuse to remove more than this many; without it the server's own limit holds
     #[arg(long, value_name = "N", requires = "prune")]
     pub prune_limit: Option<usize>,
+    /// Why, and whether it may remove much.
+    #[command(flatten)]
+    pub because: history::Because,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: ApplyOutput,
@@ -246,6 +276,9 @@ pub struct Delete {
     /// Do not fail for objects that are gone already
     #[arg(long)]
     pub ignore_not_found: bool,
+    /// Why, and whether it may remove much.
+    #[command(flatten)]
+    pub because: history::Because,
 }
 
 /// Arguments of `status`.
@@ -346,6 +379,9 @@ pub struct Move {
     /// Say what would happen, change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Why, as the history shows it
+    #[arg(short, long, value_name = "TEXT", value_parser = history::parse_message)]
+    pub message: Option<String>,
 }
 
 /// Arguments of `import`.
@@ -360,6 +396,9 @@ pub struct Import {
     /// With --apply, say what would happen, change nothing
     #[arg(long, requires = "apply")]
     pub dry_run: bool,
+    /// With --apply, why, as the history shows it
+    #[arg(short, long, value_name = "TEXT", requires = "apply", value_parser = history::parse_message)]
+    pub message: Option<String>,
 }
 
 /// Arguments of `watch`.

@@ -3,7 +3,7 @@
 
 use std::{error::Error, time::Duration};
 
-use model::resource::ObjectKey;
+use model::{history::AUTHOR_LENGTH_MAX, resource::ObjectKey};
 use reqwest::{Method, Response, Url, header};
 use serde_json::Value;
 
@@ -23,6 +23,10 @@ const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LIST_OBJECTS_MAX: usize = 500_000;
 /// How often a listing begins anew because its snapshot expired between two pages.
 const LIST_RESTARTS_MAX: usize = 3;
+/// Says who asks for a write.
+const AUTHOR: &str = "x-tidegate-author";
+/// Says why.
+const MESSAGE: &str = "x-change-message";
 /// How much of a foreign answer is quoted.
 const QUOTE_CHARS_MAX: usize = 160;
 
@@ -32,6 +36,8 @@ pub(crate) struct Client {
     base: Url,
     timeout: Duration,
     show_requests: bool,
+    /// Who the history says wrote it.
+    author: Option<String>,
 }
 
 /// A request before it is sent.
@@ -41,6 +47,7 @@ pub(crate) struct Request {
     query: Vec<(&'static str, String)>,
     if_match: Option<String>,
     body: Option<Body>,
+    message: Option<String>,
 }
 
 /// A request body, and how `curl` would be given it.
@@ -53,23 +60,56 @@ struct Body {
 impl Request {
     /// A read.
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), query: Vec::new(), if_match: None, body: None }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
+    }
+
+    /// A deed that needs no body.
+    pub(crate) fn act(path: impl Into<String>) -> Self {
+        Self { method: Method::POST, path: path.into(), query: Vec::new(), body: None }
     }
 
     /// The removal of an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
-        Self { method: Method::DELETE, path: key.path(), query: Vec::new(), if_match: None, body: None }
+        Self {
+            method: Method::DELETE,
+            path: key.path(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
     }
 
     /// A request that asks for something to be done, without a body.
     pub(crate) fn act(path: impl Into<String>) -> Self {
-        Self { method: Method::POST, path: path.into(), query: Vec::new(), if_match: None, body: None }
+        Self {
+            method: Method::POST,
+            path: path.into(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body: None,
+        }
     }
 
     /// A request with a body; `curl_data` is what follows `--data-binary`.
     pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         let body = Some(Body { language, bytes, curl_data });
-        Self { method: Method::POST, path: path.to_owned(), query: Vec::new(), if_match: None, body }
+        Self {
+            method: Method::POST,
+            path: path.to_owned(),
+            query: Vec::new(),
+            if_match: None,
+            message: None,
+            body,
+        }
     }
 
     /// A change by a JSON merge patch (RFC 7396).
@@ -82,6 +122,12 @@ impl Request {
     /// Has the request refused when the object is not in the state with this tag.
     pub(crate) fn if_match(self, tag: String) -> Self {
         Self { if_match: Some(tag), ..self }
+    }
+
+    /// Says why.
+    pub(crate) fn because(mut self, message: Option<&String>) -> Self {
+        self.message = message.cloned();
+        self
     }
 
     /// Adds a query parameter if there is a value.
@@ -103,7 +149,7 @@ impl Client {
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .build();
         let http = http.map_err(|error| Failure::Usage { message: innermost(&error), hint: None })?;
-        Ok(Self { http, base, timeout, show_requests })
+        Ok(Self { http, base, timeout, show_requests, author: author() })
     }
 
     /// The server's URL for messages.
@@ -190,9 +236,16 @@ impl Client {
             let _nobody_listens =
                 std::io::Write::write_all(&mut std::io::stderr(), curl(&request, &url).as_bytes());
         }
+        let is_write = request.method != Method::GET;
         let mut builder = self.http.request(request.method, url).header(header::ACCEPT, accept);
         if let Some(tag) = request.if_match {
             builder = builder.header(header::IF_MATCH, tag);
+        }
+        if let Some(author) = self.author.as_ref().filter(|_| is_write) {
+            builder = builder.header(AUTHOR, author.as_bytes());
+        }
+        if let Some(message) = request.message {
+            builder = builder.header(MESSAGE, message.as_bytes());
         }
         if let Some(body) = request.body {
             builder = builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes);
@@ -295,6 +348,21 @@ impl Lines<'_> {
     }
 }
 
+/// Whoever is at this machine: `user@host`, as far as either is known.
+fn author() -> Option<String> {
+    let known = |name: &str| std::env::var(name).ok().filter(|text| !text.trim().is_empty());
+    let user = known("USER").or_else(|| known("LOGNAME"));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.map(|host| host.trim().to_owned()).filter(|host| !host.is_empty());
+    let author = match (user, host) {
+        (Some(user), Some(host)) => format!("{user}@{host}"),
+        (Some(one), None) => one,
+        (None, Some(host)) => format!("@{host}"),
+        (None, None) => return None,
+    };
+    Some(clean(&author).trim().chars().take(AUTHOR_LENGTH_MAX).collect())
+}
+
 fn content_type(response: &Response) -> &str {
     response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
@@ -323,6 +391,9 @@ fn curl(request: &Request, url: &Url) -> String {
             body.language.media_type(),
             body.curl_data
         ));
+    }
+    if let Some(message) = &request.message {
+        words.push(format!("-H {}", shell_quoted(&format!("X-Change-Message: {message}"))));
     }
     if request.path == "/v1/watch" {
         words.push("-N".to_owned());

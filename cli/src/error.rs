@@ -94,14 +94,6 @@ pub(crate) enum Failure {
         /// The worst way in which they ended.
         code: ExitCode,
     },
-    /// Connections are left on what was taken out of service.
-    #[error("{connections} connections are left after {} s, as far as is known", .after.as_secs())]
-    StillOpen {
-        /// How many.
-        connections: u64,
-        /// How long they were waited for.
-        after: Duration,
-    },
     /// What was waited for did not come.
     #[error("{name} is not as wanted after {} s: {why_not}", .after.as_secs_f32())]
     NotReached {
@@ -111,6 +103,14 @@ pub(crate) enum Failure {
         after: Duration,
         /// What stood in the way at last.
         why_not: String,
+    },
+    /// Connections are left on what was taken out of service.
+    #[error("{connections} connections are left after {} s, as far as is known", .after.as_secs())]
+    StillOpen {
+        /// How many.
+        connections: u64,
+        /// How long they were waited for.
+        after: Duration,
     },
     /// Nothing can be written to stdout.
     #[error("cannot write the output")]
@@ -153,8 +153,8 @@ impl Failure {
             | Self::AnswerTooLarge { .. }
             | Self::File { .. }
             | Self::Some { .. }
-            | Self::StillOpen { .. }
             | Self::NotReached { .. }
+            | Self::StillOpen { .. }
             | Self::Output(_) => None,
         }
     }
@@ -168,8 +168,8 @@ impl Failure {
             | Self::BadAnswer { .. }
             | Self::AnswerTooLarge { .. }
             | Self::File { .. }
-            | Self::StillOpen { .. }
-            | Self::NotReached { .. } => ExitCode::Failed,
+            | Self::NotReached { .. }
+            | Self::StillOpen { .. } => ExitCode::Failed,
             Self::Some { code, .. } => *code,
             // `tidegate get svc | head -1` has done what was asked.
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::Success,
@@ -197,12 +197,12 @@ impl Failure {
             Self::AnswerTooLarge { .. } => {
                 vec!["ask for less: -n NAMESPACE, -l SELECTOR or a name".to_owned()]
             }
-            Self::StillOpen { .. } => vec![
-                "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
-            ],
             Self::NotReached { .. } => {
                 vec!["`tidegate describe` shows all of it; a longer time is given with --at-most".to_owned()]
             }
+            Self::StillOpen { .. } => vec![
+                "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
+            ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }
     }

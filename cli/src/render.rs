@@ -61,6 +61,11 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
     if pruned.len() > PRUNED_SHOWN {
         lines.push(format!("and {} more", pruned.len() - PRUNED_SHOWN));
     }
+    let held = items(&problem.document, "/wouldRemove");
+    lines.extend(held.iter().take(PRUNED_SHOWN).map(|what| format!("would remove {}", clean(&scalar(what)))));
+    if held.len() > PRUNED_SHOWN {
+        lines.push(format!("and {} more", held.len() - PRUNED_SHOWN));
+    }
     let hint = command_hint(&text(&problem.document, "/code"))
         .map_or_else(|| text(&problem.document, "/hint"), str::to_owned);
     lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
@@ -77,6 +82,8 @@ fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
 fn command_hint(code: &str) -> Option<&'static str> {
     match code {
         "PruneLimit" => Some("if that is what you want, allow as many with --prune-limit N"),
+        "GuardHeld" => Some("if that is what you want, repeat it with --confirm"),
+        "HistoryDropped" => Some("`tidegate history` lists what is kept"),
         "ResumeExpired" => Some("leave out --resume: everything there is comes first, then the changes"),
         "TooManyRequests" => Some("try again later"),
         _ => None,

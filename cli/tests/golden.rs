@@ -231,6 +231,55 @@ fn events_and_outcomes_read_as_recorded() {
 }
 
 #[test]
+fn plans_read_as_recorded() {
+    let change = |change: &str, place: &str, line: &str| json!({ "change": change, "place": place, "line": line });
+    let plan = json!({
+        "id": "00d1f7c0a4be25c9", "position": "1-7", "expires": "2026-11-21T10:00:00Z",
+        "objects": [
+            { "object": "Service default/web", "action": "updated", "omitted": 0, "fields": [
+                { "pointer": "/spec/ports/0/port", "before": 80, "after": 81 },
+                { "pointer": "/spec/sessionAffinity", "after": "ClientIP" },
+            ] },
+            { "object": "EndpointSet default/web", "action": "created", "omitted": 3, "fields": [
+                { "pointer": "", "after": { "metadata": { "name": "web" }, "spec": { "service": "web" } } },
+            ] },
+            { "object": "BgpPeer tor", "action": "updated", "fields": [], "omitted": 0 },
+            { "object": "Service default/old\u{1b}[31m", "action": "pruned", "omitted": 0, "fields": [
+                { "pointer": "", "before": { "spec": { "type": "ClusterIP" } } },
+            ] },
+        ],
+        "addresses": [{
+            "address": "192.0.2.10",
+            "before": { "services": ["default/web"], "nodes": ["a", "b"], "advertisements": [] },
+            "after": { "services": ["default/web"], "nodes": ["b"], "advertisements": ["tor"] },
+        }],
+        "guards": ["it would remove 60 of 60 endpoint addresses at once"],
+        "nodes": {
+            "a": { "preview": {
+                "announcements": [change("removed", "link eth0", "192.0.2.10 owner")],
+                "kernel": [
+                    change("added", "map inet tidegate services4", "10.96.0.1 . 6 . 81 : goto cluster-2"),
+                    change("added", "chain inet tidegate cluster-2", "drop"),
+                    change("removed", "map inet tidegate services4", "10.96.0.1 . 6 . 80 : goto cluster-1"),
+                ],
+                "omitted": 5, "sessionResets": ["tor: the hold time would be another"],
+                "connectionsAtRisk": 12, "failures": ["Service default/x: scheduler rr is not known"],
+            } },
+            "b": { "preview": { "kernel": [], "announcements": [], "omitted": 0 } },
+            "c": { "error": "the agent is not connected" },
+        },
+    });
+    check("plan", &cli::plan::whole(&plan, Style::PLAIN));
+    check("plan_color", &cli::plan::whole(&plan, Style { color: true }));
+    check("diff", &cli::plan::objects(&plan, Style::PLAIN));
+    let nothing = json!({ "objects": [], "nodes": { "a": { "preview": {} } } });
+    assert_eq!(cli::plan::whole(&nothing, Style::PLAIN), "Nothing would change.\n");
+    for odd in [json!(null), json!({ "objects": [1, {}], "addresses": "x", "nodes": { "a": 1 } })] {
+        let _shown = cli::plan::whole(&odd, Style::PLAIN);
+    }
+}
+
+#[test]
 fn every_help_teaches_as_recorded() {
     let mut command = Cli::command().term_width(110);
     command.build();
@@ -351,6 +400,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
         let _table = cli::bgp::events(&listing, Style::PLAIN);
         let _hints = cli::bgp::hints(&listing);
         let _text = render::status(object, now(), Style::PLAIN);
+        let _text = cli::explain::explanation(object, Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }
 }

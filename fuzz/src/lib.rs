@@ -9,6 +9,10 @@ use bgp::{
     },
 };
 
+// The module alone: the agent with all that it needs takes minutes to instrument.
+#[path = "../../node-agent/src/health/probe/grpc/wire.rs"]
+mod grpc;
+
 const OPEN: u8 = 1;
 const UPDATE: u8 = 2;
 const NOTIFICATION: u8 = 3;
@@ -139,4 +143,20 @@ pub fn bfd(bytes: &[u8]) {
     let rendered = bfd::wire::render(&received.packet, None);
     let again = bfd::wire::parse(&rendered).expect("what is written is read");
     assert_eq!((again.packet, again.section), (received.packet, None));
+}
+
+/// Bytes as the answer of a gRPC health check, and as the name of what is asked about.
+pub fn grpc_health(bytes: &[u8]) {
+    let name = String::from_utf8_lossy(bytes);
+    // A request read as a response has no number in field 1.
+    assert_eq!(grpc::parse_response(&grpc::render_request(&name)), Ok(grpc::ServingStatus::Unknown));
+    let status = match grpc::parse_response(bytes) {
+        Ok(status) => status,
+        Err(fault) => return assert!(!fault.to_string().is_empty()),
+    };
+    let (prefix, message) = bytes.split_at(5);
+    assert_eq!(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize, message.len());
+    assert_eq!(grpc::parse_response(&[bytes, &[0]].concat()), Err(grpc::Fault::TooLong));
+    assert!(grpc::parse_response(&bytes[..bytes.len() - 1]).is_err());
+    assert!(!message.is_empty() || status == grpc::ServingStatus::Unknown);
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    address::Announcement,
+    address::{AddressSpec, Announcement},
     change::{Change, ChangeKind},
     config::ClusterConfig,
     endpoint_health::EndpointVerdict,
@@ -24,12 +24,15 @@ mod bgp;
 mod candidate;
 mod entropy;
 mod families;
+mod guard;
 mod health;
 mod pools;
 mod rules;
 mod service;
 
 pub use self::addresses::RETRIES_MAX;
+pub(crate) use self::candidate::is_same;
+pub use self::guard::{ENDPOINTS_FREE, Guarded, Held, NAMED_MAX, VIPS_FREE};
 pub use self::pools::EVICTIONS_MAX;
 
 use self::{addresses::Ledger, candidate::Candidate};
@@ -51,6 +54,11 @@ pub struct Request {
     pub apply_set: Option<ApplySet>,
     /// Give Services other addresses, or leave them waiting, when a pool loses the ones they have; refused otherwise.
     pub evict: bool,
+    /// Do it even if it removes more at once than the guards allow.
+    pub confirmed: bool,
+    /// Records of addresses as they were: the Services of the request that were in one have the first claim on the
+    /// address, and who answered for it comes first again. Only a rollback has them.
+    pub former: Vec<AddressSpec>,
 }
 
 /// One thing to do.
@@ -72,6 +80,13 @@ pub enum Operation {
         /// Which.
         key: ObjectKey,
         /// The revision it must still have; `None` removes whatever there is.
+        if_revision: Option<Revision>,
+    },
+    /// Make an object what it was, with everything that it had been given and that is free; only a rollback asks for this.
+    Restore {
+        /// What it was.
+        object: Object,
+        /// The revision it must still have; `None` when it must not exist.
         if_revision: Option<Revision>,
     },
     /// Try to serve Services that wait for an address, after one of them if one is given. Only the server itself asks.
@@ -186,6 +201,8 @@ pub enum Refusal {
         /// How many it may.
         limit: usize,
     },
+    /// It would remove more at once than a guard allows.
+    GuardHeld(Held),
     /// More operations than [`OPERATIONS_MAX`].
     TooManyOperations(usize),
 }
@@ -217,6 +234,7 @@ pub fn admit(
         }
         working.take(key);
     }
+    ledger.recall(&request.former);
     settle(&mut working, config, &mut candidates, &mut violations);
     if violations.is_empty() {
         settle_addresses(&mut ledger, &mut working, &mut candidates, &pruned, request, &mut violations);
@@ -226,7 +244,11 @@ pub fn admit(
     }
     let mut records = ledger.into_candidates(&working);
     records.extend(health::useless(snapshot, &mut working, &candidates, &pruned));
-    Ok(conclude(snapshot, working, candidates, pruned, records, entropy))
+    let admitted = conclude(snapshot, working, candidates, pruned, records, entropy);
+    if !request.confirmed {
+        guard::check(snapshot, &admitted, config.guards())?;
+    }
+    Ok(admitted)
 }
 
 /// What depends on the request as a whole: references, and load balancer addresses.
@@ -253,6 +275,7 @@ fn settle_addresses(
         Operation::Create(_)
         | Operation::Replace { .. }
         | Operation::Apply(_)
+        | Operation::Restore { .. }
         | Operation::Delete { .. }
         | Operation::Announce { .. }
         | Operation::Lose { .. }
@@ -286,10 +309,12 @@ fn settle(
     violations: &mut Vec<Violation>,
 ) {
     for candidate in candidates.iter_mut() {
+        let is_restored = candidate.is_restored;
         let found = candidate.check(|old, object, found| {
             rules::check(working, config, object, found);
             if let Spec::Service(spec) = &mut object.spec {
-                let old = old.and_then(Object::as_service);
+                // What is restored says itself what it had.
+                let old = old.filter(|_| !is_restored).and_then(Object::as_service);
                 service::claim(working, config, old, spec, found);
             }
         });

@@ -19,6 +19,21 @@ pub struct ClusterConfig {
     node_port_range: RangeInclusive<u16>,
     external_ip_cidrs: Vec<IpNet>,
     asn: u32,
+    guards: Guards,
+}
+
+/// What one write may take away, in percent of what there is; from 100 on there is no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guards {
+    /// Of the virtual addresses: cluster addresses and load balancer addresses of Services.
+    pub vips_percent: u8,
+    /// Of the addresses of Workloads and of the endpoints in EndpointSets.
+    pub endpoints_percent: u8,
+}
+
+impl Guards {
+    /// No limits.
+    pub const OFF: Self = Self { vips_percent: 100, endpoints_percent: 100 };
 }
 
 /// Why ranges are not usable together.
@@ -73,7 +88,7 @@ impl ClusterConfig {
         if *node_port_range.start() == 0 || node_port_range.is_empty() {
             return Err(ConfigError::NodePortRange);
         }
-        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn: ASN_DEFAULT })
+        Ok(Self { service_cidrs, node_port_range, external_ip_cidrs, asn: ASN_DEFAULT, guards: Guards::OFF })
     }
 
     /// The same with another AS for Nodes that state none.
@@ -85,6 +100,18 @@ impl ClusterConfig {
             Some(why) => Err(ConfigError::Asn(asn, why)),
             None => Ok(Self { asn, ..self }),
         }
+    }
+
+    /// The same with limits of what one write may take away; there are none otherwise.
+    #[must_use]
+    pub fn with_guards(self, guards: Guards) -> Self {
+        Self { guards, ..self }
+    }
+
+    /// What one write may take away.
+    #[must_use]
+    pub const fn guards(&self) -> Guards {
+        self.guards
     }
 
     /// The AS of Nodes that state none.

@@ -3,14 +3,22 @@
 //! Control asks each node (`ask`), because only the node knows its kernel; what comes back is computed by the very
 //! functions that would carry it out.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    admit::Action,
     compiled::CompiledService,
     feed::{AddressState, NetworkState, NodeState},
+    history::FieldChange,
+    name::Name,
+    quantity::{Position, Timestamp},
     resource::ServiceKey,
 };
 
@@ -97,4 +105,110 @@ pub enum LineFate {
     Removed,
     /// It would come.
     Added,
+}
+
+/// What a write would do: to the objects, to who announces which address, and on every node.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// Its id, by which it can be applied.
+    #[schema(max_length = 64)]
+    pub id: String,
+    /// The state that it was made on.
+    pub position: Position,
+    /// When it is forgotten.
+    pub expires: Timestamp,
+    /// The objects that would be created, updated, deleted or pruned. Objects that are so already are left out.
+    pub objects: Vec<ObjectPlan>,
+    /// The load balancer addresses that would come, go, or be answered for by other nodes.
+    pub addresses: Vec<AddressPlan>,
+    /// What a guard would hold until it is confirmed, in words. To apply the plan is to confirm it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub guards: Vec<String>,
+    /// What would happen on each node, or why that is not known.
+    pub nodes: BTreeMap<Name, NodePlan>,
+}
+
+/// What would become of one object.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectPlan {
+    /// The object, as kind and name.
+    pub object: String,
+    /// What would happen to it.
+    pub action: Action,
+    /// The fields that would differ. Secrets are never among them.
+    pub fields: Vec<FieldChange>,
+    /// Fields that would differ and are not listed, for want of room.
+    pub omitted: usize,
+}
+
+/// What would become of one load balancer address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPlan {
+    /// The address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// As it is; left out when nobody has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<AddressUse>,
+    /// As it would be; left out when nobody would have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<AddressUse>,
+}
+
+/// Who has a load balancer address, and who answers for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressUse {
+    /// The Services that have it.
+    #[schema(value_type = Vec<String>)]
+    pub services: BTreeSet<ServiceKey>,
+    /// The nodes that answer for it by ARP or NDP: the owner, then those that stand by.
+    #[schema(value_type = Vec<String>)]
+    pub nodes: Vec<Name>,
+    /// The Advertisements by which routers are told of it.
+    #[schema(value_type = Vec<String>)]
+    pub advertisements: BTreeSet<Name>,
+}
+
+/// What would happen on one node: `preview` or `error`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePlan {
+    /// What its agent says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Preview>,
+    /// Why that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Proposal {
+    /// Whether a node has nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { services, removed, addresses, addresses_removed, network, node } = self;
+        services.is_empty()
+            && removed.is_empty()
+            && addresses.is_empty()
+            && addresses_removed.is_empty()
+            && network.is_none()
+            && node.is_none()
+    }
+}
+
+impl AddressUse {
+    /// Of an address as nodes know it.
+    #[must_use]
+    pub fn of(state: &AddressState) -> Self {
+        let AddressState { address: _, revision: _, services, announcement } = state;
+        Self {
+            services: services.clone(),
+            nodes: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
+            advertisements: announcement.advertisements.clone(),
+        }
+    }
 }

@@ -16,6 +16,7 @@
 //! ```
 
 mod endpoints;
+pub mod lower;
 pub mod oracle;
 
 use std::{

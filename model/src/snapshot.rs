@@ -50,6 +50,8 @@ pub struct Snapshot {
     lost_nodes: OrdSet<Name>,
     /// EndpointSets with an endpoint on the Node.
     sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    /// Addresses of Workloads and of endpoints in EndpointSets.
+    endpoint_addresses: usize,
 }
 
 /// Who answers at a range of ports of an address from outside.
@@ -123,6 +125,18 @@ impl Snapshot {
     #[must_use]
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// How many virtual addresses Services have: cluster addresses and load balancer addresses.
+    #[must_use]
+    pub fn vips(&self) -> usize {
+        self.cluster_ips.len() + self.held_addresses()
+    }
+
+    /// How many addresses Workloads and the endpoints in EndpointSets have.
+    #[must_use]
+    pub const fn endpoint_addresses(&self) -> usize {
+        self.endpoint_addresses
     }
 
     /// The Service that holds a virtual address.
@@ -250,8 +264,8 @@ impl Snapshot {
             | Spec::Advertisement(_)
             | Spec::BgpPeer(_)
             | Spec::BfdProfile(_)
-            | Spec::Address(_)
-            | Spec::EndpointHealth(_) => None,
+            | Spec::EndpointHealth(_)
+            | Spec::Address(_) => None,
         }
     }
 
@@ -316,6 +330,7 @@ impl Snapshot {
                 self.index_routed(object, &service, entry);
             }
             (Spec::Workload(spec), Some(namespace)) => {
+                entry.count(&mut self.endpoint_addresses, spec.addresses.len());
                 if let Some(node) = &spec.node {
                     entry.set(&mut self.workloads_by_node, node.clone(), key.clone());
                 }
@@ -328,6 +343,7 @@ impl Snapshot {
                 }
             }
             (Spec::EndpointSet(spec), Some(namespace)) => {
+                entry.count(&mut self.endpoint_addresses, spec.endpoints.len());
                 let service = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
                 entry.set(&mut self.sets_by_service, service, key.name.clone());
                 let nodes: BTreeSet<_> = spec.endpoints.iter().filter_map(|one| one.node.as_ref()).collect();
@@ -388,6 +404,13 @@ enum Entry {
 }
 
 impl Entry {
+    const fn count(self, count: &mut usize, by: usize) {
+        match self {
+            Self::Add => *count += by,
+            Self::Remove => *count -= by,
+        }
+    }
+
     fn set<K: Ord + Clone, V: Ord + Clone>(self, index: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {
         match self {
             Self::Add => {

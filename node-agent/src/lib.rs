@@ -29,7 +29,6 @@ pub mod health_port;
 pub mod journal;
 pub mod links;
 pub mod netlink;
-pub mod networks;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -38,6 +37,8 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+
+pub use model::networks;
 
 /// Random bits for jitter.
 #[must_use]

@@ -18,28 +18,35 @@ use std::{
 use bgp::export::Route;
 use ipnet::IpNet;
 use model::{
-    address::Announcement,
+    address::{Announcement, Candidate},
+    advertisement::InterfaceName,
     bgp::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
     bgp_peer::{BgpFamily, PeerAsn},
     compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    feed::AddressState,
+    feed::{AddressState, NodeState},
     name::Name,
+    plan::LineFate,
     quantity::{Revision, Weight},
     resource::ServiceKey,
     service::{Protocol, TrafficPolicy},
 };
-use node_agent::announce::{
-    bgp::{
-        decision::Choice,
-        endpoints::{Endpoints, Standing},
-        plan::{Change, Plan},
+use node_agent::{
+    announce::{
+        bgp::{
+            decision::Choice,
+            endpoints::{Endpoints, Standing},
+            plan::{Change, Plan},
+        },
+        machine::Gate,
+        preview::{self, Side},
     },
-    machine::Gate,
+    feed::machine::Batch,
+    state::State,
 };
 use proptest::prelude::*;
 use support::{
     programs::port,
-    states::{node_name, service_key},
+    states::{full, node_name, service, service_key},
 };
 
 fn name(text: &str) -> Name {
@@ -508,4 +515,74 @@ proptest! {
             prop_assert_eq!(&tables, &wanted.collect::<BTreeMap<_, _>>());
         }
     }
+}
+
+/// The state that a batch of one Service and these addresses leads to.
+fn state_of(bgp: BgpState, addresses: Vec<Arc<AddressState>>) -> State {
+    let mut state = State::default();
+    let service = CompiledService { load_balancer_ips: vec![ip("192.0.2.80")], ..service(1, 1, 1) };
+    let batch = Batch {
+        node: Some(NodeState { bgp: Some(Box::new(bgp)), ..NodeState::default() }),
+        addresses: addresses.into_iter().map(|state| (state.address, Some(state))).collect(),
+        ..full("1-1", vec![service])
+    };
+    state.apply(batch).unwrap();
+    state
+}
+
+fn ranked(text: &str, nodes: &[&str], advertisements: &[&str]) -> Arc<AddressState> {
+    let mut state = AddressState::clone(&address(text, &[1], advertisements));
+    let candidate = |node: &&str| Candidate {
+        node: name(node),
+        address: ip("192.0.2.9"),
+        interfaces: [InterfaceName::try_from("eth0".to_owned()).unwrap()].into(),
+    };
+    state.announcement.candidates = nodes.iter().map(candidate).collect();
+    Arc::new(state)
+}
+
+#[test]
+fn a_plan_says_which_announcements_and_roles_come_and_go() {
+    let open = |_: &ServiceKey| Gate::Open;
+    let node = node_name();
+    let lines = |before: &State, after: &State| -> Vec<String> {
+        let side = |state| Side { state, node: &node, gate: &open };
+        let changes = preview::changes(&side(before), &side(after));
+        let sign = |change| if change == LineFate::Added { '+' } else { '-' };
+        changes.iter().map(|line| format!("{} {}{}", line.place, sign(line.change), line.line)).collect()
+    };
+    let before = state_of(bgp(), vec![ranked("192.0.2.80", &["n1", "n2"], &["all"])]);
+    assert_eq!(lines(&before, &before), [""; 0]);
+
+    let after = state_of(bgp(), vec![ranked("192.0.2.80", &["n2", "n1"], &["only-a"])]);
+    let expected =
+        ["link eth0 -192.0.2.80 owner", "bgp peer b -192.0.2.80/32", "link eth0 +192.0.2.80 standby 1"];
+    let found: BTreeSet<_> = lines(&before, &after).into_iter().collect();
+    assert_eq!(found, expected.map(str::to_owned).into());
+
+    let mut louder = bgp();
+    louder.advertisements.get_mut(&name("all")).unwrap().med = Some(10);
+    let after = state_of(louder, vec![ranked("192.0.2.80", &["n1", "n2"], &["all"])]);
+    let found: BTreeSet<_> = lines(&before, &after).into_iter().collect();
+    let expected = ["a", "b"].map(|peer| {
+        [format!("bgp peer {peer} -192.0.2.80/32"), format!("bgp peer {peer} +192.0.2.80/32 (MED 10)")]
+    });
+    assert_eq!(found, expected.into_iter().flatten().collect());
+}
+
+#[test]
+fn a_plan_says_which_sessions_begin_anew() {
+    let resets = |after: Option<&BgpState>| node_agent::bgp::resets(&node_name(), Some(&bgp()), after);
+    assert_eq!(resets(Some(&bgp())), [""; 0]);
+    let mut other = bgp();
+    other.peers.get_mut(&name("a")).unwrap().hold_time = 9;
+    // This one can be taken over in place.
+    other.peers.get_mut(&name("b")).unwrap().connect_time = 30;
+    assert_eq!(resets(Some(&other)), ["a: the hold time would be another"]);
+    other.peers.get_mut(&name("a")).unwrap().remote = BgpRemote::Address(ip("198.51.100.2"));
+    other.peers.remove(&name("b"));
+    assert_eq!(
+        resets(Some(&other)),
+        ["a: the peer's address would be another", "b: it would not be a peer any longer"]
+    );
 }

@@ -11,7 +11,8 @@ use std::{
 };
 
 use model::{
-    feed::StartMode,
+    feed::{Frame, NetworkState, NodeState, StartMode},
+    health::CheckState,
     report::{FAILURES_MAX, FailureReason, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
     service::Protocol,
 };
@@ -23,8 +24,9 @@ use node_agent::{
     run,
 };
 use support::{
+    Namespace,
     agents::Kernels,
-    control::{Control, PATIENCE},
+    control::{Control, PATIENCE, Said},
     dir::StateDir,
     states::*,
 };
@@ -285,4 +287,56 @@ fn a_quiet_healthy_node_logs_nothing_at_info_after_its_start() {
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(text, "");
+}
+
+/// What the endpoint of Service 1 was last told to be; nothing when it is not checked.
+fn told_of_endpoint(said: &Said) -> Option<(CheckState, String)> {
+    let reports = said.reports.iter().rev().find_map(|report| report.health.get(&service_key(1)))?;
+    reports.first().map(|report| (report.state, report.message.clone()))
+}
+
+/// What endpoints answer is told at once when it changes, whole when control may have forgotten, and taken back at the end.
+#[test]
+fn what_endpoints_answer_is_told_when_it_changes_and_again_to_whoever_is_new() {
+    let namespace = Namespace::new("report-health");
+    namespace.ip(&["addr", "add", "10.244.1.1/32", "dev", "lo"]);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    namespace.run(|| {
+        runtime().block_on(async {
+            let mut running = Running::start("health", Control::start().await).await;
+            let stream = running.control.accept().await;
+            let mut checked = service(1, 1, 9);
+            checked.health_check = serde_json::from_value(serde_json::json!({
+                "type": "Tcp", "intervalMs": 100, "timeoutMs": 10_000, "rise": 1, "fall": 1,
+            }))
+            .unwrap();
+            let checkers = NetworkState { checkers: [node_name()].into(), ..NetworkState::default() };
+            stream.send(&[
+                start(StartMode::Full, "7-10"),
+                Frame::Network(checkers),
+                Frame::Node(NodeState::default()),
+                set(checked.clone()),
+                synced("7-10"),
+            ]);
+            let is = |state: CheckState, words: &'static str| {
+                move |said: &Said| told_of_endpoint(said) == Some((state, words.to_owned()))
+            };
+            running.control.until("refused", is(CheckState::Unhealthy, "connection refused")).await;
+            let listener = std::net::TcpListener::bind("10.244.1.1:8080").unwrap();
+            running.control.until("accepted", is(CheckState::Healthy, "accepted the connection")).await;
+            let told = running.control.said().reports.len();
+            stream.cut();
+            let stream = running.control.accept().await;
+            stream.send(&[start(StartMode::Delta, "7-10"), synced("7-10")]);
+            let is_whole = |report: &Report| report.health_complete && report.health.len() == 1;
+            running.control.until("all", |said| said.reports[told..].iter().any(is_whole)).await;
+            assert_eq!(told_of_endpoint(&running.control.said()).unwrap().0, CheckState::Healthy);
+            drop(listener);
+            running.control.until("refused again", is(CheckState::Unhealthy, "connection refused")).await;
+            checked.health_check = None;
+            stream.send(&[set(checked), synced("7-11")]);
+            running.control.until("no check", |said| told_of_endpoint(said).is_none()).await;
+            running.stop().await;
+        });
+    });
 }

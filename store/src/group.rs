@@ -2,16 +2,25 @@
 
 use model::{
     change::{ChangeKind, Commit},
+    history::RevisionEntry,
     quantity::{Position, Revision, Timestamp},
 };
 
-use crate::{GROUP_BYTES_MAX, GROUP_COMMITS_MAX, error::CommitError, record, window::Entry};
+use crate::{
+    GROUP_BYTES_MAX, GROUP_COMMITS_MAX,
+    error::CommitError,
+    history::{self, EncodedEntry},
+    record,
+    window::Entry,
+};
 
 /// A group that is consistent in itself, ready to be written.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// At least one, with consecutive revisions.
     pub(crate) commits: Vec<EncodedCommit>,
+    /// Of some of the commits, in their order.
+    pub(crate) history: Vec<EncodedEntry>,
 }
 
 /// One commit, ready to be written.
@@ -44,10 +53,20 @@ impl Group {
         let entry = |commit: &EncodedCommit| Entry { revision: commit.revision, bytes: commit.body.len() };
         self.commits.iter().map(entry).collect()
     }
+
+    /// What the group adds to the history, of the server itself or of others.
+    pub(crate) fn history_entries(&self, is_by_server: bool) -> Vec<Entry> {
+        let own = self.history.iter().filter(|entry| entry.is_by_server == is_by_server);
+        own.map(|entry| Entry { revision: entry.revision, bytes: entry.bytes() }).collect()
+    }
 }
 
-/// Checks a group that was decided at `at`, and encodes it.
-pub(crate) fn encode(at: Position, commits: &[Commit]) -> Result<Group, CommitError> {
+/// Checks a group that was decided at `at`, and encodes it with its history.
+pub(crate) fn encode(
+    at: Position,
+    commits: &[Commit],
+    history: &[RevisionEntry],
+) -> Result<Group, CommitError> {
     if commits.is_empty() {
         return Err(CommitError::Malformed("it has no commits".to_owned()));
     }
@@ -65,7 +84,23 @@ pub(crate) fn encode(at: Position, commits: &[Commit]) -> Result<Group, CommitEr
         head = commit.revision;
         encoded.push(encode_commit(commit, &mut bytes)?);
     }
-    Ok(Group { commits: encoded })
+    let history = encode_history(&encoded, history)?;
+    Ok(Group { commits: encoded, history })
+}
+
+fn encode_history(
+    commits: &[EncodedCommit],
+    history: &[RevisionEntry],
+) -> Result<Vec<EncodedEntry>, CommitError> {
+    let mut rest = commits.iter();
+    let encode_one = |entry: &RevisionEntry| {
+        let commit = rest.find(|commit| commit.revision == entry.revision);
+        let commit = commit.ok_or_else(|| {
+            CommitError::Malformed(format!("the history of revision {} has no commit", entry.revision))
+        })?;
+        Ok(history::encode(entry, commit))
+    };
+    history.iter().map(encode_one).collect()
 }
 
 /// The error of a change that does not fit the state it is applied to.

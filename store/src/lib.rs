@@ -17,12 +17,14 @@ use std::{collections::BTreeMap, sync::Arc};
 use async_trait::async_trait;
 use model::{
     change::Commit,
+    history::RevisionEntry,
     quantity::{Position, Revision, Timestamp},
     resource::Object,
 };
 
 mod error;
 mod group;
+mod history;
 mod memory;
 mod open;
 mod record;
@@ -30,6 +32,7 @@ mod sqlite;
 mod window;
 
 pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError};
+pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
 pub use open::open;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
@@ -38,6 +41,15 @@ pub const CHANGES_KEPT: usize = 10_000;
 /// Bytes of encoded changes that the log keeps, so that big commits cannot fill the disk or a replica's memory. The
 /// newest commit is kept whatever its size.
 pub const CHANGES_BYTES_KEPT: usize = 64 * 1024 * 1024;
+/// Writes of others that the history keeps: months of a cluster that people look after, and each can be undone.
+pub const HISTORY_KEPT: usize = 10_000;
+/// Bytes of encoded history that are kept of the writes of others, so that big writes cannot fill the disk. The newest is
+/// kept whatever its size.
+pub const HISTORY_BYTES_KEPT: usize = 128 * 1024 * 1024;
+/// Writes of the server itself that the history keeps: who took which address when, of late. Nothing is undone by them.
+pub const SERVER_HISTORY_KEPT: usize = 500;
+/// Bytes of encoded history that are kept of the server's own writes.
+pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
 /// Commits in one group; beyond this the share of the one fsync that each pays is already negligible.
 pub const GROUP_COMMITS_MAX: usize = 1024;
 /// Bytes of encoded changes in one group: bounds memory and the time a transaction holds the store.
@@ -76,7 +88,26 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// After [`CommitError::Unavailable`] it is unknown whether the group is there: [`Store::load`] before the next
     /// write. After any other error nothing has changed.
-    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError>;
+    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
+        self.commit_with_history(at, commits, &[]).await
+    }
+
+    /// [`Self::commit`], and in the same transaction keeps the history of some of the commits, in their order.
+    ///
+    /// # Errors
+    /// As of [`Self::commit`]; an entry of no commit of the group is malformed.
+    async fn commit_with_history(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+    ) -> Result<(), CommitError>;
+
+    /// Lists the history, the newest first.
+    async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError>;
+
+    /// Reads the history from a revision on, the oldest first, at most `limit` entries.
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError>;
 
     /// Reads the commits after a revision in order, at most `limit`; none when there is nothing newer.
     ///

@@ -11,15 +11,17 @@ use async_trait::async_trait;
 use imbl::OrdMap;
 use model::{
     change::{ChangeKind, Commit},
+    history::{Maker, RevisionEntry},
     quantity::{Position, Revision, Timestamp},
     resource::Object,
 };
 
 use crate::{
-    CHANGES_KEPT, ChangesError, CommitError, Loaded, STATUSES_MAX, StatusError, Store, StoreError,
+    CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, STATUSES_MAX, StatusError,
+    Store, StoreError,
     group::{self, Group},
     open::{check_status, epoch_after},
-    window::Window,
+    window::{Bounds, Window},
 };
 
 /// A store in memory.
@@ -32,7 +34,43 @@ struct State {
     objects: OrdMap<String, Arc<Object>>,
     log: VecDeque<Commit>,
     window: Window,
+    history: History,
     statuses: BTreeMap<String, Vec<u8>>,
+}
+
+/// What is kept of the history.
+#[derive(Debug)]
+struct History {
+    entries: BTreeMap<Revision, RevisionEntry>,
+    of_others: Window,
+    of_server: Window,
+    floor: Revision,
+}
+
+impl History {
+    fn new() -> Self {
+        let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));
+        Self { entries: BTreeMap::new(), of_others, of_server, floor: Revision(0) }
+    }
+
+    fn add(&mut self, group: &Group, history: &[RevisionEntry]) {
+        self.entries.extend(history.iter().map(|entry| (entry.revision, entry.clone())));
+        for is_by_server in [false, true] {
+            let window = if is_by_server { &mut self.of_server } else { &mut self.of_others };
+            let added = group.history_entries(is_by_server);
+            let dropped = window.drop_through(&added);
+            window.advance(&added, dropped);
+            let Some(dropped) = dropped else { continue };
+            let is_own = |entry: &RevisionEntry| (entry.origin.maker == Maker::Server) == is_by_server;
+            let old = self.entries.range(..=dropped).filter(|(_, entry)| is_own(entry));
+            for revision in old.map(|(revision, _)| *revision).collect::<Vec<_>>() {
+                self.entries.remove(&revision);
+            }
+            if !is_by_server {
+                self.floor = dropped;
+            }
+        }
+    }
 }
 
 impl Memory {
@@ -43,7 +81,8 @@ impl Memory {
             position,
             objects: OrdMap::new(),
             log: VecDeque::new(),
-            window: Window::default(),
+            window: Window::new(Bounds::CHANGES, []),
+            history: History::new(),
             statuses: BTreeMap::new(),
         }))
     }
@@ -62,8 +101,13 @@ impl Store for Memory {
         Ok(Loaded { position: state.position, objects: state.objects.values().cloned().collect(), recent })
     }
 
-    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
-        let group = group::encode(at, commits)?;
+    async fn commit_with_history(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+    ) -> Result<(), CommitError> {
+        let group = group::encode(at, commits, history)?;
         let mut state = self.state();
         if state.position != at {
             return Err(CommitError::Stale { current: state.position });
@@ -78,7 +122,22 @@ impl Store for Memory {
         while state.log.front().is_some_and(|commit| Some(commit.revision) < state.window.oldest()) {
             state.log.pop_front();
         }
+        state.history.add(&group, history);
         Ok(())
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
+        let state = self.state();
+        let before = query.before.unwrap_or(Revision(u64::MAX));
+        let heads = state.history.entries.range(..before).rev().map(|(_, entry)| entry.head());
+        let heads = heads.filter(|head| query.filter.matches(head)).take(query.limit).collect();
+        Ok(HistoryPage { heads, floor: state.history.floor })
+    }
+
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
+        let state = self.state();
+        let from_there = state.history.entries.range(first..).take(limit);
+        Ok(from_there.map(|(_, entry)| entry.clone()).collect())
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {

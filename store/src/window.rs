@@ -1,4 +1,4 @@
-//! Which commits the change log keeps: the newest, up to a count and a size.
+//! Which commits a log keeps: the newest, up to a count and a size.
 //!
 //! Pure book-keeping beside the log, so that trimming costs what was added and never a look at the whole log.
 
@@ -6,7 +6,26 @@ use std::collections::VecDeque;
 
 use model::quantity::Revision;
 
-use crate::{CHANGES_BYTES_KEPT, CHANGES_KEPT};
+use crate::{
+    CHANGES_BYTES_KEPT, CHANGES_KEPT, HISTORY_BYTES_KEPT, HISTORY_KEPT, SERVER_HISTORY_BYTES_KEPT,
+    SERVER_HISTORY_KEPT,
+};
+
+/// How much a log keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    count: usize,
+    bytes: usize,
+}
+
+impl Bounds {
+    /// Of the change log.
+    pub(crate) const CHANGES: Self = Self { count: CHANGES_KEPT, bytes: CHANGES_BYTES_KEPT };
+    /// Of the history of what others asked for.
+    pub(crate) const HISTORY: Self = Self { count: HISTORY_KEPT, bytes: HISTORY_BYTES_KEPT };
+    /// Of the history of what the server wrote by itself.
+    pub(crate) const SERVER: Self = Self { count: SERVER_HISTORY_KEPT, bytes: SERVER_HISTORY_BYTES_KEPT };
+}
 
 /// One commit in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,18 +35,19 @@ pub(crate) struct Entry {
 }
 
 /// What the log holds, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Window {
+    bounds: Bounds,
     entries: VecDeque<Entry>,
     bytes: usize,
 }
 
 impl Window {
     /// What the log holds, oldest first.
-    pub(crate) fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+    pub(crate) fn new(bounds: Bounds, entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries: VecDeque<_> = entries.into_iter().collect();
         let bytes = entries.iter().map(|entry| entry.bytes).sum();
-        Self { entries, bytes }
+        Self { bounds, entries, bytes }
     }
 
     /// The newest commit that has to leave the log so that it can take `added`; `None` when all may stay.
@@ -36,7 +56,7 @@ impl Window {
         let mut bytes = self.bytes + added.iter().map(|entry| entry.bytes).sum::<usize>();
         let mut last = None;
         for entry in self.entries.iter().chain(added) {
-            let fits = count <= CHANGES_KEPT && bytes <= CHANGES_BYTES_KEPT;
+            let fits = count <= self.bounds.count && bytes <= self.bounds.bytes;
             if fits || count == 1 {
                 break;
             }
@@ -82,7 +102,7 @@ mod tests {
     #[test]
     fn as_many_commits_leave_as_come_once_the_count_is_reached() {
         let kept = CHANGES_KEPT as u64;
-        let mut window = Window::new(entries(1..kept, 10));
+        let mut window = Window::new(Bounds::CHANGES, entries(1..kept, 10));
         assert_eq!(add(&mut window, &entries(kept..kept + 1, 10)), None);
         assert_eq!(add(&mut window, &entries(kept + 1..kept + 4, 10)), Some(Revision(3)));
         assert_eq!(window.oldest(), Some(Revision(4)));
@@ -91,7 +111,7 @@ mod tests {
 
     #[test]
     fn big_commits_push_out_more_but_never_themselves() {
-        let mut window = Window::new(entries(1..5, CHANGES_BYTES_KEPT / 4));
+        let mut window = Window::new(Bounds::CHANGES, entries(1..5, CHANGES_BYTES_KEPT / 4));
         assert_eq!(add(&mut window, &entries(5..6, CHANGES_BYTES_KEPT / 2)), Some(Revision(2)));
         assert_eq!(add(&mut window, &entries(6..7, CHANGES_BYTES_KEPT + 1)), Some(Revision(5)));
         assert_eq!(window.oldest(), Some(Revision(6)));
@@ -101,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_empty_log_has_no_oldest_commit() {
-        assert_eq!(Window::default().oldest(), None);
-        assert_eq!(Window::default().drop_through(&[]), None);
+        let empty = Window::new(Bounds::HISTORY, []);
+        assert_eq!((empty.oldest(), empty.drop_through(&[])), (None, None));
     }
 }

@@ -19,12 +19,13 @@ use model::{
         ChangeKind::{Added, Deleted, Modified},
         Commit,
     },
+    history::Maker,
     quantity::Timestamp,
     resource::Object,
 };
-use store::{CHANGES_KEPT, Loaded, Store};
+use store::{CHANGES_KEPT, HISTORY_KEPT, HistoryQuery, Loaded, ObjectFilter, Store};
 
-use crate::suite::{BIRTH, Place, at, commit, key};
+use crate::suite::{BIRTH, Place, at, commit, history::entry, key};
 
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
@@ -110,6 +111,10 @@ impl Expected {
             self.log.push(next(seed, self.revision, &mut self.objects));
         }
         self.check_state(&loaded);
+        let newest = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: HISTORY_KEPT };
+        let history = store.history(&newest).await.unwrap();
+        let kept: Vec<_> = history.heads.iter().map(|head| head.revision.0).collect();
+        assert!(kept.into_iter().eq((history.floor.0 + 1..=head).rev()), "history is that of the commits");
         let statuses = store.statuses().await.unwrap();
         let status = statuses.get("child").map_or(0, |body| String::from_utf8_lossy(body).parse().unwrap());
         let least = told.status.unwrap_or(self.status);
@@ -193,7 +198,8 @@ async fn commit_until_killed(url: &str, seed: u64) -> ! {
         let group: Vec<_> =
             (head + 1..=head + commits).map(|revision| next(seed, revision, &mut objects)).collect();
         say("attempted", head + commits);
-        store.commit(at(head), &group).await.unwrap();
+        let history: Vec<_> = group.iter().map(|commit| entry(Maker::Client, commit, &[])).collect();
+        store.commit_with_history(at(head), &group, &history).await.unwrap();
         head += commits;
         say("acknowledged", head);
     }

@@ -4,11 +4,15 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use model::{change::ChangeKind::Modified, quantity::Timestamp};
+use model::{
+    change::ChangeKind::{Added, Modified},
+    history::Maker,
+    quantity::{Revision, Timestamp},
+};
 use sqlx::{Connection, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
-use store::{CommitError, OpenError, StoreError};
+use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, OpenError, Store, StoreError};
 
-use crate::suite::{BIRTH, Place, added, at, commit};
+use crate::suite::{BIRTH, Place, added, at, commit, history::entry};
 
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
@@ -25,6 +29,34 @@ async fn reopening_gives_the_same_and_keeps_the_epoch() {
     let store = store::open(&place.url(), later).await.unwrap();
     assert_eq!((store.load().await.unwrap(), store.statuses().await.unwrap()), before);
     store.commit(at(3), &[added(4, 9)]).await.unwrap();
+}
+
+/// In: a history at its bound, and a store that is opened again. Out: it goes on dropping where it was.
+#[tokio::test]
+async fn reopening_keeps_history_and_its_bounds() {
+    let place = Place::sqlite();
+    let mut head = 0;
+    let mut write = async |store: &dyn Store, count: usize| {
+        let count = count as u64;
+        let kind = |revision| if revision == 1 { Added } else { Modified };
+        let group: Vec<_> = (head + 1..=head + count).map(|n| commit(n, [(kind(n), 0)])).collect();
+        let history: Vec<_> = group.iter().map(|commit| entry(Maker::Client, commit, &[])).collect();
+        store.commit_with_history(at(head), &group, &history).await.unwrap();
+        head += count;
+    };
+    let store = place.open().await;
+    for _ in 0..HISTORY_KEPT / 1000 {
+        write(&*store, 1000).await;
+    }
+    let newest = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 3 };
+    let before = store.history(&newest).await.unwrap();
+    assert_eq!(before.floor, Revision(0));
+    drop(store);
+    let store = place.open().await;
+    assert_eq!(store.history(&newest).await.unwrap(), before);
+    write(&*store, 5).await;
+    assert_eq!(store.history(&newest).await.unwrap().floor, Revision(5));
+    assert_eq!(store.revisions(Revision(0), 1).await.unwrap()[0].revision, Revision(6));
 }
 
 #[tokio::test]
@@ -92,7 +124,7 @@ async fn a_newer_schema_is_refused_and_named() {
                  VALUES (9, 'from the future', TRUE, x'00', 0)";
     sqlite(&path(&place), newer).await;
     let error = refusal(&path(&place)).await;
-    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 1, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 2, .. }), "{error:?}");
 }
 
 #[tokio::test]

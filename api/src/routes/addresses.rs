@@ -177,9 +177,10 @@ async fn move_address(
         // What is there already is not recorded anew: every order makes its owner repeat itself to the network.
         (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
     };
-    let manner = Manner { is_dry_run: query.dry_run, evict: false, form, bytes: bytes.len() };
+    let manner =
+        Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };
     let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
-    let request = admit::Request { operations: vec![operation], apply_set: None, evict: false };
+    let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
     let written = mutate::write(&app, request, manner).await?;
     if written.outcomes.is_empty() {
         let detail = format!("who announces {address} has changed in the same moment");

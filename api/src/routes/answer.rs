@@ -9,7 +9,7 @@ use model::{
     ask::{AskId, FINDINGS_MAX, Reply},
     name::Name,
     plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX},
-    trace::STEPS_MAX,
+    trace::{ENDS_MAX, End, STEPS_MAX},
     violation::{Violation, ViolationCode},
 };
 use serde::Deserialize;
@@ -46,7 +46,7 @@ struct AnswerPath {
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let doc = Doc::new("answer", "Agent", "Takes the answer to a question of the feed.")
         .named("node", "The name of the Node.")
-        .numbered("id", "The id of the question.")
+        .asked("id", "The id of the question.")
         .body::<Reply>(&OBJECT_TYPES, "The answer.")
         .empty(204, "It is taken.")
         .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);
@@ -97,6 +97,8 @@ fn check(reply: &Reply) -> Result<(), Problem> {
             ("/steps/*/rule", longest(traced.steps.iter().map(|step| &step.rule)), RULE_LENGTH_MAX),
             ("/steps/*/result", longest(traced.steps.iter().map(|step| &step.result)), MESSAGE_LENGTH_MAX),
             ("/fate", traced.fate.chars().count(), MESSAGE_LENGTH_MAX),
+            ("/ends", traced.ends.len(), ENDS_MAX),
+            ("/ends/*/unknown", longest(traced.ends.iter().filter_map(End::unknown)), MESSAGE_LENGTH_MAX),
         ],
         Reply::Doctor { findings } => vec![
             ("/findings", findings.len(), FINDINGS_MAX),

@@ -8,7 +8,7 @@ use model::{
     violation::Violation,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::{IntoParams, openapi::HttpMethod};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -18,7 +18,7 @@ use crate::{
     error::{Answer, Code, Problem},
     idempotency,
     mutate::{self, Manner},
-    negotiate::{form, render},
+    negotiate::form,
     openapi::{Doc, OBJECT_TYPES, Route},
     params::ApiQuery,
     schema::{ApplyAnswer, ApplyBody},
@@ -32,6 +32,10 @@ struct ApplyQuery {
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
+    /// Do it even if it removes more of the virtual addresses or endpoints at once than the guards allow.
+    #[serde(default)]
+    #[param(required = false)]
+    confirm: bool,
     /// The set that owns the objects from then on.
     apply_set: Option<Name>,
     /// Remove the members of the set that the body does not name.
@@ -56,6 +60,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
              `/items/N`, counted from 0 over all of them. Objects that are so already stay at their revision.",
         )
         .query::<ApplyQuery>()
+        .authored()
         .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
         .answer::<ApplyAnswer>(
@@ -64,52 +69,60 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             &OBJECT_TYPES,
             &[("X-Revision", "The revision of the state that holds the write."), ("X-Dry-Run", "`true` when nothing was changed.")],
         )
-        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
+        .problems(&[
+            Code::NotAcceptable,
+            Code::Conflict,
+            Code::PruneLimit,
+            Code::GuardHeld,
+            Code::Invalid,
+        ]);
     router.routes(Route::at("/v1/apply").on(HttpMethod::Post, doc, apply).done())
 }
 
 async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>, request: Request) -> Answer {
     let form = form(request.headers())?;
-    let apply_set = apply_set(&query)?;
+    let apply_set = apply_set_of(query.apply_set.as_ref(), query.prune, query.prune_limit)?;
     let target = request.uri().to_string();
     let (parts, body) = request.into_parts();
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
     let serve = async {
         let operations = decode_all(&items)?;
-        let manner = Manner { is_dry_run: query.dry_run, evict: query.evict, form, bytes: bytes.len() };
+        let manner = Manner {
+            is_dry_run: query.dry_run,
+            evict: query.evict,
+            confirm: query.confirm,
+            form,
+            bytes: bytes.len(),
+        };
         let written = mutate::write(
             &app,
             admit::Request { operations, apply_set, ..admit::Request::default() },
             manner,
         )
         .await?;
-        let shown = mutate::show_all(&app, manner, &written.outcomes);
-        let results = written.outcomes.iter().zip(shown);
-        let results: Vec<Value> =
-            results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
-        let position = written.position;
-        let answer = json!({
-            "position": position, "revision": position.revision, "dryRun": query.dry_run, "results": results,
-        });
-        Ok(mutate::stamp(render(form, &answer), manner, position))
+        Ok(mutate::answer_many(&app, manner, &written))
     };
     idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
 }
 
-fn apply_set(query: &ApplyQuery) -> Result<Option<ApplySet>, Problem> {
-    let ApplyQuery { dry_run: _, evict: _, apply_set, prune, prune_limit } = query;
-    if *prune && apply_set.is_none() {
+/// The set that a query names.
+pub(super) fn apply_set_of(
+    apply_set: Option<&Name>,
+    prune: bool,
+    prune_limit: Option<u32>,
+) -> Result<Option<ApplySet>, Problem> {
+    if prune && apply_set.is_none() {
         return Err(Problem::bad_request("`prune` needs `applySet`: it removes members of a set"));
     }
     if prune_limit.is_some() && !prune {
         return Err(Problem::bad_request("`pruneLimit` needs `prune`: without it nothing is removed"));
     }
     let prune_limit = prune_limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    Ok(apply_set.clone().map(|name| ApplySet { name, prune: *prune, prune_limit }))
+    Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit }))
 }
 
 /// Reads every object, and collects what is wrong with any of them.
-fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
+pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
     if items.len() > admit::OPERATIONS_MAX {
         let message = format!(
             "must be at most {} objects in one request, found {}",

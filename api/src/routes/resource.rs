@@ -282,8 +282,7 @@ async fn create(
     let serve = async {
         let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
         let object = decode(&value, &expect).map_err(Problem::invalid)?;
-        let manner =
-            Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
+        let manner = query.manner(kind, form, bytes.len())?;
         let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
         mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
     };
@@ -323,7 +322,7 @@ async fn replace(
     let key = key(kind, path);
     let expect = Expect { kind: Some(kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
     let object = decode(&value, &expect).map_err(Problem::invalid)?;
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: bytes.len() };
+    let manner = query.manner(kind, form, bytes.len())?;
     match demand {
         None => create_at(&app, object, manner).await,
         Some(demand) => {
@@ -358,7 +357,7 @@ async fn change(
     let (parts, body) = request.into_parts();
     let demand = etag::if_match(&parts.headers)?;
     let (bytes, changes) = body::read_patch(&parts.headers, body).await?;
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes };
+    let manner = query.manner(kind, form, bytes)?;
     patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
 }
 
@@ -375,7 +374,7 @@ async fn delete(
         Some(demand) => current_revision(&app, &key, &demand)?,
         None => None,
     };
-    let manner = Manner { is_dry_run: query.dry_run, evict: query.evict(kind)?, form, bytes: 0 };
+    let manner = query.manner(kind, form, 0)?;
     let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }

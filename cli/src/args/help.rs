@@ -8,9 +8,11 @@ First steps:
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
+  tidegate explain web                  each step from its addresses to its endpoints
   tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
   tidegate bgp peers                    how the sessions with routers stand
+  tidegate history                      what was changed, by whom and why
 
 Exit codes:
   0  done
@@ -61,7 +63,28 @@ Examples:
   tidegate apply -f web.yaml --dry-run  what would happen
   tidegate apply -f conf.d/ --apply-set shop --prune
                                         and remove what earlier applies of the set named and this one does not
-  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it";
+  tidegate apply -f pool.yaml --evict   make a pool smaller though Services hold some of it
+  tidegate apply --plan 00d1f7c0a4be25c9
+                                        do what `tidegate plan` has shown, if the objects are as they were";
+
+pub(super) const PLAN_HELP: &str = "\
+Nothing is changed. Lines with + would come and lines with - would go: objects first, then load balancer addresses and who
+answers for them, then for each node what its kernel would list and what it would announce.
+Ends with 0 when nothing would change, with 2 when something would, and with 1 when there is no plan.
+
+Examples:
+  tidegate plan -f web.yaml             what would happen; the last line names the plan
+  tidegate plan -f conf.d/ --apply-set shop --prune
+                                        with what the prune would remove
+  tidegate plan -f web.yaml -o json     for a program that decides";
+
+pub(super) const DIFF_HELP: &str = "\
+Nothing is changed, and no node is asked; `tidegate plan` does that.
+Ends with 0 when nothing differs, with 1 when something does, and with 2 or more when that cannot be said.
+
+Examples:
+  tidegate diff -f web.yaml             before an apply
+  tidegate diff -f conf.d/ && echo same";
 
 pub(super) const DELETE_HELP: &str = "\
 Nothing is asked: the objects are named. Their addresses and ports become free.
@@ -171,6 +194,33 @@ Examples:
   tidegate bgp events --peer tor-1      of one router, on all nodes
   tidegate bgp events --node node-1 -o json";
 
+pub(super) const HISTORY_HELP: &str = "\
++ is new, ~ has changed, - is gone. Who is named as author said so; the address it came from is what the
+server saw. What the server wrote by itself is by `tidegate`.
+
+Examples:
+  tidegate history                      the last changes
+  tidegate history svc/web              of one object
+  tidegate history 42                   one change: every field, and when the nodes had it
+  tidegate history 42 -o yaml           with every object before and after";
+
+pub(super) const ROLLBACK_HELP: &str = "\
+Every object that somebody wrote after the revision becomes what it was at it, or is removed: as one change,
+which can be undone by another rollback. Services get their addresses and node ports back where those are
+free. What the server and the agents wrote by themselves stays.
+
+Examples:
+  tidegate rollback 41 --dry-run        what would change
+  tidegate rollback 41 -m 'the new ports were wrong'
+  tidegate rollback 42 --only           undo the one change 42, and keep what came after it";
+
+pub(super) const AUDIT_HELP: &str = "\
+The server keeps the last 10,000 requests in memory.
+
+Examples:
+  tidegate audit                        who asked for what of late, and what became of it
+  tidegate audit --last 500 -o json";
+
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former
 owner stops. A node that is no candidate is refused with the reason. The address stays there until the node
@@ -226,3 +276,17 @@ pub(super) const COMPLETIONS_HELP: &str = "\
 Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate
   tidegate completions zsh > \"${fpath[1]}/_tidegate\"";
+
+pub(super) const EXPLAIN_HELP: &str = "\
+The desired state is followed step by step, and the nodes are asked what their kernels hold, read anew. The first step that
+is broken, and the first difference between both, are said. Nothing is sent to the network.
+
+Examples:
+  tidegate explain 198.51.100.7 '->' 203.0.113.10:443/tcp
+  tidegate explain 10.1.1.2 '[fd00:96::10]:53/udp' --at node-1
+  tidegate explain 203.0.113.10         why the address answers, or does not
+  tidegate explain web -n shop          each way in on each node, to the endpoints
+  tidegate explain web --graph=mermaid  the chain graph of the Service
+  tidegate explain web -o json          all of it
+
+A shell takes > for itself: write '->' in quotes, or leave it out.";

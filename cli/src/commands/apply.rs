@@ -20,25 +20,41 @@ pub(crate) async fn run(
     arguments: Apply,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let manifest = Manifest::read(&arguments.filename)?;
+    let Some(filename) = &arguments.filename else {
+        let id = arguments.plan.as_deref().unwrap_or_default();
+        let answer = client.send(Request::act(format!("/v1/plans/{id}/apply"))).await?;
+        return show(&answer, arguments.output, false, terminal);
+    };
+    let manifest = Manifest::read(filename)?;
     let items_of_request = manifest.item_names();
     let (language, bytes) = manifest.into_body();
-    let request = Request::post("/v1/apply", language, bytes, curl_data(&arguments.filename))
+    let request = Request::post("/v1/apply", language, bytes, curl_data(filename))
         .query("dryRun", arguments.dry_run.then_some("true"))
         .query("evict", arguments.evict.then_some("true"))
         .query("applySet", arguments.apply_set.as_ref().map(ToString::to_string))
         .query("prune", arguments.prune.then_some("true"))
-        .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()));
+        .query("pruneLimit", arguments.prune_limit.map(|limit| limit.to_string()))
+        .query("confirm", arguments.because.confirm.then_some("true"))
+        .because(arguments.because.message.as_ref());
     let answer = client.send(request).await.map_err(|failure| failure.with_items(items_of_request))?;
-    let form = match arguments.output {
+    show(&answer, arguments.output, arguments.dry_run, terminal)
+}
+
+fn show(
+    answer: &Value,
+    output: ApplyOutput,
+    dry_run: bool,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let form = match output {
         ApplyOutput::Lines => {
-            print_outcomes(&answer, arguments.dry_run, terminal)?;
+            print_outcomes(answer, dry_run, terminal)?;
             return Ok(ExitCode::Success);
         }
         ApplyOutput::Json => Document::Json,
         ApplyOutput::Yaml => Document::Yaml,
     };
-    terminal.print(&document(&answer, form))?;
+    terminal.print(&document(answer, form))?;
     Ok(ExitCode::Success)
 }
 
@@ -53,7 +69,7 @@ pub(super) fn print_outcomes(answer: &Value, dry_run: bool, terminal: &mut Termi
 }
 
 /// A directory has no form in which `curl` could send it, so its files are joined the way they are sent.
-fn curl_data(path: &Path) -> String {
+pub(super) fn curl_data(path: &Path) -> String {
     let name = shell_quoted(&path.display().to_string());
     if path.is_dir() {
         format!("@<(for f in {name}/*; do echo ---; cat \"$f\"; echo; done)")

@@ -39,7 +39,9 @@ pub(crate) async fn run(
     for key in &keys {
         let request = Request::delete(key)
             .query("dryRun", arguments.dry_run.then_some("true"))
-            .query("evict", arguments.evict.then_some("true"));
+            .query("evict", arguments.evict.then_some("true"))
+            .query("confirm", arguments.because.confirm.then_some("true"))
+            .because(arguments.because.message.as_ref());
         match client.send(request).await {
             Ok(object) => {
                 terminal.print(&render::outcome(&object, "deleted", arguments.dry_run, terminal.style))?;

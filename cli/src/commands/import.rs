@@ -37,7 +37,8 @@ pub(crate) async fn run(
         arguments.files.iter().map(|path| shell_quoted(&path.display().to_string())).collect();
     let curl_data = format!("@<(tidegate import {})", files.join(" "));
     let request = Request::post("/v1/apply", Language::Yaml, yaml.into_bytes(), curl_data)
-        .query("dryRun", arguments.dry_run.then_some("true"));
+        .query("dryRun", arguments.dry_run.then_some("true"))
+        .because(arguments.message.as_ref());
     let names = imported.objects.iter().map(crate::render::object_name).collect();
     let answer = client.send(request).await.map_err(|failure| failure.with_items(names))?;
     apply::print_outcomes(&answer, arguments.dry_run, terminal)?;

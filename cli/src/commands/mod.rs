@@ -5,10 +5,13 @@ mod bgp;
 mod delete;
 mod describe;
 mod drain;
+mod explain;
 mod get;
 mod health;
+mod history;
 mod import;
 mod move_address;
+mod plan;
 mod status;
 mod traffic;
 mod wait;
@@ -36,11 +39,17 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
         Command::Apply(arguments) => apply::run(&client, arguments, terminal).await,
+        Command::Plan(arguments) => plan::run(&client, arguments, terminal).await,
+        Command::Diff(arguments) => plan::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
+        Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
         Command::Bgp(command) => bgp::run(&client, command, terminal).await,
+        Command::History(arguments) => history::run(&client, arguments, terminal).await,
+        Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
+        Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,

@@ -19,12 +19,13 @@ pub(crate) async fn run(
     arguments: Move,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let Move { address, node, dry_run } = arguments;
+    let Move { address, node, dry_run, message } = arguments;
     let body = json!({ "node": node }).to_string();
     let path = format!("/v1/{}/{}/move", Kind::Address.plural(), name_of(address));
     let curl_data = shell_quoted(&body);
     let request = Request::post(&path, Language::Json, body.into_bytes(), curl_data)
-        .query("dryRun", dry_run.then_some("true"));
+        .query("dryRun", dry_run.then_some("true"))
+        .because(message.as_ref());
     let answer = client.send(request).await?;
     // What the server stored counts, not what was asked; a server that answers something else says nothing of either.
     let first = text(&answer, "/spec/announcement/candidates/0/node");

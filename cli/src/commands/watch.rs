@@ -165,8 +165,8 @@ fn is_final(failure: &Failure) -> bool {
         | Failure::AnswerTooLarge { .. }
         | Failure::File { .. }
         | Failure::Some { .. }
-        | Failure::StillOpen { .. }
         | Failure::NotReached { .. }
+        | Failure::StillOpen { .. }
         | Failure::Output(_) => true,
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Ledger<'a> {
     now: Timestamp,
     /// What each Service had that this write touches.
     had: BTreeMap<ServiceKey, Vec<IpAddr>>,
+    /// What the records were that a rollback brings back.
+    former: BTreeMap<IpAddr, AddressSpec>,
     touched: BTreeSet<IpAddr>,
     /// Whether addresses became free or open to others, so that Services that wait may have them.
     has_room: bool,
@@ -46,7 +48,15 @@ pub(super) struct Ledger<'a> {
 
 impl<'a> Ledger<'a> {
     pub(super) const fn new(before: &'a Snapshot, config: &'a ClusterConfig, now: Timestamp) -> Self {
-        Self { before, config, now, had: BTreeMap::new(), touched: BTreeSet::new(), has_room: false }
+        Self {
+            before,
+            config,
+            now,
+            had: BTreeMap::new(),
+            former: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            has_room: false,
+        }
     }
 
     /// Clears away quarantines that have ended.
@@ -81,6 +91,16 @@ impl<'a> Ledger<'a> {
         }
         if !had.is_empty() {
             self.had.insert(key.clone(), had);
+        }
+    }
+
+    /// Gives Services the first claim on what they had in former records, before what they have.
+    pub(super) fn recall(&mut self, former: &[AddressSpec]) {
+        for record in former {
+            for service in &record.services {
+                self.had.entry(service.clone()).or_default().insert(0, record.address);
+            }
+            self.former.insert(record.address, record.clone());
         }
     }
 
@@ -138,6 +158,7 @@ impl<'a> Ledger<'a> {
         if retry.is_some() || self.has_room || has_pruned || candidates.iter().any(makes_room) {
             self.retry(working, retry.flatten());
         }
+        self.restore_orders(working);
     }
 
     /// The records that the write changes.
@@ -157,7 +178,9 @@ impl<'a> Ledger<'a> {
         let Some(object) = working.service(key).cloned() else { return };
         let Some(wanted) = Wanted::of(&object) else { return };
         for address in self.had.get(key).cloned().unwrap_or_default() {
-            if !wanted.wants(address) {
+            if !wanted.wants(address)
+                || !wanted.lacking(working.addresses_of(key)).contains(&IpFamily::of(address))
+            {
                 continue;
             }
             let pool = place(working, Some(self.config), &wanted, address, true);
@@ -277,6 +300,27 @@ impl<'a> Ledger<'a> {
             if !is_usable || quarantine.until <= self.now {
                 self.remove(working, address);
             }
+        }
+    }
+
+    /// Who answered for an address that is held again answers first, as far as those nodes are there.
+    fn restore_orders(&mut self, working: &mut Snapshot) {
+        for (address, former) in std::mem::take(&mut self.former) {
+            let Some(mut record) = record_of(working, address) else { continue };
+            let is_there = |node: &Name| {
+                let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+                working.get(&key).is_some() && !working.is_lost(node)
+            };
+            let mut order = former.announcement;
+            order.candidates.retain(|candidate| is_there(&candidate.node));
+            let is_so = record.announcement.candidates == order.candidates;
+            if record.services.is_empty() || order.candidates.is_empty() || is_so {
+                continue;
+            }
+            // Of two orders the higher epoch counts, and the one that is undone may still be on its way.
+            order.epoch = order.epoch.max(record.announcement.epoch).saturating_add(1);
+            record.announcement = order;
+            self.put(working, record);
         }
     }
 

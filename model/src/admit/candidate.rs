@@ -20,6 +20,8 @@ pub(super) struct Candidate {
     pub(super) new: Option<Object>,
     /// Put before every pointer, such as `/items/3`.
     at: String,
+    /// It becomes what it was; what it is does not bind it.
+    pub(super) is_restored: bool,
 }
 
 /// Finds what each operation is about and checks its preconditions.
@@ -57,7 +59,7 @@ fn announce(
     let epoch = announcement.epoch.max(if_epoch.saturating_add(1));
     record.announcement = Announcement { epoch, ..announcement.clone() };
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
-    Some(Candidate { key: old.key(), old: Some(Arc::clone(old)), new: Some(new), at: String::new() })
+    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
 fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<Candidate> {
@@ -65,7 +67,7 @@ fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<Ca
     let Spec::Node(spec) = &old.spec else { return None };
     let spec = NodeSpec { lost_since: since, ..spec.clone() };
     let new = Object { metadata: old.metadata.clone(), spec: Spec::Node(spec) };
-    Some(Candidate { key: old.key(), old: Some(Arc::clone(old)), new: Some(new), at: String::new() })
+    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
 }
 
 /// What the server says of a Node stays as it is: a body leaves it out, or repeats it.
@@ -105,6 +107,12 @@ fn resolve_one(
         }
         Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
         Operation::Delete { key, .. } => (key.clone(), None, String::new()),
+        Operation::Restore { object, .. } => {
+            let (key, new) = (object.key(), Some(object.clone()));
+            let old = snapshot.get(&key).cloned();
+            check_existence(operation, &key, old.as_ref())?;
+            return Ok(Some(Candidate { key, old, new, at: format!("/items/{index}"), is_restored: true }));
+        }
         Operation::Retry { .. } => return Ok(None),
         Operation::Announce { address, if_epoch, announcement } => {
             return Ok(announce(snapshot, *address, *if_epoch, announcement));
@@ -139,19 +147,32 @@ fn resolve_one(
         }
         object.metadata.apply_set = asked.or(owner);
     }
-    Ok(Some(Candidate { key, old, new, at }))
+    Ok(Some(Candidate { key, old, new, at, is_restored: false }))
 }
 
 fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
     match (operation, old) {
-        (Operation::Create(_), Some(old)) => Err(Refusal::AlreadyExists(Arc::clone(old))),
-        (Operation::Replace { .. } | Operation::Delete { .. }, None) => Err(Refusal::NotFound(key.clone())),
-        (Operation::Replace { if_revision, .. } | Operation::Delete { if_revision, .. }, Some(old)) => {
+        (Operation::Create(_) | Operation::Restore { if_revision: None, .. }, Some(old)) => {
+            Err(Refusal::AlreadyExists(Arc::clone(old)))
+        }
+        (
+            Operation::Replace { .. }
+            | Operation::Delete { .. }
+            | Operation::Restore { if_revision: Some(_), .. },
+            None,
+        ) => Err(Refusal::NotFound(key.clone())),
+        (
+            Operation::Replace { if_revision, .. }
+            | Operation::Delete { if_revision, .. }
+            | Operation::Restore { if_revision, .. },
+            Some(old),
+        ) => {
             let is_current = if_revision.is_none_or(|wanted| wanted == old.metadata.revision());
             if is_current { Ok(()) } else { Err(Refusal::PreconditionFailed(Arc::clone(old))) }
         }
         (Operation::Create(_) | Operation::Apply(_), None)
         | (Operation::Apply(_), Some(_))
+        | (Operation::Restore { if_revision: None, .. }, None)
         | (
             Operation::Announce { .. }
             | Operation::Lose { .. }
@@ -191,7 +212,7 @@ fn check_identity(
 impl Candidate {
     /// A record that the write changes besides what it names.
     pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
-        Self { key, old, new, at: String::new() }
+        Self { key, old, new, at: String::new(), is_restored: false }
     }
 
     /// Whether the object is there already.
@@ -229,7 +250,7 @@ impl Candidate {
         now: Timestamp,
         random: &mut Random,
     ) -> (Action, Arc<Object>) {
-        let Self { key, old, new, at: _ } = self;
+        let Self { key, old, new, at: _, is_restored: _ } = self;
         match (old, new) {
             (Some(old), None) => (Action::Deleted, Arc::new(with_revision(&old, revision))),
             (Some(old), Some(new)) if is_same(&old, &new) => (Action::Unchanged, old),
@@ -260,7 +281,8 @@ pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
     object
 }
 
-fn is_same(old: &Object, new: &Object) -> bool {
+/// Whether two states of an object differ in nothing that somebody asks for.
+pub(crate) fn is_same(old: &Object, new: &Object) -> bool {
     old.spec == new.spec
         && old.metadata.labels == new.metadata.labels
         && old.metadata.annotations == new.metadata.annotations

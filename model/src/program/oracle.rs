@@ -78,42 +78,154 @@ pub enum Fate {
     Relay(Port),
 }
 
+/// Why a connection has its fate: what was looked up, and what was found. `K` names programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision<'a, K> {
+    /// Where the connection is met.
+    pub met: Met<'a, K>,
+    /// Who connects.
+    pub class: Class,
+    /// Whether its source may connect.
+    pub admission: Admission,
+    /// What is done with it; nothing where no frontend meets it or the source may not connect.
+    pub verdict: Option<&'a Verdict>,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// Where a connection is met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Met<'a, K> {
+    /// At a frontend.
+    Frontend {
+        /// Whose it is.
+        of: K,
+        /// Which.
+        frontend: &'a Frontend,
+        /// What it does.
+        route: &'a Route,
+    },
+    /// At a port of a virtual address that is no frontend.
+    VirtualAddress {
+        /// Whose address it is.
+        of: K,
+    },
+    /// Nowhere.
+    Nothing,
+}
+
+/// Who connects, in the order in which sources are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A source in the workload networks.
+    Workload,
+    /// The node itself.
+    Node,
+    /// Everybody else.
+    Elsewhere,
+}
+
+/// Whether a source may connect to a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Everybody may.
+    Open,
+    /// It lies in this allowed network.
+    Within(IpNet),
+    /// It is the node itself, which always may.
+    Node,
+    /// It may not.
+    Denied,
+}
+
 /// What becomes of a new connection: exact addresses before node ports, programs in the order in which they come.
 pub fn fate<'a>(
     programs: impl Iterator<Item = &'a Program> + Clone,
     networks: &Networks,
     connection: &Connection,
 ) -> Fate {
-    let Connection { source, destination, protocol, port, .. } = *connection;
+    decide(programs.map(|program| ((), program)), networks, connection).fate
+}
+
+/// The same, with the reasons.
+pub fn decide<'a, K>(
+    programs: impl Iterator<Item = (K, &'a Program)> + Clone,
+    networks: &Networks,
+    connection: &Connection,
+) -> Decision<'a, K> {
+    let is_workload = is_in(&networks.workloads, connection.source);
+    let class = match (is_workload, connection.is_from_node) {
+        (true, _) => Class::Workload,
+        (false, true) => Class::Node,
+        (false, false) => Class::Elsewhere,
+    };
+    let met = meet(programs.clone(), networks, connection);
+    let (admission, verdict, fate) = match &met {
+        Met::Nothing => (Admission::Open, None, Fate::Untouched),
+        Met::VirtualAddress { .. } => (Admission::Open, None, Fate::Reject),
+        Met::Frontend { route, .. } => {
+            let admission = admission(route, connection);
+            if admission == Admission::Denied {
+                (admission, None, Fate::Drop)
+            } else {
+                let verdict = route.verdict(class);
+                let hairpins = || programs.clone().any(|(_, one)| one.hairpins.contains(&connection.source));
+                (admission, Some(verdict), carry_out(verdict, networks, connection, hairpins))
+            }
+        }
+    };
+    Decision { met, class, admission, verdict, fate }
+}
+
+fn meet<'a, K>(
+    programs: impl Iterator<Item = (K, &'a Program)> + Clone,
+    networks: &Networks,
+    connection: &Connection,
+) -> Met<'a, K> {
+    let Connection { destination, protocol, port, .. } = *connection;
     let find = |wanted: Destination| {
         let matches = move |frontend: &Frontend| {
             frontend.destination == wanted && frontend.protocol == protocol && frontend.ports.contains(port)
         };
-        let routes = programs.clone().flat_map(|program| &program.frontends);
-        routes.clone().find(move |(frontend, _)| matches(frontend)).map(|(_, route)| route)
+        programs.clone().find_map(|(of, program)| {
+            let (frontend, route) = program.frontends.iter().find(|(frontend, _)| matches(frontend))?;
+            Some(Met::Frontend { of, frontend, route })
+        })
     };
-    let is_in =
-        |networks: &BTreeSet<IpNet>, address: IpAddr| networks.iter().any(|net| net.contains(&address));
     let any_local = || {
         let answers = connection.is_node_address && is_in(&networks.node_ports, destination);
         if answers { find(Destination::AnyLocal(IpFamily::of(destination))) } else { None }
     };
-    let Some(route) = find(Destination::Address(destination)).or_else(any_local) else {
-        let is_virtual = programs.clone().any(|program| program.virtual_addresses.contains(&destination));
-        return if is_virtual { Fate::Reject } else { Fate::Untouched };
+    let closed = || {
+        let mut having = programs.clone().filter(|(_, one)| one.virtual_addresses.contains(&destination));
+        having.next().map(|(of, _)| Met::VirtualAddress { of })
     };
-    let is_allowed = |allowed: &BTreeSet<IpNet>| connection.is_from_node || is_in(allowed, source);
-    if !route.allowed_sources.as_ref().is_none_or(is_allowed) {
-        return Fate::Drop;
+    find(Destination::Address(destination)).or_else(any_local).or_else(closed).unwrap_or(Met::Nothing)
+}
+
+fn admission(route: &Route, connection: &Connection) -> Admission {
+    let Some(allowed) = &route.allowed_sources else { return Admission::Open };
+    if connection.is_from_node {
+        return Admission::Node;
     }
-    match verdict(route, is_in(&networks.workloads, source), connection.is_from_node) {
+    let within = allowed.iter().find(|net| net.contains(&connection.source));
+    within.map_or(Admission::Denied, |net| Admission::Within(*net))
+}
+
+fn carry_out(
+    verdict: &Verdict,
+    networks: &Networks,
+    connection: &Connection,
+    has_hairpin: impl Fn() -> bool,
+) -> Fate {
+    let Connection { source, port, .. } = *connection;
+    match verdict {
         Verdict::Reject => Fate::Reject,
         Verdict::Drop => Fate::Drop,
         Verdict::Relay { port } => Fate::Relay(*port),
         Verdict::Forward { masquerade, targets } => {
             let at = |target: &Target| (target.address, target.port.unwrap_or(port));
-            let is_hairpin = targets.keys().any(|target| target.address == source)
-                && programs.clone().any(|program| program.hairpins.contains(&source));
+            let is_hairpin = targets.keys().any(|target| target.address == source) && has_hairpin();
             Fate::Forward {
                 targets: targets.iter().map(|(target, weight)| (at(target), *weight)).collect(),
                 is_masqueraded: match masquerade {
@@ -127,13 +239,18 @@ pub fn fate<'a>(
     }
 }
 
-/// The verdict for a source: workloads before the node itself before everybody else.
-const fn verdict(route: &Route, is_workload: bool, is_node: bool) -> &Verdict {
-    if is_workload {
-        &route.from_workloads
-    } else if is_node {
-        &route.from_node
-    } else {
-        &route.from_elsewhere
+fn is_in(networks: &BTreeSet<IpNet>, address: IpAddr) -> bool {
+    networks.iter().any(|net| net.contains(&address))
+}
+
+impl Route {
+    /// The verdict for who connects.
+    #[must_use]
+    pub const fn verdict(&self, class: Class) -> &Verdict {
+        match class {
+            Class::Workload => &self.from_workloads,
+            Class::Node => &self.from_node,
+            Class::Elsewhere => &self.from_elsewhere,
+        }
     }
 }

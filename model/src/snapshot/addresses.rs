@@ -37,6 +37,8 @@ pub(super) struct AddressIndex {
     by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
     /// Held addresses by pool; those of no pool under `None`.
     held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
+    /// How many are held in all pools and in none.
+    held_count: usize,
     quarantined: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
     quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
     by_former: OrdMap<ServiceKey, OrdSet<IpAddr>>,
@@ -138,6 +140,11 @@ impl Snapshot {
             let recorded = self.load_balancing.recorded.get(&row);
             recorded.map_or(Some(first), |recorded| recorded.first_free(first, last))
         })
+    }
+
+    /// How many load balancer addresses Services hold.
+    pub(super) const fn held_addresses(&self) -> usize {
+        self.load_balancing.held_count
     }
 
     /// The addresses of a pool (of none) that Services hold.
@@ -250,6 +257,7 @@ impl Snapshot {
         let of_pool = (spec.pool.clone(), IpFamily::of(address));
         if !spec.services.is_empty() {
             entry.set(&mut index.held, of_pool.clone(), address);
+            entry.count(&mut index.held_count, 1);
         }
         if let Some(key) = spec.sharing_key.as_ref().filter(|_| !spec.services.is_empty()) {
             entry.set(&mut index.by_sharing_key, key.clone(), address);

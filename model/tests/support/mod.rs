@@ -48,7 +48,7 @@ impl Cluster {
         apply_set: Option<ApplySet>,
     ) -> Result<Vec<Action>, Refusal> {
         let operations = objects.iter().map(|value| Operation::Apply(object(value))).collect();
-        let admitted = self.write(&Request { operations, apply_set, evict: false })?;
+        let admitted = self.write(&Request { operations, apply_set, ..Request::default() })?;
         Ok(admitted.outcomes.iter().map(|outcome| outcome.action).collect())
     }
 

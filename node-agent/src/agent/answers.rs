@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::{
     ask::{Question, Reply},
     feed::StartMode,
-    plan::{PREVIEW_WORDS_MAX, Preview, Proposal},
+    plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal},
     quantity::Position,
     resource::ServiceKey,
     trace::Packet,
@@ -13,7 +13,10 @@ use model::{
 
 use super::Agent;
 use crate::{
+    announce::{self, machine::Gate, preview::Side},
     ask::failed,
+    bgp,
+    conntrack::risk,
     dataplane::{KernelError, Scope},
     desired::{Derived, limit_message},
     feed::{
@@ -29,7 +32,9 @@ impl Agent {
         let Some(position) = self.state.position() else {
             return failed("no state has been loaded");
         };
-        if self.full_look.is_some() {
+        // A trace reads the kernel anew, and is wanted most where something is wrong.
+        let is_trace = matches!(question, Question::Trace(_));
+        if self.full_look.is_some() && !is_trace {
             let why = self.last_failure.as_deref().unwrap_or("it is about to be looked at");
             return failed(&format!("what the kernel holds is not known: {why}"));
         }
@@ -52,6 +57,11 @@ impl Agent {
         if touched.node {
             preview.failures.extend(self.backends.would_change(&self.defaults.backend(state.node())));
         }
+        if self.backends.current().is_tracked() {
+            let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
+            // A table that cannot be read tells nothing, and stops nothing.
+            preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
+        }
         let scope = Scope::Services(followed.services);
         match self.backends.current().preview(derived.desired(), &scope) {
             Ok(Some(lines)) => preview.kernel = lines,
@@ -60,12 +70,33 @@ impl Agent {
             }
             Err(error) => return kernel_failed(&error),
         }
-        self.preview_announcements(&state, &touched, &mut preview);
-        preview.failures.truncate(PREVIEW_WORDS_MAX);
+        self.preview_announcements(&state, &touched, &derived, &mut preview);
+        bound(&mut preview);
         Reply::Plan(preview)
     }
 
-    fn preview_announcements(&self, _state: &State, _touched: &Touched, _preview: &mut Preview) {}
+    fn preview_announcements(
+        &self,
+        state: &State,
+        touched: &Touched,
+        derived: &Derived,
+        preview: &mut Preview,
+    ) {
+        let node = self.derived.node();
+        if touched.bgp {
+            let bgp = |state: &State| state.node().bgp.clone();
+            preview.session_resets = bgp::resets(node, bgp(&self.state).as_deref(), bgp(state).as_deref());
+        }
+        let programmed = |service: &ServiceKey| self.gate(service).unwrap_or(Gate::Open);
+        let would_be = |service: &ServiceKey| match derived.unsupported().get(service) {
+            Some(failure) => Gate::Closed(failure.message.clone()),
+            None if touched.services.contains(service) => Gate::Open,
+            None => programmed(service),
+        };
+        let before = Side { state: &self.state, node, gate: &programmed };
+        let after = Side { state, node, gate: &would_be };
+        preview.announcements = announce::preview::changes(&before, &after);
+    }
 
     fn trace(&mut self, packet: &Packet) -> Reply {
         match self.backends.current().trace(packet) {
@@ -104,3 +135,28 @@ fn failures(derived: &Derived, services: &BTreeSet<ServiceKey>) -> Vec<String> {
         .map(|(service, failure)| limit_message(format!("Service {service}: {}", failure.message)));
     words.take(PREVIEW_WORDS_MAX).collect()
 }
+
+/// Keeps an answer within its limits; what is left out of the lines is counted.
+fn bound(preview: &mut Preview) {
+    let Preview { kernel, announcements, omitted, session_resets, connections_at_risk: _, failures } =
+        preview;
+    let mut room = LINES_BYTES_MAX;
+    for lines in [announcements, kernel] {
+        let fits = |line: &&LineChange| {
+            let bytes = line.place.len() + line.line.len() + LINE_OVERHEAD_BYTES;
+            let fits = bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        };
+        let kept = lines.iter().take(PLAN_LINES_MAX).take_while(fits).count();
+        *omitted += u64::try_from(lines.len() - kept).unwrap_or(u64::MAX);
+        lines.truncate(kept);
+    }
+    session_resets.truncate(PREVIEW_WORDS_MAX);
+    failures.truncate(PREVIEW_WORDS_MAX);
+}
+
+/// Bytes of the lines of an answer, so that the whole of it stays within `model::ask::REPLY_BYTES_MAX`.
+const LINES_BYTES_MAX: usize = 3 * 1024 * 1024;
+/// What the form of a line takes in JSON beside its text, quotes that have to be escaped included.
+const LINE_OVERHEAD_BYTES: usize = 64;

@@ -102,7 +102,7 @@ impl Agent {
         self.announcing.programmed(gates);
     }
 
-    fn gate(&self, service: &ServiceKey) -> Option<Gate> {
+    pub(super) fn gate(&self, service: &ServiceKey) -> Option<Gate> {
         let compiled = self.state.services().get(service)?;
         if compiled.load_balancer_ips.is_empty() {
             return None;

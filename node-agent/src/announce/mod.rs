@@ -17,6 +17,7 @@ pub mod neighbours;
 pub mod owners;
 pub mod ping;
 pub mod ports;
+pub mod preview;
 mod show;
 pub mod shown;
 pub mod start;

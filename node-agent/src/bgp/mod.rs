@@ -21,6 +21,7 @@ mod neighbour;
 mod next_hop;
 mod path;
 mod post;
+mod resets;
 mod routes;
 mod scout;
 mod settings;
@@ -40,6 +41,7 @@ use tracing::warn;
 
 use crate::{bfd::Bfd, links::Links};
 use post::Post;
+pub use resets::resets;
 pub use shown::{NeighbourKey, Shown, ShownNeighbour, Told};
 
 /// Longest wait for neighbours to be told that the speaker leaves.

@@ -19,6 +19,7 @@ use super::{
     FlowTable,
     account::{Account, Flows, Reading},
     plan::{Depth, Dues, Judgement, LocalAddresses, Programmed, When},
+    risk,
 };
 use crate::{
     backoff::Backoff,
@@ -110,6 +111,23 @@ impl Cleaner {
             };
             self.programmed.replace(&service, program, depth, &mut self.dues);
         }
+    }
+
+    /// Counts the flows on targets of frontends, if they can be found without a look at all flows.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn count(&mut self, targets: &BTreeSet<(Frontend, Target)>) -> io::Result<Option<u64>> {
+        if targets.is_empty() {
+            return Ok(Some(0));
+        }
+        let Some(filter) = risk::filter(targets) else { return Ok(None) };
+        let mut count = 0;
+        let _none = self.table.remove(&filter, &mut |flow| {
+            count += u64::from(risk::is_on(targets, flow));
+            false
+        })?;
+        Ok(Some(count))
     }
 
     /// Forgets what is due: the flows of the backend that runs are not to be found in the table.

@@ -32,6 +32,7 @@ mod cleaner;
 mod kernel;
 pub mod memory;
 pub mod plan;
+pub mod risk;
 pub mod wire;
 
 use std::{collections::BTreeSet, io, net::IpAddr};

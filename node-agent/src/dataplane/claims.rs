@@ -22,7 +22,7 @@ const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 ///
 /// A frontend belongs to the first of the Services that ask for it, by key. The same holds of port ranges that overlap;
 /// a single port within a range of another Service is that port's owner's, and the range has the others.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Claims {
     programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
     /// The claimants of each frontend, in order.

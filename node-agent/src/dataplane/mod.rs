@@ -9,6 +9,7 @@ pub mod iptables;
 pub mod ipvs;
 pub mod memory;
 pub mod nftables;
+mod trace;
 pub mod userspace;
 
 use std::{

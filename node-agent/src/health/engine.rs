@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use imbl::OrdMap;
 use model::{
     health::CheckKey, health_check::HealthCheck, name::Name, quantity::Timestamp, resource::ServiceKey,
 };
@@ -262,7 +261,7 @@ impl Engine {
 
     fn show(&mut self, service: &ServiceKey, key: CheckKey, change: Change) {
         let Some(check) = self.services.get(service).and_then(|group| group.checks.get(&key)) else { return };
-        let reports = self.checked.services.entry(service.clone()).or_insert_with(OrdMap::new);
+        let reports = self.checked.services.entry(service.clone()).or_default();
         let is_new = reports.insert(key, check.machine.report(key)).is_none();
         // What is checked at all is news as well.
         self.change = self.change.max(if is_new { Change::State } else { change });

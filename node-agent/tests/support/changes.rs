@@ -56,6 +56,7 @@ pub fn endpoint(at: &str, node: &str) -> CompiledEndpoint {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     }
 }
 

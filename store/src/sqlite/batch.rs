@@ -62,6 +62,12 @@ pub(super) fn log_sql(rows: usize) -> String {
     format!("INSERT INTO changes (revision, at, body) VALUES {}", repeated("(?, ?, ?)", rows))
 }
 
+/// The statement that keeps the history of a piece; binds revision, time, whose it is, head and body of each row.
+pub(super) fn history_sql(rows: usize) -> String {
+    let rows = repeated("(?, ?, ?, ?, ?)", rows);
+    format!("INSERT INTO history (revision, at, by_server, head, body) VALUES {rows}")
+}
+
 fn repeated(row: &str, rows: usize) -> String {
     vec![row; rows].join(", ")
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! commit, put_status, raise_epoch ──▶ [ Writer ] in turns, each in a task of its own ──▶ file
-//! load, changes, statuses ◀────────── readers ◀──────────────────────────────────────────┘
+//! load, changes, history … ◀───────── readers ◀──────────────────────────────────────────┘
 //! ```
 //! A write whose turn has come runs in a task of its own: when the caller goes away, its transaction still ends.
 
@@ -11,13 +11,14 @@ use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 use async_trait::async_trait;
 use model::{
     change::Commit,
+    history::RevisionEntry,
     quantity::{Position, Revision, Timestamp},
 };
 use sqlx::SqlitePool;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
-    ChangesError, CommitError, Loaded, StatusError, Store, StoreError,
+    ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError,
     error::OpenError,
     group,
     open::check_status,
@@ -27,6 +28,7 @@ use crate::{
 mod batch;
 mod connect;
 mod file;
+mod history;
 mod read;
 mod write;
 
@@ -69,9 +71,22 @@ impl Store for Sqlite {
         read::load(&self.readers).await
     }
 
-    async fn commit(&self, at: Position, commits: &[Commit]) -> Result<(), CommitError> {
-        let group = group::encode(at, commits)?;
+    async fn commit_with_history(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+    ) -> Result<(), CommitError> {
+        let group = group::encode(at, commits, history)?;
         self.write(async move |mut writer| writer.commit(at, &group).await).await
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
+        history::list(&self.readers, query).await
+    }
+
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
+        history::read(&self.readers, first, limit).await
     }
 
     async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {

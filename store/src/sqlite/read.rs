@@ -11,7 +11,7 @@ use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::{
     CHANGES_KEPT, ChangesError, Loaded, StoreError, record,
-    window::{Entry, Window},
+    window::{Bounds, Entry, Window},
 };
 
 type ObjectRow = (String, Vec<u8>);
@@ -57,11 +57,12 @@ pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Positi
 pub(super) async fn window(connection: &mut SqliteConnection) -> Result<Window, sqlx::Error> {
     let sql = "SELECT revision, length(body) FROM changes ORDER BY revision";
     let rows = sqlx::query_as::<_, (i64, i64)>(sql).fetch_all(connection).await?;
-    let entry = |(revision, bytes): (i64, i64)| Entry {
-        revision: Revision(revision.unsigned_abs()),
-        bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
-    };
-    Ok(Window::new(rows.into_iter().map(entry)))
+    Ok(Window::new(Bounds::CHANGES, rows.into_iter().map(entry)))
+}
+
+/// What the database says of a commit in a log.
+pub(super) fn entry((revision, bytes): (i64, i64)) -> Entry {
+    Entry { revision: Revision(revision.unsigned_abs()), bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
 }
 
 /// Makes the error of an action that the database refused.

@@ -19,6 +19,7 @@ use crate::{
         batch::{self, BATCHES, ONE_BY_ONE},
         connect::{self, Durability},
         file::StoreFile,
+        history::{self, Windows},
         read::{self, failed},
     },
     window::Window,
@@ -39,6 +40,14 @@ struct Session {
     durable: SqliteConnection,
     relaxed: SqliteConnection,
     window: Window,
+    history: Windows,
+}
+
+/// What leaves the logs with a group.
+#[derive(Debug)]
+struct Dropped {
+    changes: Option<Revision>,
+    history: history::Dropped,
 }
 
 impl Writer {
@@ -52,14 +61,20 @@ impl Writer {
         let started = Instant::now();
         let mut session = self.take_session().await?;
         let entries = group.entries();
-        let dropped = session.window.drop_through(&entries);
-        let mut result = commit(&mut session.durable, at, group, dropped, BATCHES).await;
+        let dropped = Dropped {
+            changes: session.window.drop_through(&entries),
+            history: session.history.drop_through(group),
+        };
+        let mut result = commit(&mut session.durable, at, group, &dropped, BATCHES).await;
         if let Err(CommitError::Malformed(_)) = result {
             // A batch shows only that something in it did not fit; one by one the same refusal names it.
-            result = commit(&mut session.durable, at, group, dropped, ONE_BY_ONE).await;
+            result = commit(&mut session.durable, at, group, &dropped, ONE_BY_ONE).await;
         }
         match result {
-            Ok(()) => session.window.advance(&entries, dropped),
+            Ok(()) => {
+                session.window.advance(&entries, dropped.changes);
+                session.history.advance(group, &dropped.history);
+            }
             Err(CommitError::Unavailable(error)) => return Err(error.into()),
             Err(error) => {
                 self.session = Some(session);
@@ -112,7 +127,8 @@ impl Writer {
             let mut durable = connect::writer(path, Durability::Full).await?;
             let relaxed = connect::writer(path, Durability::Process).await?;
             let window = read::window(&mut durable).await?;
-            Ok(Session { durable, relaxed, window })
+            let history = history::windows(&mut durable).await?;
+            Ok(Session { durable, relaxed, window, history })
         };
         connect().await.map_err(failed("connect to write"))
     }
@@ -122,7 +138,7 @@ async fn commit(
     connection: &mut SqliteConnection,
     at: Position,
     group: &Group,
-    dropped: Option<Revision>,
+    dropped: &Dropped,
     batches: &[usize],
 ) -> Result<(), CommitError> {
     let mut transaction = connection.begin_with(BEGIN).await.map_err(failed("begin a write"))?;
@@ -139,7 +155,7 @@ async fn write_group(
     connection: &mut SqliteConnection,
     at: Position,
     group: &Group,
-    dropped: Option<Revision>,
+    dropped: &Dropped,
     batches: &[usize],
 ) -> Result<(), CommitError> {
     let current = read::position(connection).await.map_err(failed("read the head"))?;
@@ -159,7 +175,8 @@ async fn write_group(
     for piece in batch::pieces(&group.commits, batches) {
         append_changes(connection, piece).await.map_err(failed("append to the change log"))?;
     }
-    if let Some(dropped) = dropped {
+    history::write(connection, group, &dropped.history, batches).await.map_err(failed("keep the history"))?;
+    if let Some(dropped) = dropped.changes {
         let trim = sqlx::query("DELETE FROM changes WHERE revision <= ?").bind(to_column(dropped)?);
         trim.execute(&mut *connection).await.map_err(failed("trim the change log"))?;
     }

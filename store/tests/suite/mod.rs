@@ -15,6 +15,7 @@ use model::{
 };
 use store::Store;
 
+pub(crate) mod history;
 pub(crate) mod scenarios;
 
 /// When the stores of the tests begin: 2026-11-21.

@@ -16,7 +16,7 @@ pub mod endpoints;
 pub mod plan;
 pub mod show;
 pub mod speaker;
-mod words;
+pub(super) mod words;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use ::bgp::{Attributes, Segment, attributes::NextHop};
+use ::bgp::{Attributes, Segment, attributes::NextHop, export::Route};
 use model::{
     bgp_report::{BgpSession, BgpSessionState},
     community::Community,
@@ -36,6 +36,28 @@ pub(super) fn attributes(attributes: &Attributes) -> String {
     parts.extend(number("MED", med));
     parts.extend(number("local preference", local_pref));
     parts.extend(number("only to customers of AS", only_to_customer));
+    let standard = communities.iter().map(|community| Community::Standard(community.0));
+    let extended = extended_communities.iter().map(|community| Community::Extended(community.0));
+    let large = large_communities.iter().map(|community| Community::Large(community.0));
+    let communities = join(standard.chain(extended).chain(large));
+    if !communities.is_empty() {
+        parts.push(format!("communities {communities}"));
+    }
+    parts.join(", ")
+}
+
+/// What a route adds to what every route says.
+pub(in crate::announce) fn route(route: &Route) -> String {
+    let Route { med, local_pref, prepend, communities, extended_communities, large_communities } = route;
+    let number = |name: &str, value: Option<u32>| value.map(|value| format!("{name} {value}"));
+    let mut parts: Vec<_> = [
+        number("MED", *med),
+        number("local preference", *local_pref),
+        number("prepended", (*prepend > 0).then(|| u32::from(*prepend))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let standard = communities.iter().map(|community| Community::Standard(community.0));
     let extended = extended_communities.iter().map(|community| Community::Extended(community.0));
     let large = large_communities.iter().map(|community| Community::Large(community.0));

@@ -138,7 +138,7 @@ impl IptablesBackend {
         pass: &mut Pass,
     ) -> Result<Result<(), String>, KernelError> {
         let family = run.family;
-        let fixed = self.layout.fixed(family, &self.networks);
+        let fixed = self.layout.fixed(family, &self.asked.networks);
         let script = plan::plan(self.mirror(family), &fixed, wanted);
         if script.is_empty() {
             return Ok(Ok(()));
@@ -179,7 +179,7 @@ impl IptablesBackend {
         }
         let reading = |source| KernelError { action: "reading back what was written".to_owned(), source };
         self.refresh(run).map_err(reading)?;
-        let fixed = self.layout.fixed(run.family, &self.networks);
+        let fixed = self.layout.fixed(run.family, &self.asked.networks);
         let mirror = self.mirror(run.family);
         let is_different = |wanted: &Wanted| !plan::plan(mirror, &fixed, wanted).is_empty();
         if is_different(&Wanted::default()) {
@@ -230,7 +230,7 @@ struct Run {
 }
 
 /// What the parts want together, with the chains that go if those shall be named.
-fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
+pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
     let mut wanted = Wanted::default();
     for part in parts.iter().filter(|part| !part.is_failed(failed)) {
         wanted.extend(&part.wanted);

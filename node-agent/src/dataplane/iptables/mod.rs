@@ -15,15 +15,20 @@
 //! the first packet. Stickiness is a list of recent sources per endpoint, of which the kernel keeps the last 100 by
 //! default (`ip_list_tot` of `xt_recent`); the oldest are forgotten without a word.
 
+mod asked;
 mod commit;
 mod empty;
 pub mod layout;
+pub mod listing;
 pub mod mirror;
 pub mod parse;
 pub mod plan;
+mod preview;
 pub mod render;
 mod rule;
+mod spelled;
 mod tools;
+mod trace;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,24 +40,21 @@ use std::{
 use model::{
     net::IpFamily,
     node::ProxyMode,
-    program::{Program, oracle::Networks},
-    report::FailureReason,
+    plan::LineChange,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 
 pub use self::tools::Flavour;
 use self::{
-    commit::Part,
-    layout::{ChainId, Layout, Table},
+    asked::Asked,
+    layout::{Layout, Table},
     mirror::Mirror,
-    plan::Wanted,
-    render::{Context, Rendered},
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
-    claims::{Claims, Touched},
-    nftables,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic, nftables,
+    trace::Subject,
 };
 use crate::netlink::socket::{Netlink, Protocol};
 
@@ -94,19 +96,8 @@ pub struct IptablesBackend {
     generation: Option<u32>,
     /// When the legacy tables were last looked at for others' changes, and how long that took.
     probe: Option<(Instant, Duration)>,
-    claims: Claims,
-    /// The networks that everything was last rendered for.
-    networks: Networks,
-    /// The chains of each Service.
-    chains: BTreeMap<Arc<ServiceKey>, BTreeMap<IpFamily, BTreeSet<ChainId>>>,
+    asked: Asked,
     counters: KernelCounters,
-}
-
-/// What a pass looks at.
-struct Looked {
-    touched: Touched,
-    services: BTreeSet<Arc<ServiceKey>>,
-    everything: bool,
 }
 
 impl IptablesBackend {
@@ -130,9 +121,7 @@ impl IptablesBackend {
             mirrors: None,
             generation: None,
             probe: None,
-            claims: Claims::default(),
-            networks: Networks::default(),
-            chains: BTreeMap::new(),
+            asked: Asked::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -188,154 +177,17 @@ impl IptablesBackend {
         if self.mirrors.is_none() {
             self.observe()?;
         }
-        let looked = self.claim(desired, scope, pass);
+        let mut looked = self.asked.take_over(&self.tools.families, desired, scope);
+        pass.outcomes.append(&mut looked.impossible);
         let mut failed = BTreeMap::new();
         for family in self.tools.families.clone() {
-            let parts = self.parts(family, &looked);
+            let mirror = self.mirrors.as_ref().and_then(|mirrors| mirrors.get(&family));
+            let parts = self.asked.parts(&self.layout, family, mirror, &looked);
             self.carry_out(family, &parts, looked.everything, &mut failed, pass)?;
-            self.remember_chains(family, &parts, &failed);
+            self.asked.remember_chains(family, &parts, &failed);
         }
-        self.chains.retain(|_, families| families.values().any(|chains| !chains.is_empty()));
+        self.asked.forget_without_chains();
         self.conclude(&looked.services, failed, pass)
-    }
-
-    /// Takes over what the Services in scope ask for. Answers what that touches.
-    fn claim(&mut self, desired: &Desired, scope: &Scope, pass: &mut Pass) -> Looked {
-        let mut touched = Touched::default();
-        let is_renamed = self.networks != desired.networks;
-        self.networks.clone_from(&desired.networks);
-        let mut services = BTreeSet::new();
-        match scope {
-            Scope::Everything => {
-                self.claims = Claims::default();
-                self.chains = BTreeMap::new();
-                for service in desired.programs.keys() {
-                    services.insert(self.claim_one(desired, service, &mut touched, pass));
-                }
-            }
-            Scope::Services(keys) => {
-                for service in keys {
-                    services.insert(self.claim_one(desired, service, &mut touched, pass));
-                }
-                // The networks are part of many Services' rules.
-                let others = desired.programs.keys().filter(|key| is_renamed && !keys.contains(*key));
-                for service in others {
-                    if self.claims.program(service).is_some() {
-                        services.insert(self.claim_one(desired, service, &mut touched, pass));
-                    }
-                }
-            }
-        }
-        let claimants = touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend));
-        services.extend(claimants.cloned());
-        Looked { touched, services, everything: *scope == Scope::Everything }
-    }
-
-    fn claim_one(
-        &mut self,
-        desired: &Desired,
-        service: &ServiceKey,
-        touched: &mut Touched,
-        pass: &mut Pass,
-    ) -> Arc<ServiceKey> {
-        let program = desired.programs.get(service).map(|desired| &desired.program);
-        let checked = program.map(|program| self.check(service, program));
-        let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
-        self.claims.replace(service, possible.cloned(), touched);
-        if let Some(Err(message)) = checked {
-            let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
-            pass.outcomes.insert(service.clone(), outcome);
-        }
-        Arc::new(service.clone())
-    }
-
-    fn check(&self, service: &ServiceKey, program: &Program) -> Result<(), String> {
-        let families = program.frontends.keys().map(|frontend| frontend.destination.family());
-        if let Some(family) = families.into_iter().find(|family| !self.tools.families.contains(family)) {
-            return Err(format!("iptables cannot be used for {} here", family.as_str()));
-        }
-        render::check(service, program)
-    }
-
-    /// What should become of the Services looked at, each by itself, and of what belongs to none.
-    fn parts(&self, family: IpFamily, looked: &Looked) -> Vec<Part> {
-        let context = self.context(family);
-        let mut parts: BTreeMap<Option<Arc<ServiceKey>>, Part> = BTreeMap::new();
-        let mut lines = BTreeMap::new();
-        for service in &looked.services {
-            let mut rendered = Rendered::default();
-            if let Some(program) = self.claims.program(service) {
-                let has = |frontend: &_| self.claims.owner(frontend) == Some(service);
-                rendered = render::service(&context, service, program, has);
-            }
-            let part = parts.entry(Some(Arc::clone(service))).or_insert_with(|| Part::of(Some(service)));
-            part.wanted.chains =
-                rendered.chains.into_iter().map(|(chain, rules)| (chain, Some(rules))).collect();
-            let before = self.chains.get(service).and_then(|families| families.get(&family));
-            let gone = before.into_iter().flatten().filter(|chain| !part.wanted.chains.contains_key(chain));
-            part.removals = gone.cloned().collect();
-            lines.extend(rendered.lines);
-        }
-        for (frontend, noted) in &looked.touched.frontends {
-            if frontend.destination.family() != family {
-                continue;
-            }
-            let service = self.claims.owner(frontend).or(noted.as_ref());
-            let part = parts.entry(service.cloned()).or_insert_with(|| Part::of(service));
-            let mut held = lines.remove(frontend).unwrap_or_default();
-            for chain in render::dispatch_chains(&self.layout, frontend) {
-                let found = held.iter().position(|(other, _)| *other == chain);
-                let lines = found.map(|index| held.swap_remove(index).1).unwrap_or_default();
-                part.wanted.lines.insert((chain, rule::frontend_key(*frontend)), lines);
-            }
-        }
-        for (address, service) in &looked.touched.virtual_addresses {
-            if IpFamily::of(*address) == family {
-                let part = parts.entry(service.clone()).or_insert_with(|| Part::of(service.as_ref()));
-                let (chain, key, line) = render::virtual_address(&self.layout, *address);
-                let is_wanted = self.claims.wants_virtual_address(*address);
-                part.wanted.lines.insert((chain, key), if is_wanted { vec![line] } else { Vec::new() });
-            }
-        }
-        let mut parts: Vec<_> = parts.into_values().collect();
-        if looked.everything {
-            parts.extend(self.strays(family, &parts));
-        }
-        parts
-    }
-
-    /// What is in the kernel under our names and nobody wants.
-    fn strays(&self, family: IpFamily, parts: &[Part]) -> Option<Part> {
-        let mirror = self.mirrors.as_ref()?.get(&family)?;
-        let fixed = self.layout.fixed(family, &self.networks);
-        let Wanted { chains, lines } = plan::strays(mirror, &fixed, parts.iter().map(|part| &part.wanted));
-        let removals = chains.into_keys().collect();
-        Some(Part { service: None, wanted: Wanted { chains: BTreeMap::new(), lines }, removals })
-    }
-
-    fn context(&self, family: IpFamily) -> Context {
-        Context {
-            layout: self.layout,
-            family,
-            workloads: layout::of_family(&self.networks.workloads, family).collect(),
-            off_cluster: Layout::off_cluster(family, &self.networks),
-        }
-    }
-
-    fn remember_chains(
-        &mut self,
-        family: IpFamily,
-        parts: &[Part],
-        failed: &BTreeMap<Arc<ServiceKey>, Outcome>,
-    ) {
-        for Part { service, wanted, removals } in parts {
-            let Some(service) = service else { continue };
-            let mut chains: BTreeSet<_> = wanted.chains.keys().cloned().collect();
-            if failed.contains_key(service) {
-                chains.extend(removals.iter().cloned());
-            }
-            self.chains.entry(Arc::clone(service)).or_default().insert(family, chains);
-        }
     }
 
     /// Says of each Service that this pass could have changed how it stands.
@@ -345,10 +197,10 @@ impl IptablesBackend {
         mut failed: BTreeMap<Arc<ServiceKey>, Outcome>,
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
-        for service in services.iter().filter(|service| self.claims.program(service).is_some()) {
+        for service in services.iter().filter(|service| self.asked.claims.program(service).is_some()) {
             let outcome = match failed.remove(service) {
                 Some(outcome) => outcome,
-                None => self.claims.conflict(service).unwrap_or(Outcome::Verified),
+                None => self.asked.claims.conflict(service).unwrap_or(Outcome::Verified),
             };
             pass.outcomes.insert(ServiceKey::clone(service), outcome);
         }
@@ -470,10 +322,23 @@ impl Dataplane for IptablesBackend {
         Ok(traffic)
     }
 
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        let action = || format!("reading the rules of iptables-{}", self.tools.flavour.as_str());
+        let changes = self.previewed(desired, scope);
+        changes.map(Some).map_err(|source| KernelError { action: action(), source })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let text = self.tools.save(IpFamily::of(packet.destination), false);
+        let read = text.and_then(|text| Ok((parse::chains(&text), Subject::here(packet)?)));
+        let action = "reading the rules".to_owned();
+        let (chains, subject) = read.map_err(|source| KernelError { action, source })?;
+        Ok(Some(trace::trace(&self.layout, &chains, &subject).finish()))
+    }
+
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.mirrors = None;
-        self.claims = Claims::default();
-        self.chains = BTreeMap::new();
+        self.asked = Asked::default();
         let failed = |source| KernelError { action: "looking for our rules".to_owned(), source };
         let other = self.tools.other_with_ours(&self.layout).map_err(failed)?;
         let own = self.tools.again().map_err(failed)?;

@@ -29,6 +29,34 @@ pub fn saved(layout: &Layout, text: &str) -> Mirror {
     seen.finish()
 }
 
+/// A rule as it was printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// In the form in which we write it.
+    pub(super) text: String,
+    /// Its words, without quotes.
+    pub(super) words: Vec<String>,
+}
+
+/// All chains that `iptables-save` printed, also those of others, in the tables that we have chains in.
+pub(super) fn chains(text: &str) -> BTreeMap<ChainId, Vec<Line>> {
+    let mut chains: BTreeMap<ChainId, Vec<Line>> = BTreeMap::new();
+    let mut table = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = Table::ALL.into_iter().find(|table| table.as_str() == name.trim());
+        }
+        let Some(table) = table else { continue };
+        if let Some(name) = line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) {
+            chains.entry(ChainId { table, name: name.to_owned() }).or_default();
+        } else if let Some((name, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
+            let line = Line { text: normal(rule), words: words(rule) };
+            chains.entry(ChainId { table, name: name.to_owned() }).or_default().push(line);
+        }
+    }
+    chains
+}
+
 /// What `iptables -S CHAIN` printed of one of our chains.
 #[must_use]
 pub fn listed(layout: &Layout, table: Table, text: &str) -> Mirror {
@@ -182,7 +210,7 @@ impl<'a> Seen<'a> {
 
 /// A rule in the form in which we write it: versions of iptables differ in when they quote, in how they name
 /// protocols, and in the digits of a probability.
-fn normal(rule: &str) -> String {
+pub(super) fn normal(rule: &str) -> String {
     let mut normal = String::with_capacity(rule.len());
     let mut before = String::new();
     for word in words(rule) {

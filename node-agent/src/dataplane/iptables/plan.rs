@@ -57,19 +57,19 @@ pub struct Script {
 
 /// What to write into one table: each is carried out behind the one before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Section {
+pub(super) struct Section {
     /// Chains that are made, or emptied if they exist.
-    declared: Vec<String>,
+    pub(super) declared: Vec<String>,
     /// The rules of those.
-    appended: Vec<String>,
+    pub(super) appended: Vec<String>,
     /// Rules that go.
-    deleted: Vec<String>,
+    pub(super) deleted: Vec<String>,
     /// Rules at the end of a chain, behind what others have there.
-    closing: Vec<String>,
+    pub(super) closing: Vec<String>,
     /// Rules at the head of a chain, the last one first.
-    inserted: Vec<String>,
+    pub(super) inserted: Vec<String>,
     /// Chains that go.
-    removed: Vec<String>,
+    pub(super) removed: Vec<String>,
 }
 
 impl Script {
@@ -108,6 +108,11 @@ impl Script {
             }
         }
         chains
+    }
+
+    /// What is written into each table.
+    pub(super) const fn sections(&self) -> &BTreeMap<Table, Section> {
+        &self.sections
     }
 
     fn section(&mut self, table: Table) -> &mut Section {

@@ -1,11 +1,6 @@
 //! Carrying out a plan and reading back what came of it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    net::IpAddr,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc};
 
 use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
 use nix::errno::Errno;
@@ -13,7 +8,7 @@ use nix::errno::Errno;
 use super::{
     IpvsBackend, ipset, link,
     mirror::Link,
-    plan::Plan,
+    plan::{self, Plan},
     render::Command,
     rules,
     server::Socket,
@@ -300,14 +295,7 @@ impl IpvsBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let Some(mirror) = &self.mirror else { return Ok(()) };
-        let Some(link) = &mirror.link else { return Ok(()) };
-        let is_idle = |address: &IpAddr| {
-            link.addresses.contains(address)
-                && !self.wants.wants_address(*address)
-                && !mirror.serves(*address)
-        };
-        let idle: BTreeSet<_> = addresses.filter(is_idle).collect();
-        let idle: Vec<_> = idle.into_iter().collect();
+        let idle: Vec<_> = plan::idle_addresses(mirror, &self.wants, addresses).into_iter().collect();
         self.change_addresses(&idle, false, pass).map_err(failed("removing addresses"))
     }
 

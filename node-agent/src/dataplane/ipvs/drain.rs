@@ -1,13 +1,14 @@
 //! Destinations that go: they take no new connection, and are removed with their last one or at their deadline.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io,
     time::{Duration, Instant},
 };
 
 use model::{
     program::{Frontend, Removal, Target},
+    quantity::Timestamp,
     service::Protocol,
 };
 
@@ -18,7 +19,7 @@ use super::{
     plan::Plan,
     render::Command,
     rules,
-    server::{Destination, Held, Socket},
+    server::{Destination, Held, Server, Socket},
     sets::{Element, Kind},
 };
 use crate::{
@@ -59,35 +60,17 @@ impl IpvsBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let wanted = self.wants.entry(socket).server;
-        let is_wanted = |destination: &Destination| {
-            wanted.as_ref().is_some_and(|server| server.destinations.contains_key(destination))
-        };
-        let deadline = match removal {
-            Removal::Keep => None,
-            Removal::Drain(seconds) => Some(now + Duration::from_secs(u64::from(seconds))),
-            Removal::Reset => Some(now),
-        };
         let leaving = self.wants.leaving(socket);
-        let mut commands = Vec::new();
-        let mut waits = false;
-        let names: BTreeSet<_> = loads.keys().copied().collect();
-        self.draining.retain(|(at, name), _| at != socket || (names.contains(name) && !is_wanted(name)));
-        for (destination, (_, load)) in loads.iter().filter(|(destination, _)| !is_wanted(destination)) {
-            let until = self.draining.entry((*socket, *destination)).or_insert(deadline);
-            // The earliest deadline counts: a later pass may bring one, but puts none off.
-            *until = [*until, deadline].into_iter().flatten().min();
-            if let Some(asked) = leaving.get(destination) {
-                // Somebody has said when, and may say otherwise.
-                *until = asked.map(|asked| moment_of(asked, now));
-            }
-            let until = *until;
-            if load.is_empty() || until.is_some_and(|until| until <= now) {
-                self.draining.remove(&(*socket, *destination));
-                commands.push((None, Command::RemoveDestination(*socket, *destination)));
-            } else {
-                waits = true;
-            }
-        }
+        let (due, waits) = due(
+            &mut self.draining,
+            socket,
+            wanted.as_ref(),
+            loads,
+            &Deadlines { of_all: deadline(removal, now), of_each: leaving },
+            now,
+        );
+        let remove = |destination| (None, Command::RemoveDestination(*socket, destination));
+        let mut commands: Vec<_> = due.into_iter().map(remove).collect();
         let is_over = wanted.is_none() && !waits;
         if is_over && self.mirror.as_ref().is_some_and(|mirror| mirror.servers.contains_key(socket)) {
             commands.push((None, Command::RemoveServer(*socket)));
@@ -143,7 +126,7 @@ impl IpvsBackend {
     /// What went to each target, by Service.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let sockets: Vec<_> = self.mirror.iter().flat_map(|mirror| mirror.servers.keys().copied()).collect();
-        let mut found: std::collections::BTreeMap<_, Traffic> = std::collections::BTreeMap::new();
+        let mut found: BTreeMap<_, Traffic> = BTreeMap::new();
         for socket in sockets {
             let loads = self.read_loads(&socket)?;
             let Some((frontend, service, _)) = self.wants.resolve(&socket) else { continue };
@@ -170,6 +153,56 @@ impl IpvsBackend {
         }
         Ok(found.into_values().collect())
     }
+}
+
+/// When a target that goes is cut.
+pub(super) fn deadline(removal: Removal, now: Instant) -> Option<Instant> {
+    match removal {
+        Removal::Keep => None,
+        Removal::Drain(seconds) => Some(now + Duration::from_secs(u64::from(seconds))),
+        Removal::Reset => Some(now),
+    }
+}
+
+/// When the connections of destinations that nobody wants are cut.
+pub(super) struct Deadlines {
+    /// Of those about which nobody has said anything.
+    pub(super) of_all: Option<Instant>,
+    /// Of those about which somebody has.
+    pub(super) of_each: BTreeMap<Destination, Option<Timestamp>>,
+}
+
+/// The destinations of a virtual server that nobody wants and that wait for nothing any more, and whether others wait.
+pub(super) fn due(
+    draining: &mut BTreeMap<(Socket, Destination), Option<Instant>>,
+    socket: &Socket,
+    wanted: Option<&Server>,
+    loads: &Loads,
+    deadlines: &Deadlines,
+    now: Instant,
+) -> (Vec<Destination>, bool) {
+    let is_wanted = |destination: &Destination| {
+        wanted.is_some_and(|server| server.destinations.contains_key(destination))
+    };
+    draining.retain(|(at, name), _| at != socket || (loads.contains_key(name) && !is_wanted(name)));
+    let (mut due, mut waits) = (Vec::new(), false);
+    for (destination, (_, load)) in loads.iter().filter(|(destination, _)| !is_wanted(destination)) {
+        let until = draining.entry((*socket, *destination)).or_insert(deadlines.of_all);
+        // The earliest deadline counts: a later pass may bring one, but puts none off.
+        *until = [*until, deadlines.of_all].into_iter().flatten().min();
+        if let Some(asked) = deadlines.of_each.get(destination) {
+            // Somebody has said when, and may say otherwise.
+            *until = asked.map(|asked| moment_of(asked, now));
+        }
+        let until = *until;
+        if load.is_empty() || until.is_some_and(|until| until <= now) {
+            draining.remove(&(*socket, *destination));
+            due.push(*destination);
+        } else {
+            waits = true;
+        }
+    }
+    (due, waits)
 }
 
 /// The target as the program names it: of frontends of several ports, without a port.

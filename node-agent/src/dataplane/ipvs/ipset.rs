@@ -18,7 +18,7 @@ use crate::netlink::{
 /// Elements that a set can hold: enough for 10,000 Services with ten frontends each, and a bound on kernel memory.
 pub const ELEMENTS_MAX: u32 = 1 << 20;
 /// The size that a hash starts with.
-const HASH_SIZE: u32 = 1024;
+pub(super) const HASH_SIZE: u32 = 1024;
 
 /// Makes a set.
 #[must_use]

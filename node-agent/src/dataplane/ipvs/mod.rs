@@ -13,21 +13,24 @@
 //! We speak netlink ourselves; a process (`iptables-restore`) is started only for the fixed rules, never for a Service.
 //! There is deliberately no rule per Service.
 
+mod claim;
 mod commit;
 mod drain;
 pub mod ipset;
 mod iptables;
+pub mod lines;
 pub mod link;
-pub mod lower;
 pub mod mirror;
 mod observe;
 pub mod parse;
 pub mod plan;
+mod preview;
 pub mod render;
 pub mod rules;
 pub mod server;
 pub mod sets;
 mod sysctls;
+mod trace;
 pub mod uapi;
 pub mod wants;
 mod watch;
@@ -35,27 +38,32 @@ mod watch;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::IpAddr,
     sync::Arc,
     time::Instant,
 };
 
 use model::{
-    net::{self, IpFamily},
+    net::IpFamily,
     node::ProxyMode,
-    program::Program,
-    report::FailureReason,
+    plan::LineChange,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 
+pub use model::program::lower::ipvs as lower;
+
 use self::{
+    claim::Taken,
     commit::{Failed, failed},
     iptables::Iptables,
     mirror::Mirror,
     server::{Destination, Socket},
     wants::{Touched, Wants},
 };
-use super::{BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use super::{
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    trace::Subject,
+};
 use crate::netlink::socket::{Netlink, Protocol};
 
 /// The ipvs backend of one network namespace.
@@ -122,7 +130,10 @@ impl IpvsBackend {
         self.is_retiring = false;
         self.ensure_structure(is_fresh || *scope == Scope::Everything, pass)?;
         let mut touched = Touched::default();
-        let mut affected = self.claim(desired, scope, &mut touched, pass);
+        let mirror = self.mirror.get_or_insert_default();
+        let Taken { possible, impossible } = self.wants.take_over(desired, scope, mirror, &mut touched);
+        pass.outcomes.extend(impossible);
+        let mut affected = possible;
         let refused = self.carry_out(&mut touched, pass)?;
         let owners = touched.sockets.values().filter_map(|(owner, _)| owner.clone());
         affected.extend(owners.filter(|owner| desired.programs.contains_key(&**owner)));
@@ -161,71 +172,6 @@ impl IpvsBackend {
         Ok(refused)
     }
 
-    /// Takes over what the Services in scope ask for. Answers which of them could be.
-    fn claim(
-        &mut self,
-        desired: &Desired,
-        scope: &Scope,
-        touched: &mut Touched,
-        pass: &mut Pass,
-    ) -> BTreeSet<Arc<ServiceKey>> {
-        let mut affected = BTreeSet::new();
-        if *scope == Scope::Everything {
-            self.wants = Wants::default();
-        }
-        if self.wants.networks != desired.networks {
-            self.wants.networks = desired.networks.clone();
-        }
-        self.renew_node_addresses(touched);
-        let mut claim = |wants: &mut Wants, service: &ServiceKey, program: Option<&Arc<Program>>| {
-            let lowered = program.map(|program| wanted(program));
-            match lowered {
-                None => wants.replace(service, None, touched),
-                Some(Ok(lowered)) => {
-                    wants.replace(service, Some(Arc::new(lowered)), touched);
-                    affected.insert(Arc::new(service.clone()));
-                }
-                Some(Err(message)) => {
-                    wants.replace(service, None, touched);
-                    let outcome = Outcome::Failed { reason: FailureReason::Unsupported, message };
-                    pass.outcomes.insert(service.clone(), outcome);
-                }
-            }
-        };
-        match scope {
-            Scope::Everything => {
-                for (service, desired) in &desired.programs {
-                    claim(&mut self.wants, service, Some(&desired.program));
-                }
-                if let Some(mirror) = &self.mirror {
-                    plan::touch_all(mirror, touched);
-                }
-            }
-            Scope::Services(services) => {
-                for service in services {
-                    let program = desired.programs.get(service).map(|desired| &desired.program);
-                    claim(&mut self.wants, service, program);
-                }
-            }
-        }
-        affected
-    }
-
-    /// Takes over which addresses node ports answer at; touches the node ports if that changed.
-    fn renew_node_addresses(&mut self, touched: &mut Touched) {
-        let Some(mirror) = &self.mirror else { return };
-        let nets = &self.wants.networks.node_ports;
-        let answers = |address: &&IpAddr| {
-            net::forbidden(**address).is_none() && nets.iter().any(|net| net.contains(*address))
-        };
-        let now: BTreeSet<_> = mirror.other_addresses.iter().filter(answers).copied().collect();
-        if now != self.wants.node_addresses {
-            self.wants.touch_node_ports(touched);
-            self.wants.node_addresses = now;
-            self.wants.touch_node_ports(touched);
-        }
-    }
-
     /// Says of each Service that this pass could have changed how it stands.
     fn conclude(&self, affected: &BTreeSet<Arc<ServiceKey>>, mut refused: Failed, pass: &mut Pass) {
         for service in affected {
@@ -236,13 +182,6 @@ impl IpvsBackend {
             pass.outcomes.entry(ServiceKey::clone(service)).or_insert(outcome);
         }
     }
-}
-
-/// The program as it is carried out here. Addresses that are closed because they are bound here, and not because the
-/// Service owns them whole, are left to the plan, which knows what is bound.
-fn wanted(program: &Program) -> Result<Program, String> {
-    let lowered = lower::lower(program)?;
-    Ok(Program { virtual_addresses: program.virtual_addresses.clone(), ..lowered })
 }
 
 impl Dataplane for IpvsBackend {
@@ -306,6 +245,16 @@ impl Dataplane for IpvsBackend {
         self.read_traffic().map_err(failed("reading the counters of virtual servers"))
     }
 
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.previewed(desired, scope).map(Some)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|mirror| Ok((mirror, Subject::here(packet)?)));
+        let (mirror, subject) = read.map_err(failed("reading our part of the kernel"))?;
+        Ok(Some(trace::trace(&mirror, self.options.naming, &subject).finish()))
+    }
+
     fn cleanup(&mut self) -> Result<u64, KernelError> {
         self.observe()?;
         let removed = self.remove_all().map_err(failed("removing our part of the kernel"));
@@ -340,7 +289,9 @@ impl IpvsBackend {
         let mut touched = Touched::default();
         let wanted = changed.into_iter().filter(|address| self.wants.wants_address(*address));
         touched.addresses.extend(wanted.map(|address| (address, None)));
-        self.renew_node_addresses(&mut touched);
+        if let Some(mirror) = &self.mirror {
+            self.wants.renew_node_addresses(mirror, &mut touched);
+        }
         let refused = self.carry_out(&mut touched, pass)?;
         for (service, outcome) in refused {
             tracing::warn!(%service, ?outcome, "a node port does not answer at a new address");

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -27,7 +28,7 @@ pub struct Plan {
     /// Elements that come, before anything is served: no packet passes a filter that is yet to come.
     pub additions: Vec<(Owner, Element)>,
     /// Addresses that become local.
-    pub addresses_added: Vec<(Owner, std::net::IpAddr)>,
+    pub addresses_added: Vec<(Owner, IpAddr)>,
     /// Changes of virtual servers.
     pub commands: Vec<(Owner, Command)>,
     /// Elements that go.
@@ -128,6 +129,20 @@ fn touch_port(set: Set, kind: Kind, number: u16, touched: &mut Touched) {
     let is_tcp = [Kind::NodePortTcp, Kind::NodePortLocalTcp].contains(&kind);
     let protocol = if is_tcp { Protocol::Tcp } else { Protocol::Udp };
     touched.node_ports.entry((set.family, protocol, port)).or_default();
+}
+
+/// The addresses of our link among these that nobody needs any more.
+#[must_use]
+pub fn idle_addresses(
+    mirror: &Mirror,
+    wants: &Wants,
+    addresses: impl Iterator<Item = IpAddr>,
+) -> BTreeSet<IpAddr> {
+    let Some(link) = &mirror.link else { return BTreeSet::new() };
+    let is_idle = |address: &IpAddr| {
+        link.addresses.contains(address) && !wants.wants_address(*address) && !mirror.serves(*address)
+    };
+    addresses.filter(is_idle).collect()
 }
 
 impl Plan {

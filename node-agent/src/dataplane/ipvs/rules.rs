@@ -8,7 +8,11 @@
 //! ```
 //! What IPVS forwards passes INPUT with the client's address and the virtual one, and never FORWARD, so the filter is there.
 
-use model::{net::IpFamily, node::Naming};
+use model::{
+    net::IpFamily,
+    node::Naming,
+    plan::{LineChange, LineFate},
+};
 
 use super::sets::{Kind, Set, prefix};
 
@@ -232,6 +236,29 @@ pub fn restore(listing: &str, table: &Table) -> String {
         text += &format!("{rule}\n");
     }
     text + "COMMIT\n"
+}
+
+/// The lines of `iptables-save` that [`restore`] takes away and brings.
+#[must_use]
+pub fn differences(family: IpFamily, listing: &str, table: &Table) -> Vec<LineChange> {
+    let tool = match family {
+        IpFamily::V4 => "iptables",
+        IpFamily::V6 => "ip6tables",
+    };
+    let change = |change, line| LineChange { change, place: format!("{tool} {}", table.name), line };
+    let is_there = |chain: &&String| listing.lines().any(|line| line.starts_with(&format!(":{chain} ")));
+    let made = table.chains.iter().filter(|chain| !is_there(chain)).map(|chain| format!(":{chain} - [0:0]"));
+    let mut come: Vec<_> = made.chain(table.jumps.iter().chain(&table.rules).cloned()).collect();
+    let mut gone = ours(listing, table);
+    gone.retain(|line| match come.iter().position(|other| other == line) {
+        Some(same) => {
+            come.remove(same);
+            false
+        }
+        None => true,
+    });
+    let gone = gone.into_iter().map(|line| change(LineFate::Removed, line));
+    gone.chain(come.into_iter().map(|line| change(LineFate::Added, line))).collect()
 }
 
 /// Puts a jump at the head of its chain, but behind those of iptables mode: while that one retires it still translates

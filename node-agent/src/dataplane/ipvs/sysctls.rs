@@ -72,6 +72,16 @@ impl Sysctl {
         self.read().map(|value| Some(self.element(value)))
     }
 
+    /// What [`Sysctl::set`] would change: the line of `sysctl` that goes and the one that comes.
+    pub(super) fn changed(self) -> io::Result<(String, String)> {
+        Ok((self.line(self.read()?), self.line(self.value)))
+    }
+
+    /// As `sysctl` prints it.
+    fn line(self, value: u8) -> String {
+        format!("{} = {value}", self.path.replace('/', "."))
+    }
+
     const fn element(self, value: u8) -> Element {
         let set = Set { kind: Kind::Sysctls, family: IpFamily::V4 };
         Element { set, value: Value::Port((self.number as u16) << 8 | value as u16) }
@@ -93,6 +103,14 @@ pub(super) fn restore(element: &Element) -> io::Result<()> {
     let [setting, value] = number.to_be_bytes();
     let Some(sysctl) = all().find(|sysctl| sysctl.number == setting) else { return Ok(()) };
     if sysctl.is_set() { sysctl.write(value) } else { Ok(()) }
+}
+
+/// What [`restore`] would change: the setting, and the line of `sysctl` that goes and the one that comes.
+pub(super) fn restored(element: &Element) -> Option<(String, String)> {
+    let Value::Port(number) = element.value else { return None };
+    let [setting, value] = number.to_be_bytes();
+    let sysctl = all().find(|sysctl| sysctl.number == setting).filter(|sysctl| sysctl.is_set())?;
+    (sysctl.value != value).then(|| (sysctl.line(sysctl.value), sysctl.line(value)))
 }
 
 /// Whether an element remembers a setting that is not among those needed.

@@ -27,7 +27,7 @@ use super::{
 use crate::dataplane::claims;
 
 /// What each Service asks for and what that comes to.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Wants {
     /// The lowered programs, and who has which frontend.
     pub claims: claims::Claims,
@@ -77,7 +77,7 @@ pub struct Entry {
 }
 
 /// How often each value is asked for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Counted<T>(BTreeMap<T, u32>);
 
 impl<T> Default for Counted<T> {

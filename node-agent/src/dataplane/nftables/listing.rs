@@ -93,13 +93,13 @@ fn removed(place: &str, line: String) -> LineChange {
 }
 
 /// Where a set or map is listed, as it follows `nft list`.
-fn place_of(set: SetId, table: &str) -> String {
+pub(super) fn place_of(set: SetId, table: &str) -> String {
     let kind = if set_shape(set).data_type == 0 { "set" } else { "map" };
     format!("{kind} inet {table} {set}")
 }
 
 /// An element, but for the edges of networks, which are no elements to a reader.
-fn line(element: &Element) -> String {
+pub(super) fn line(element: &Element) -> String {
     match element {
         Element::Dispatch(frontend, dispatch) | Element::DispatchFrom(frontend, _, dispatch) => {
             format!("{} : goto {}", key(frontend), dispatch.chain())
@@ -130,7 +130,7 @@ fn line(element: &Element) -> String {
     }
 }
 
-fn key(frontend: &Frontend) -> String {
+pub(super) fn key(frontend: &Frontend) -> String {
     let address = match frontend.destination {
         Destination::Address(address) => format!("{address} . "),
         Destination::AnyLocal(_) => String::new(),

@@ -31,6 +31,7 @@ pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
+mod trace;
 mod traffic;
 pub(crate) mod uapi;
 mod verify;
@@ -43,13 +44,19 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode, plan::LineChange, program::Program, report::FailureReason, resource::ServiceKey,
+    node::ProxyMode,
+    plan::LineChange,
+    program::Program,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
     Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     claims::{Claims, Touched},
+    trace::Subject,
 };
 use crate::netlink::{
     socket::{Netlink, Protocol},
@@ -311,17 +318,24 @@ impl Dataplane for NftablesBackend {
         pass
     }
 
-    fn is_counted_by_flows(&self) -> bool {
-        true
-    }
-
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.lines_of_pass(desired, scope)
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        true
     }
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::here(packet)?)));
+        let failed = |source| KernelError { action: "reading our table".into(), source };
+        let (mirror, subject) = read.map_err(failed)?;
+        Ok(Some(trace::trace(&mirror, self.options.table, &subject).finish()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{program::Target, quantity::Weight};
+use model::{program::Target, quantity::Weight, service::ProxyProtocol};
 
-use super::lower::Policy;
+use super::{lines::Told, lower::Policy};
 
 /// Source addresses that one frontend remembers; the one that was longest away goes first.
 pub const AFFINITY_SOURCES_MAX: usize = 65_536;
@@ -56,6 +56,24 @@ impl Balancer {
             affinity.timeout = Duration::from_secs(u64::from(seconds));
             affinity
         });
+    }
+
+    /// What it was told last, with the header that is sent.
+    pub(super) fn told(&self, proxy_protocol: Option<ProxyProtocol>) -> Told {
+        let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
+        Told {
+            policy: self.policy,
+            targets: self.shares.iter().map(|(target, share)| (*target, weight(share))).collect(),
+            affinity_seconds: self.affinity.as_ref().map(Affinity::timeout_secs),
+            proxy_protocol,
+        }
+    }
+
+    /// The targets that can be chosen, with their weights.
+    #[must_use]
+    pub fn targets(&self) -> BTreeMap<Target, Weight> {
+        let weight = |share: &Share| Weight(u16::try_from(share.weight).unwrap_or(u16::MAX));
+        self.shares.iter().map(|(target, share)| (*target, weight(share))).collect()
     }
 
     /// Chooses a target that is not excluded. `active` answers how many connections a target has.
@@ -142,6 +160,10 @@ struct Affinity {
 }
 
 impl Affinity {
+    fn timeout_secs(&self) -> u32 {
+        u32::try_from(self.timeout.as_secs()).unwrap_or(u32::MAX)
+    }
+
     fn get(&self, source: IpAddr, now: Instant) -> Option<Target> {
         let (target, seen) = self.by_source.get(&source)?;
         (now.saturating_duration_since(*seen) < self.timeout).then_some(*target)

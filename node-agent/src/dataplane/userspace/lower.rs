@@ -8,8 +8,9 @@ use std::{
     sync::Arc,
 };
 
+pub use model::program::lower::userspace::expect;
 use model::{
-    program::{Frontend, Leaving, Masquerade, Program, Route, Targets, Verdict},
+    program::{Frontend, Leaving, Program, Route, Targets, Verdict},
     quantity::Port,
     service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
@@ -149,28 +150,6 @@ pub fn lower(program: &Program, port_of: impl Fn(RelayId) -> Option<Port>) -> Pr
     }
 }
 
-/// What packets meet in this mode: the same verdicts and targets, but every target sees the node as the source, because
-/// it is the node that connects.
-#[must_use]
-pub fn expect(program: &Program) -> Program {
-    let verdict = |verdict: &Verdict| match verdict {
-        Verdict::Forward { targets, .. } => {
-            Verdict::Forward { masquerade: Masquerade::Always, targets: Arc::clone(targets) }
-        }
-        Verdict::Reject | Verdict::Drop | Verdict::Relay { .. } => verdict.clone(),
-    };
-    let route = |route: &Route| Route {
-        from_workloads: verdict(&route.from_workloads),
-        from_node: verdict(&route.from_node),
-        from_elsewhere: verdict(&route.from_elsewhere),
-        ..route.clone()
-    };
-    Program {
-        frontends: program.frontends.iter().map(|(frontend, it)| (*frontend, route(it))).collect(),
-        ..program.clone()
-    }
-}
-
 /// The targets that a class meets, and the first class that meets the same.
 fn shared(route: &Route, class: SourceClass) -> Option<(SourceClass, &Targets)> {
     let targets = verdict_for(route, class).targets()?;
@@ -191,7 +170,7 @@ mod tests {
     use std::net::IpAddr;
 
     use model::{
-        program::{Destination, Role, Target},
+        program::{Destination, Masquerade, Role, Target},
         quantity::Weight,
         service::Scheduler,
     };

@@ -13,12 +13,15 @@
 //! queues, tries and tables have limits, and a side that does not read stops the other one.
 
 pub mod balance;
+mod lines;
 mod listen;
 pub mod lower;
 mod origin;
+mod preview;
 pub mod process;
 mod relay;
 mod tcp;
+mod trace;
 mod tracking;
 mod udp;
 pub mod wire;
@@ -32,10 +35,12 @@ use std::{
 
 use model::{
     node::ProxyMode,
-    program::{Program, Route, Target, oracle::Networks},
+    plan::LineChange,
+    program::{Program, Route, Target},
     report::FailureReason,
     resource::ServiceKey,
     service::Protocol,
+    trace::{Packet, Traced},
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{runtime::Runtime, sync::Semaphore};
@@ -159,6 +164,13 @@ impl UserspaceBackend {
         let Shared { limits, connections, flows, .. } = &*self.shared;
         connections.available_permits() == limits.connections_max
             && flows.available_permits() == limits.flows_max
+    }
+
+    fn in_scope(&self, desired: &Desired, scope: &Scope) -> BTreeSet<ServiceKey> {
+        match scope {
+            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
+            Scope::Services(services) => services.clone(),
+        }
     }
 
     /// Makes the listeners that a Service needs, tells all of them what to do, and answers the program of its rules.
@@ -323,15 +335,11 @@ impl Dataplane for UserspaceBackend {
 
     /// Listeners come before the rules that lead to them, and go after them.
     fn apply(&mut self, desired: &Desired, scope: &Scope) -> Pass {
-        let services: BTreeSet<ServiceKey> = match scope {
-            Scope::Everything => desired.programs.keys().chain(self.services.keys()).cloned().collect(),
-            Scope::Services(services) => services.clone(),
-        };
+        let services = self.in_scope(desired, scope);
         if *scope == Scope::Everything {
             self.lowered.programs.clear();
         }
-        // Everything is masqueraded, because it is the relay that connects.
-        self.lowered.networks = Networks { masquerade_sources: BTreeSet::new(), ..desired.networks.clone() };
+        self.lowered.networks = preview::captured(&desired.networks);
         let mut failures = BTreeMap::new();
         for service in &services {
             self.lowered.programs.remove(service);
@@ -381,6 +389,15 @@ impl Dataplane for UserspaceBackend {
             account.traffic(service.clone(), *protocol, *target)
         });
         Ok(traffic.collect())
+    }
+
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        self.previewed(desired, scope)
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        let captured = self.capture.trace(packet)?;
+        Ok(captured.map(|captured| trace::go_on(captured, packet, &self.services)))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

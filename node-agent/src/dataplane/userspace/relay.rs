@@ -14,14 +14,14 @@ use std::{
 use model::{
     net::IpFamily,
     program::{Destination, Frontend, Removal, Target, Targets},
-    quantity::Port,
+    quantity::{Port, Weight},
     resource::ServiceKey,
     service::{Protocol, ProxyProtocol},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, lower::Policy};
+use super::{balance::Balancer, lines::Told, lower::Policy};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// How much a relay may hold, and how patient it is.
@@ -218,6 +218,12 @@ impl Relay {
         Self { frontend, port, shared, closing: CancellationToken::new(), state: Mutex::new(state) }
     }
 
+    /// What it was told last.
+    pub(super) fn told(&self) -> Told {
+        let State { balancer, proxy_protocol, .. } = &*self.lock();
+        balancer.told(*proxy_protocol)
+    }
+
     /// Whether a connection to this address is one that the capture rules bring here.
     pub(super) fn answers(&self, original: SocketAddr) -> bool {
         let is_destination = match self.frontend.destination {
@@ -319,6 +325,11 @@ impl Relay {
             Protocol::Tcp => orders.leaving.contains_key(target),
             Protocol::Udp | Protocol::Sctp => false,
         }
+    }
+
+    /// The targets that a new connection can be given.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Weight> {
+        self.lock().balancer.targets()
     }
 
     /// A datagram has no connection that could be finished: flows move at once.

@@ -18,7 +18,8 @@ use crate::health::verdict::{Outcome, Verdict};
 
 /// How much of a body is looked at, in bytes; the documentation of `expectBody` names it.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// How much of an answer is held before it is understood, in bytes; headers that are longer are a wrong answer.
+/// How much of an answer is held before it is understood, in bytes, and how much is read at once; headers that are longer than
+/// both are a wrong answer.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Status codes that are good where nothing is said.
 const GOOD: std::ops::RangeInclusive<u16> = 200..=399;

@@ -105,7 +105,8 @@ fn words(error: &rustls::Error, name: &str) -> String {
         "the certificate has expired".to_owned()
     } else if matches!(fault, CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) {
         "the certificate is not valid yet".to_owned()
-    } else if matches!(fault, CertificateError::UnknownIssuer) {
+    } else if matches!(fault, CertificateError::UnknownIssuer | CertificateError::BadSignature) {
+        // A bad signature: of somebody with the name of one that is trusted.
         "the certificate is not signed by an authority that is trusted".to_owned()
     } else {
         format!("the certificate is not valid: {error}")

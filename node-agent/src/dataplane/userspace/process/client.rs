@@ -14,7 +14,14 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use model::{node::ProxyMode, program::oracle::Networks, report::FailureReason, resource::ServiceKey};
+use model::{
+    node::ProxyMode,
+    plan::LineChange,
+    program::oracle::Networks,
+    report::FailureReason,
+    resource::ServiceKey,
+    trace::{Packet, Traced},
+};
 use tracing::{info, warn};
 
 use super::{
@@ -171,7 +178,9 @@ impl RelayClient {
             Reply::Passed { outcomes, writes, failure } => {
                 Some(Pass { outcomes, writes, failed: failure.map(KernelError::from) })
             }
-            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) => None,
+            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
+                None
+            }
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -272,7 +281,9 @@ impl Dataplane for RelayClient {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
-            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) => None,
+            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
+                None
+            }
         })
     }
 
@@ -336,7 +347,40 @@ impl Dataplane for RelayClient {
         }
         self.ask(&Request::Traffic, |reply| match reply {
             Reply::Traffic(traffic) => Some(traffic),
-            Reply::Done | Reply::Disturbed(_) | Reply::Passed { .. } => None,
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Preview(_)
+            | Reply::Traced(_) => None,
+        })
+    }
+
+    /// Only a process that has been told everything can say; none is started for it.
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
+        if !self.link.as_ref().is_some_and(|link| link.is_complete) {
+            return Err(gone());
+        }
+        // One that is too long to be sent is not carried out either.
+        let _too_long = self.stage(desired, scope)?;
+        let networks = desired.networks.clone();
+        self.ask(&Request::Preview { networks, scope: scope.clone() }, |reply| match reply {
+            Reply::Preview(changes) => Some(changes),
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Traced(_) => None,
+        })
+    }
+
+    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
+        self.ask(&Request::Trace(*packet), |reply| match reply {
+            Reply::Traced(traced) => Some(traced),
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Preview(_) => None,
         })
     }
 

@@ -289,11 +289,19 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
                 staged_bytes = 0;
                 answer(served, stream, true, |backend| Ok(backend.apply(&desired, &scope).into()))?;
             }
+            Request::Preview { networks, scope } => {
+                let desired = Desired { programs: std::mem::take(&mut staged), networks };
+                staged_bytes = 0;
+                answer(served, stream, true, |it| it.preview(&desired, &scope).map(Reply::Preview))?;
+            }
             Request::Observe => answer(served, stream, true, |it| it.observe().map(|()| Reply::Done))?,
             Request::IsDisturbed => {
                 answer(served, stream, true, |it| it.is_disturbed().map(Reply::Disturbed))?;
             }
             Request::Traffic => answer(served, stream, false, |it| it.traffic().map(Reply::Traffic))?,
+            Request::Trace(packet) => {
+                answer(served, stream, true, |it| it.trace(&packet).map(Reply::Traced))?;
+            }
             Request::Count => answer(served, stream, false, |_| Ok(Reply::Done))?,
         }
     }
@@ -316,5 +324,10 @@ fn answer(
         };
         Answer { counters: backend.counters(), reply }
     };
-    stream.write_all(&wire::encode(&answer)?)
+    let frame = wire::encode(&answer).or_else(|source| {
+        // What is too long to be said is no reason to say nothing more.
+        let failure = Failure::from(&KernelError { action: "answering".to_owned(), source });
+        wire::encode(&Answer { counters: answer.counters, reply: Err(Refusal::Failed(failure)) })
+    });
+    stream.write_all(&frame?)
 }

@@ -17,9 +17,11 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use model::{
+    plan::LineChange,
     program::{Program, oracle::Networks},
     quantity::Revision,
     resource::ServiceKey,
+    trace::{Packet, Traced},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -116,6 +118,15 @@ pub enum Request {
     },
     /// As [`crate::dataplane::Dataplane::traffic`].
     Traffic,
+    /// As [`crate::dataplane::Dataplane::preview`], with the programs that were staged, as of [`Self::Apply`].
+    Preview {
+        /// The networks.
+        networks: Networks,
+        /// The scope.
+        scope: Scope,
+    },
+    /// As [`crate::dataplane::Dataplane::trace`].
+    Trace(Packet),
 }
 
 /// What a relay answers.
@@ -145,6 +156,10 @@ pub enum Reply {
     },
     /// What went through.
     Traffic(Vec<Traffic>),
+    /// What a pass would change, if that can be said.
+    Preview(Option<Vec<LineChange>>),
+    /// What would become of a packet.
+    Traced(Option<Traced>),
 }
 
 /// Why a request was not carried out.

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
-use model::{
+use crate::{
     feed::{NetworkState, NodeState},
     net::{self, IpFamily},
     program::oracle::Networks,
 };
+use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
 
 /// The networks that the rules of a node tell apart.
 #[must_use]
@@ -94,10 +94,10 @@ fn whole(family: IpFamily) -> IpNet {
 mod tests {
     use std::net::IpAddr;
 
-    use model::node::ProxyOptions;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::node::ProxyOptions;
 
     fn network(cidrs: &[&str]) -> NetworkState {
         NetworkState {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{
+use crate::{
     net::IpFamily,
     program::{Destination, Frontend, Masquerade, Program, Route, Targets, Verdict},
     service::{Protocol, SchedulerFlag},

@@ -1,0 +1,250 @@
+//! `/v1/history`: every accepted write with who asked for it, what it changed, and when the nodes had it.
+
+use std::time::Instant;
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    history::{Revised, RevisionHead, differences},
+    name::{Name, Namespace},
+    quantity::{Position, Revision},
+    resource::{Kind, ObjectKey},
+    rollup::NodeView,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use store::{HistoryQuery, ObjectFilter, StoreError};
+use utoipa::{IntoParams, openapi::HttpMethod};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::Shared;
+use crate::{
+    convergence::percentile,
+    error::{Answer, Code, Problem},
+    negotiate::{form, render},
+    openapi::{Doc, OBJECT_TYPES, Route},
+    paging::Moment,
+    params::{ApiPath, ApiQuery, NoQuery, limit},
+    schema,
+    writer::Chain,
+};
+use model::bgp_listing::Part;
+
+/// Changed objects of one write that the listing names; further ones are counted.
+const CHANGES_NAMED_MAX: usize = 100;
+/// When to come back when the store fails, in seconds.
+const UNAVAILABLE_RETRY_SECS: u32 = 5;
+
+/// Which writes a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RevisionsQuery {
+    /// Writes of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only writes that changed an object of this kind.
+    kind: Option<Kind>,
+    /// Only writes that changed an object in this namespace.
+    #[param(value_type = Option<String>, max_length = 63)]
+    namespace: Option<Namespace>,
+    /// Only writes that changed an object of this name.
+    #[param(value_type = Option<String>, max_length = 253)]
+    name: Option<Name>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct RevisionPath {
+    revision: Revision,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+    let list_doc = Doc::new("listHistory", "Cluster", "Lists accepted writes, the newest first.")
+        .describe(
+            "The last 10,000 writes are kept, up to 128 MiB, and the last 500 of the server itself. Whoever is named as \
+             author said so; `source` is the address that the request came from.",
+        )
+        .query::<RevisionsQuery>()
+        .answer::<schema::HistoryList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let read_doc = Doc::new("readHistory", "Cluster", "Reads one write with every object before and after.")
+        .describe("Secrets are left out, as everywhere.")
+        .numbered("revision", "The revision that the write made.")
+        .answer::<schema::HistoryEntry>(200, "The write.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
+    let curve_doc = Doc::new("readConvergence", "Cluster", "Says when each node had a write verified in its kernel.")
+        .describe(
+            "Kept in memory for the last 256 writes of this life of the server. Times are from the commit until the report \
+             of the node arrived.",
+        )
+        .numbered("revision", "The revision that the write made.")
+        .answer::<schema::ConvergenceAnswer>(200, "The curve.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let path = "/v1/history";
+    router
+        .routes(Route::at(path).on(HttpMethod::Get, list_doc, list).done())
+        .routes(Route::at(format!("{path}/{{revision}}")).on(HttpMethod::Get, read_doc, read).done())
+        .routes(
+            Route::at(format!("{path}/{{revision}}/convergence"))
+                .on(HttpMethod::Get, curve_doc, convergence)
+                .done(),
+        )
+}
+
+async fn list(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<RevisionsQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let RevisionsQuery { limit: rows, continue_token, kind, namespace, name } = query;
+    let rows = limit(rows)?;
+    let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?}"));
+    let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
+    let filter = ObjectFilter { kind, namespace, name };
+    // One more tells whether there is more.
+    let query = HistoryQuery { before, filter, limit: rows + 1 };
+    let mut page = app.store.history(&query).await.map_err(unavailable)?;
+    let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
+    page.heads.truncate(rows);
+    let items = page.heads.iter().map(head).collect::<Vec<_>>();
+    let mut envelope = moment.envelope(&Part { items, more_after });
+    envelope["metadata"]["floor"] = json!(page.floor);
+    Ok(render(form, &envelope))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
+    let Some(entry) = entry.filter(|entry| entry.revision == revision) else {
+        return Err(unknown(&app, revision).await?);
+    };
+    let mut json = head(&entry.head());
+    json["objects"] = entry.objects.iter().map(revised).collect();
+    Ok(render(form, &json))
+}
+
+async fn convergence(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let Some((verified, age_ms)) = app.convergence.of(revision, Instant::now()) else {
+        let detail = format!("there is no curve of revision {revision}; only the newest are kept, in memory");
+        return Err(Problem::new(Code::NotFound, detail));
+    };
+    let view = app.view();
+    let head = view.published().nodes_head();
+    let at = Position { epoch: head.epoch, revision };
+    // Nodes get nothing after what last concerned them, and are not behind for it.
+    let concerns_nodes = revision <= head.revision;
+    let views = view.table().views();
+    let known = views.iter().map(|node| (node, verified.get(node.name).copied()));
+    let mut rows: Vec<_> = known.filter(|(_, took)| concerns_nodes || took.is_some()).collect();
+    // Those that lack it first, then the slowest.
+    rows.sort_by_key(|(node, took)| (std::cmp::Reverse(took.unwrap_or(u64::MAX)), node.name.clone()));
+    let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, took)| *took).collect();
+    sorted.reverse();
+    let row = |(node, took): &(&NodeView<'_>, Option<u64>)| json!({ "node": node.name, "verifiedMs": took, "why": took.is_none().then(|| why(node, at)) });
+    let nodes: Vec<Value> = rows.iter().map(row).map(without_null).collect();
+    let answer = json!({
+        "revision": revision, "concernsNodes": concerns_nodes, "ageMs": age_ms, "verified": sorted.len(),
+        "total": rows.len(), "p50Ms": percentile(&sorted, 50), "p99Ms": percentile(&sorted, 99), "maxMs": sorted.last(),
+        "nodes": nodes,
+    });
+    Ok(render(form, &without_null(answer)))
+}
+
+/// Why a node does not have a state verified.
+fn why(node: &NodeView<'_>, at: Position) -> &'static str {
+    let Some(report) = node.report.filter(|_| node.is_connected) else {
+        return "its agent does not report";
+    };
+    if report.received < at {
+        "its agent has not received it"
+    } else if report.applied < at {
+        "its agent has received it, and not applied it yet"
+    } else if report.verified < at {
+        "its agent has applied it, and not verified it yet"
+    } else {
+        "it had verified it before this server counted"
+    }
+}
+
+fn without_null(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    value
+}
+
+/// A write as a listing shows it.
+fn head(head: &RevisionHead) -> Value {
+    let RevisionHead { revision, at, origin, touched } = head;
+    let change =
+        |(kind, key): &(model::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
+    let changes: Vec<_> = touched.iter().take(CHANGES_NAMED_MAX).map(change).collect();
+    let mut json = json!({
+        "revision": revision, "at": at, "changes": changes, "changesTotal": touched.len(),
+    });
+    let origin = serde_json::to_value(origin).expect("an origin has string keys only");
+    if let (Some(json), Value::Object(origin)) = (json.as_object_mut(), origin) {
+        json.extend(origin);
+    }
+    json
+}
+
+/// An object of a write with its states.
+fn revised(object: &Revised) -> Value {
+    let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
+    let json = json!({
+        "kind": object.kind(), "object": name(&object.key), "before": object.before.as_ref().map(|it| it.to_json()),
+        "after": object.after.as_ref().map(|it| it.to_json()), "fields": fields, "fieldsOmitted": omitted,
+    });
+    without_null(json)
+}
+
+fn name(key: &ObjectKey) -> Value {
+    without_null(json!({ "kind": key.kind, "namespace": key.namespace, "name": key.name }))
+}
+
+/// Why a revision is not in the history.
+pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem, Problem> {
+    let head = app.hub.load().position().revision;
+    let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
+    let floor = app.store.history(&query).await.map_err(unavailable)?.floor;
+    Ok(if revision > head || revision.0 == 0 {
+        Problem::new(Code::NotFound, format!("there is no revision {revision}; the newest is {head}"))
+    } else if revision <= floor {
+        dropped(revision, floor)
+    } else {
+        let detail = format!(
+            "revision {revision} was a write of the server itself, of which only the newest are kept"
+        );
+        Problem::new(Code::HistoryDropped, detail)
+    })
+}
+
+/// The history begins later.
+pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
+    let detail = format!("the history begins after revision {floor}, and {revision} is not after that");
+    Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists what is kept")
+}
+
+/// The store failed.
+pub(super) fn unavailable(error: StoreError) -> Problem {
+    tracing::error!(error = %Chain(&error), "the history cannot be read");
+    Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)
+}

@@ -1,0 +1,170 @@
+//! The arguments of `explain`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clap::{Args, ValueEnum};
+use model::name::{Name, Namespace};
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// A Service; an address; or where a packet comes from
+    #[arg(value_name = "SERVICE|ADDRESS|SOURCE")]
+    pub what: String,
+    /// Where the packet goes: ->, or ADDRESS:PORT or ADDRESS:PORT/PROTOCOL
+    #[arg(value_name = "->", allow_hyphen_values = true)]
+    pub second: Option<String>,
+    /// Where the packet goes, behind ->
+    #[arg(value_name = "DESTINATION")]
+    pub third: Option<String>,
+    /// Only on this node
+    #[arg(long, value_name = "NODE", value_parser = Name::parse)]
+    pub at: Option<Name>,
+    /// Where the Service is
+    #[arg(short, long, default_value = "default", value_parser = Namespace::parse)]
+    pub namespace: Namespace,
+    /// Do not ask the nodes what their kernels hold
+    #[arg(long)]
+    pub desired_only: bool,
+    /// Print the chain graph of a Service instead, in the language of Graphviz or of Mermaid
+    #[arg(long, value_name = "FORM", value_enum, num_args = 0..=1, default_missing_value = "dot", require_equals = true)]
+    pub graph: Option<GraphForm>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ExplainOutput,
+}
+
+/// Languages of drawings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GraphForm {
+    /// Graphviz
+    Dot,
+    /// Mermaid, as many viewers of Markdown draw it
+    Mermaid,
+}
+
+/// Forms of the output of `explain`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExplainOutput {
+    /// For people
+    #[default]
+    Text,
+    /// What the server answered, as JSON
+    Json,
+    /// What the server answered, as YAML
+    Yaml,
+}
+
+/// What is to be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// One packet.
+    Packet {
+        /// Where it comes from.
+        source: IpAddr,
+        /// Where it goes.
+        destination: SocketAddr,
+        /// Its transport protocol, as the server spells it.
+        protocol: &'static str,
+    },
+    /// An address.
+    Address(IpAddr),
+    /// A Service.
+    Service(Name),
+}
+
+/// What stands between source and destination.
+const ARROWS: [&str; 2] = ["->", "→"];
+
+impl Explain {
+    /// What is to be explained, by the words of the command line.
+    ///
+    /// # Errors
+    /// What is wrong with them, in words.
+    pub fn subject(&self) -> Result<Subject, String> {
+        let words = [Some(&self.what), self.second.as_ref(), self.third.as_ref()];
+        let joined: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
+        let spaced = ARROWS.iter().fold(joined.join(" "), |text, arrow| text.replace(arrow, " "));
+        let words: Vec<_> = spaced.split_whitespace().collect();
+        match words.as_slice() {
+            [one] => match one.parse() {
+                Ok(address) => Ok(Subject::Address(address)),
+                Err(_) => service(one),
+            },
+            [source, destination] => packet(source, destination),
+            _ => Err("write a Service, an address, or SOURCE -> ADDRESS:PORT/PROTOCOL".to_owned()),
+        }
+    }
+}
+
+fn service(word: &str) -> Result<Subject, String> {
+    let name = ["svc/", "service/", "services/"].iter().find_map(|prefix| word.strip_prefix(prefix));
+    let name = Name::parse(name.unwrap_or(word));
+    name.map(Subject::Service)
+        .map_err(|error| format!("`{word}` is neither an address nor a Service: {error}"))
+}
+
+fn packet(source: &str, destination: &str) -> Result<Subject, String> {
+    let source = source
+        .parse()
+        .map_err(|_| format!("`{source}` must be an address without a port, such as 198.51.100.7"))?;
+    let (socket, protocol) = destination.split_once('/').unwrap_or((destination, "tcp"));
+    let protocol = match protocol.to_lowercase().as_str() {
+        "tcp" => "TCP",
+        "udp" => "UDP",
+        "sctp" => "SCTP",
+        _ => return Err(format!("`{protocol}` must be tcp, udp or sctp")),
+    };
+    let destination = socket.parse().map_err(|_| {
+        format!("`{socket}` must be an address and a port, such as 203.0.113.10:443 or [2001:db8::1]:443")
+    })?;
+    Ok(Subject::Packet { source, destination, protocol })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    fn subject(line: &str) -> Result<Subject, String> {
+        let cli = Cli::try_parse_from(["tidegate", "explain"].into_iter().chain(line.split(' '))).unwrap();
+        match cli.command {
+            Command::Explain(explain) => explain.subject(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn packets_addresses_and_services_are_told_apart() {
+        let packet = Subject::Packet {
+            source: "198.51.100.7".parse().unwrap(),
+            destination: "203.0.113.10:443".parse().unwrap(),
+            protocol: "TCP",
+        };
+        for line in [
+            "198.51.100.7 -> 203.0.113.10:443/tcp",
+            "198.51.100.7 203.0.113.10:443",
+            "198.51.100.7->203.0.113.10:443/TCP",
+            "198.51.100.7 → 203.0.113.10:443/tcp --at node-1",
+            "--at node-1 198.51.100.7 -> 203.0.113.10:443/tcp -o json",
+        ] {
+            assert_eq!(subject(line), Ok(packet.clone()), "{line}");
+        }
+        assert_eq!(subject("2001:db8::1"), Ok(Subject::Address("2001:db8::1".parse().unwrap())));
+        let web = Subject::Service(Name::parse("web").unwrap());
+        for line in ["web", "svc/web -n shop", "web --graph", "web --graph=mermaid", "web --at n1 -o yaml"] {
+            assert_eq!(subject(line), Ok(web.clone()), "{line}");
+        }
+        for bad in [
+            "198.51.100.7 -> 203.0.113.10",
+            "a -> 203.0.113.10:1",
+            "1.1.1.1 -> 2.2.2.2:1/icmp",
+            "1.1.1.1:5 2.2.2.2:1",
+            "a b c",
+        ] {
+            assert!(subject(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `explain`: why a packet goes where it goes, and why an address or a Service does not answer.
+
+use clap::ValueEnum;
+use model::resource::Kind;
+
+use super::{document, get::object_path};
+use crate::{
+    args::{
+        Document,
+        explain::{Explain, ExplainOutput, Subject},
+    },
+    client::{Client, Request},
+    error::{ExitCode, Failure},
+    explain,
+    output::Terminal,
+    resource::Resource,
+    view::text,
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Explain,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let subject = arguments.subject().map_err(|message| Failure::Usage { message, hint: None })?;
+    let Explain { at, namespace, desired_only, graph, output, .. } = arguments;
+    let request = match &subject {
+        Subject::Packet { source, destination, protocol } => Request::get("/v1/explain")
+            .query("source", Some(source.to_string()))
+            .query("destination", Some(destination.ip().to_string()))
+            .query("protocol", Some(*protocol))
+            .query("port", Some(destination.port().to_string())),
+        Subject::Address(address) => {
+            Request::get("/v1/explain").query("destination", Some(address.to_string()))
+        }
+        Subject::Service(name) => {
+            let object = object_path(Resource::Object(Kind::Service), &namespace, name);
+            let form = graph.and_then(|form| form.to_possible_value());
+            let form = form.map(|form| form.get_name().to_owned());
+            Request::get(format!("{object}/explain")).query("graph", form)
+        }
+    };
+    if graph.is_some() && !matches!(subject, Subject::Service(_)) {
+        let message = "--graph draws a Service, not a packet or an address".to_owned();
+        return Err(Failure::Usage { message, hint: None });
+    }
+    // Nothing of a drawing is asked of the nodes.
+    let desired_only = desired_only || graph.is_some();
+    let request = request.query("node", at.map(|node| node.to_string()));
+    let request = request.query("desiredOnly", desired_only.then_some("true"));
+    let answer = client.send(request).await?;
+    let text = match output {
+        ExplainOutput::Text if graph.is_some() => {
+            let drawing = text(&answer, "/graph");
+            if drawing.is_empty() {
+                terminal.note("there is nothing to draw: the Service is not programmed");
+            }
+            drawing
+        }
+        ExplainOutput::Text => explain::explanation(&answer, terminal.style),
+        ExplainOutput::Json => document(&answer, Document::Json),
+        ExplainOutput::Yaml => document(&answer, Document::Yaml),
+    };
+    terminal.print(&text)?;
+    Ok(ExitCode::Success)
+}

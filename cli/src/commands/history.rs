@@ -1,0 +1,113 @@
+//! `history`, `rollback`, `audit`: what was changed, by whom, and how it is undone.
+
+use serde_json::{Value, json};
+
+use super::{apply, document, now};
+use crate::{
+    args::{
+        Document,
+        history::{Audit, History, PastOutput, Rollback, Subject},
+    },
+    client::{Client, Request, shell_quoted},
+    error::{ExitCode, Failure},
+    history,
+    output::Terminal,
+    parse::Language,
+    view::items,
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: History,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let History { subject, namespace, last, output } = arguments;
+    let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
+    let request = match subject {
+        Some(Subject::Revision(revision)) => return one(client, revision, output, terminal).await,
+        None => request,
+        Some(Subject::Object(key)) => request
+            .query("kind", Some(key.kind.as_str()))
+            .query("namespace", key.kind.is_namespaced().then(|| namespace.to_string()))
+            .query("name", Some(key.name.to_string())),
+    };
+    let listing = client.send(request).await?;
+    if output == PastOutput::Table && items(&listing, "/items").is_empty() {
+        terminal.note("nothing was changed, as far as the history goes back");
+        return Ok(ExitCode::Success);
+    }
+    let style = terminal.style;
+    print(&listing, output, || history::list(&listing, now(), style), terminal)
+}
+
+async fn one(
+    client: &Client,
+    revision: u64,
+    output: PastOutput,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let entry = client.send(Request::get(format!("/v1/history/{revision}"))).await?;
+    // Kept only for the newest: without it the rest is as good.
+    let curve = match output {
+        PastOutput::Table => {
+            client.send(Request::get(format!("/v1/history/{revision}/convergence"))).await.ok()
+        }
+        PastOutput::Json | PastOutput::Yaml => None,
+    };
+    let style = terminal.style;
+    let text = || {
+        let curve = curve.as_ref().map(history::convergence).unwrap_or_default();
+        history::entry(&entry, now(), style) + &curve
+    };
+    print(&entry, output, text, terminal)
+}
+
+pub(crate) async fn roll_back(
+    client: &Client,
+    arguments: Rollback,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Rollback { revision, only, dry_run, because } = arguments;
+    let body = json!({ "revision": revision, "only": only }).to_string();
+    let curl_data = shell_quoted(&body);
+    let request = Request::post("/v1/rollback", Language::Json, body.into_bytes(), curl_data)
+        .query("dryRun", dry_run.then_some("true"))
+        .query("confirm", because.confirm.then_some("true"))
+        .because(because.message.as_ref());
+    let answer = client.send(request).await?;
+    if items(&answer, "/results").is_empty() {
+        terminal.note(&format!("nothing to do: everything is as it was at revision {revision}"));
+    }
+    apply::print_outcomes(&answer, dry_run, terminal)?;
+    Ok(ExitCode::Success)
+}
+
+pub(crate) async fn audit(
+    client: &Client,
+    arguments: Audit,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Audit { last, output } = arguments;
+    let listing = client.send(Request::get("/v1/audit").query("limit", Some(last.to_string()))).await?;
+    if output == PastOutput::Table && items(&listing, "/items").is_empty() {
+        terminal.note("nobody has asked for anything since the server started");
+        return Ok(ExitCode::Success);
+    }
+    let style = terminal.style;
+    print(&listing, output, || history::audit(&listing, now(), style), terminal)
+}
+
+fn print(
+    answer: &Value,
+    output: PastOutput,
+    text: impl FnOnce() -> String,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let text = match output {
+        PastOutput::Table => text(),
+        PastOutput::Json => document(answer, Document::Json),
+        PastOutput::Yaml => document(answer, Document::Yaml),
+    };
+    terminal.print(&text)?;
+    Ok(ExitCode::Success)
+}

@@ -1,0 +1,122 @@
+//! Plans through the whole system: the command, the control server, agents and kernels.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{fs, path::Path, process::Command};
+
+use lab::{
+    binaries,
+    cluster::{Cluster, Options},
+    control::string,
+};
+use serde_json::{Value, json};
+
+/// Runs the command beside the control server; answers how it ended and what it printed.
+fn tidegate(cluster: &Cluster, arguments: &[&str]) -> (i32, String) {
+    let place = cluster.place("control").unwrap();
+    let program = binaries::find("tidegate").unwrap();
+    let output = Command::new("ip")
+        .args(["netns", "exec", place.name(), program.to_str().unwrap(), "--api", cluster.api.url()])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let printed =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code().unwrap(), printed)
+}
+
+fn write(directory: &Path, name: &str, objects: &[Value]) -> String {
+    let path = directory.join(name);
+    fs::write(&path, json!(objects).to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn service(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": {"name": name}, "spec": spec})
+}
+
+fn endpoints(service: &str, addresses: &[&str]) -> Value {
+    let endpoints: Vec<_> = addresses.iter().map(|address| json!({ "address": address })).collect();
+    json!({"apiVersion": "tidegate/v1", "kind": "EndpointSet", "metadata": {"name": service}, "spec": {
+        "service": service, "endpoints": endpoints,
+    }})
+}
+
+/// F011: 1 when anything would change, and it is printed; 0 when nothing would; nothing is written.
+#[test]
+fn f011_diff_prints_what_would_change_and_ends_with_1_and_with_0_when_nothing_would() {
+    let cluster = Cluster::start_control(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let revision = || cluster.api.get_json("/v1/status").unwrap()["revision"].clone();
+    let web = |port: u16| service("web", json!({"clusterIP": "10.96.0.7", "ports": [{"port": port}]}));
+    let file = write(directory.path(), "web.json", &[web(80)]);
+    let before = revision();
+    let (code, printed) = tidegate(&cluster, &["diff", "-f", &file]);
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("+ Service default/web created"), "{printed}");
+    assert_eq!(revision(), before, "diff writes nothing");
+
+    cluster.apply_objects(&[web(80)]).unwrap();
+    assert_eq!(tidegate(&cluster, &["diff", "-f", &file]), (0, "Nothing would change.\n".to_owned()));
+    let other = write(directory.path(), "other.json", &[web(81)]);
+    let (code, printed) = tidegate(&cluster, &["diff", "-f", &other]);
+    assert_eq!(code, 1, "{printed}");
+    for line in ["~ Service default/web updated", "  - /spec/ports/0/port: 80", "  + /spec/ports/0/port: 81"]
+    {
+        assert!(printed.lines().any(|printed| printed == line), "{line} is not in:\n{printed}");
+    }
+    let broken = write(directory.path(), "broken.json", &[service("web", json!({"ports": [{"port": 0}]}))]);
+    assert_eq!(tidegate(&cluster, &["diff", "-f", &broken]).0, 2, "what cannot be compared is no difference");
+}
+
+/// The lines that a plan lists of each node are not in its kernel before the plan is applied, or not after it, as it says.
+#[test]
+fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
+    let cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let web = service("web", json!({"clusterIP": "10.96.0.7", "ports": [{"port": 80}]}));
+    cluster.apply_objects(&[web.clone(), endpoints("web", &["10.1.1.11", "10.1.1.12"])]).unwrap();
+    cluster.wait_verified("default/web").unwrap();
+    let listing = |node: &str| {
+        let place = cluster.place(node).unwrap();
+        place.run("nft", &["-n", "-s", "list", "table", "inet", "tidegate"]).unwrap()
+    };
+    // Elements are listed several to a line.
+    let has = |listing: &str, line: &str| {
+        let pieces = listing.split(['\n', ',', '{', '}']).map(str::trim);
+        pieces.into_iter().any(|piece| piece == line)
+    };
+    let file = write(
+        directory.path(),
+        "web.json",
+        &[web, endpoints("web", &["10.1.1.12", "10.1.1.13", "10.1.1.14"])],
+    );
+    let before = ["node1", "node2"].map(listing);
+    let (code, printed) = tidegate(&cluster, &["plan", "-f", &file, "-o", "json"]);
+    assert_eq!(code, 2, "{printed}");
+    let plan: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(["node1", "node2"].map(listing), before, "a plan writes nothing");
+
+    let (code, printed) = tidegate(&cluster, &["apply", "--plan", &string(&plan, "/id").unwrap()]);
+    assert_eq!(code, 0, "{printed}");
+    cluster.wait_verified("default/web").unwrap();
+    for (node, before) in ["node1", "node2"].into_iter().zip(before) {
+        let after = listing(node);
+        let lines = plan["nodes"][node]["preview"]["kernel"].as_array().unwrap_or_else(|| panic!("{plan:#}"));
+        let elements: Vec<_> =
+            lines.iter().filter(|line| !line["place"].as_str().unwrap().starts_with("chain")).collect();
+        assert!(elements.len() >= 4, "slots go and come: {lines:#?}");
+        for change in elements {
+            let (line, is_added) = (change["line"].as_str().unwrap(), change["change"] == "added");
+            assert_eq!(
+                (has(&before, line), has(&after, line)),
+                (!is_added, is_added),
+                "{node}: {line}\n{after}"
+            );
+        }
+    }
+    assert_eq!(tidegate(&cluster, &["plan", "-f", &file]), (0, "Nothing would change.\n".to_owned()));
+    let (code, printed) = tidegate(&cluster, &["apply", "--plan", &string(&plan, "/id").unwrap()]);
+    assert_eq!(code, 1, "the world has moved: {printed}");
+    assert!(printed.contains("make the plan again"), "{printed}");
+}

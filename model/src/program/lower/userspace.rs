@@ -1,0 +1,27 @@
+//! What becomes of a packet program where a relay carries connections.
+
+use std::sync::Arc;
+
+use crate::program::{Masquerade, Program, Route, Verdict};
+
+/// What packets meet in this mode: the same verdicts and targets, but every target sees the node as the source, because
+/// it is the node that connects.
+#[must_use]
+pub fn expect(program: &Program) -> Program {
+    let verdict = |verdict: &Verdict| match verdict {
+        Verdict::Forward { targets, .. } => {
+            Verdict::Forward { masquerade: Masquerade::Always, targets: Arc::clone(targets) }
+        }
+        Verdict::Reject | Verdict::Drop | Verdict::Relay { .. } => verdict.clone(),
+    };
+    let route = |route: &Route| Route {
+        from_workloads: verdict(&route.from_workloads),
+        from_node: verdict(&route.from_node),
+        from_elsewhere: verdict(&route.from_elsewhere),
+        ..route.clone()
+    };
+    Program {
+        frontends: program.frontends.iter().map(|(frontend, it)| (*frontend, route(it))).collect(),
+        ..program.clone()
+    }
+}

@@ -1,0 +1,198 @@
+//! What `iptables-restore` makes of a listing by `iptables-save`: which of its lines go, and which come. Pure.
+//!
+//! Lines that go are as the tool printed them; lines that come are as we write them, which is how current versions print
+//! them. Versions that print a rule differently mean the same by it, so what is written again as it was is no difference.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    net::IpFamily,
+    plan::{LineChange, LineFate},
+};
+
+use super::{
+    layout::Table,
+    parse,
+    plan::{Script, Section},
+};
+
+/// The difference between a listing of a family and the one that follows when the script is carried out. The order of
+/// lines is none, and neither are counters.
+#[must_use]
+pub fn differences(family: IpFamily, listing: &str, script: &Script) -> Vec<LineChange> {
+    let mut changes = Vec::new();
+    for (table, section) in script.sections() {
+        let held = lines(listing, *table);
+        let (gone, come) = difference(&held, section);
+        let place = format!("{} {}", tool(family), table.as_str());
+        let change = |change, line: String| LineChange { change, place: place.clone(), line };
+        changes.extend(gone.into_iter().map(|line| change(LineFate::Removed, line)));
+        changes.extend(come.into_iter().map(|line| change(LineFate::Added, line)));
+    }
+    changes
+}
+
+const fn tool(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "iptables",
+        IpFamily::V6 => "ip6tables",
+    }
+}
+
+/// A line of a listing.
+struct Line<'a> {
+    text: &'a str,
+    chain: &'a str,
+    /// The line in the form in which we write it; of a line that declares a chain nothing.
+    rule: Option<String>,
+}
+
+/// The lines of one table, in the order of the listing.
+fn lines(listing: &str, table: Table) -> Vec<Line<'_>> {
+    let head = format!("*{}", table.as_str());
+    let of_table = listing.lines().skip_while(|line| *line != head).skip(1);
+    let of_table = of_table.take_while(|line| *line != "COMMIT");
+    of_table.filter_map(line).collect()
+}
+
+fn line(text: &str) -> Option<Line<'_>> {
+    if let Some(chain) = text.strip_prefix(':') {
+        return Some(Line { text, chain: chain.split(' ').next()?, rule: None });
+    }
+    let (chain, rule) = text.strip_prefix("-A ")?.split_once(' ')?;
+    Some(Line { text, chain, rule: Some(format!("-A {chain} {}", parse::normal(rule))) })
+}
+
+/// The lines that go and those that come.
+fn difference(held: &[Line<'_>], section: &Section) -> (Vec<String>, Vec<String>) {
+    let Section { declared, appended, deleted, closing, inserted, removed } = section;
+    let chains: BTreeSet<&str> =
+        held.iter().filter(|line| line.rule.is_none()).map(|line| line.chain).collect();
+    let mut gone = Gone::new(held);
+    let (emptied, removed) = (names(declared), names(removed));
+    gone.take(|line| removed.contains(line.chain) || (line.rule.is_some() && emptied.contains(line.chain)));
+    for rule in deleted {
+        gone.take_rule(&format!("-A {rule}"));
+    }
+    let made = declared.iter().filter(|chain| !chains.contains(chain.as_str()));
+    let made = made.map(|chain| format!(":{chain} - [0:0]"));
+    let rules = [appended, closing, inserted].into_iter().flatten().map(|rule| format!("-A {rule}"));
+    let come = made.chain(rules).filter(|line| !gone.give_back(line)).collect();
+    (gone.finish(), come)
+}
+
+fn names(chains: &[String]) -> BTreeSet<&str> {
+    chains.iter().map(String::as_str).collect()
+}
+
+/// Which lines of a listing go.
+struct Gone<'a> {
+    held: &'a [Line<'a>],
+    is_gone: Vec<bool>,
+    /// Where each rule stands.
+    places: BTreeMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Gone<'a> {
+    fn new(held: &'a [Line<'a>]) -> Self {
+        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, line) in held.iter().enumerate() {
+            if let Some(rule) = &line.rule {
+                places.entry(rule).or_default().push(index);
+            }
+        }
+        Self { held, is_gone: vec![false; held.len()], places }
+    }
+
+    fn take(&mut self, goes: impl Fn(&Line<'_>) -> bool) {
+        for (line, is_gone) in self.held.iter().zip(&mut self.is_gone) {
+            *is_gone |= goes(line);
+        }
+    }
+
+    /// One rule like this goes.
+    fn take_rule(&mut self, rule: &str) {
+        self.turn(rule, true);
+    }
+
+    /// One rule like this comes; answers whether one went.
+    fn give_back(&mut self, rule: &str) -> bool {
+        self.turn(rule, false)
+    }
+
+    fn turn(&mut self, rule: &str, to: bool) -> bool {
+        let found = self.places.get(rule).into_iter().flatten().find(|index| self.is_gone[**index] != to);
+        let Some(index) = found.copied() else { return false };
+        self.is_gone[index] = to;
+        true
+    }
+
+    fn finish(self) -> Vec<String> {
+        let lines = self.held.iter().zip(self.is_gone);
+        lines.filter(|(_, is_gone)| *is_gone).map(|(line, _)| line.text.to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{node::Naming, program::oracle::Networks};
+
+    use super::{
+        super::{layout::ChainId, layout::Layout, plan},
+        *,
+    };
+
+    const LISTING: &str = "*nat\n:PREROUTING ACCEPT [3:180]\n:TG-SVC-AAAAAAAAAAAAAAAA - [0:0]\n\
+        :TG-SVC-BBBBBBBBBBBBBBBB - [0:0]\n\
+        -A TG-SVC-AAAAAAAAAAAAAAAA -m comment --comment x -j RETURN\n\
+        -A TG-SVC-AAAAAAAAAAAAAAAA -p 6 -j RETURN\n\
+        -A TG-SVC-BBBBBBBBBBBBBBBB -j RETURN\nCOMMIT\n\
+        *filter\n-A INPUT -j DROP\nCOMMIT\n";
+
+    #[test]
+    fn what_is_written_again_is_no_difference_and_what_goes_is_as_it_was_printed() {
+        let layout = Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let mirror = parse::saved(&layout, LISTING);
+        let chain = |name: &str| ChainId { table: Table::Nat, name: format!("TG-SVC-{name}") };
+        let rules = |rules: &[&str]| Some(rules.iter().map(|rule| (*rule).to_owned()).collect());
+        let chains = [
+            (chain("AAAAAAAAAAAAAAAA"), rules(&["-m comment --comment \"x\" -j RETURN", "-p udp -j RETURN"])),
+            (chain("BBBBBBBBBBBBBBBB"), None),
+            (chain("CCCCCCCCCCCCCCCC"), rules(&["-j RETURN"])),
+        ];
+        let wanted = plan::Wanted { chains: chains.into(), ..plan::Wanted::default() };
+        let script = plan::plan(&mirror, &super::super::layout::Fixed::default(), &wanted);
+        let changes = differences(IpFamily::V4, LISTING, &script);
+        let told: Vec<_> = changes
+            .iter()
+            .map(|LineChange { change, place, line }| {
+                let sign = if *change == LineFate::Added { '+' } else { '-' };
+                format!("{sign}{place}: {line}")
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "-iptables nat: :TG-SVC-BBBBBBBBBBBBBBBB - [0:0]",
+                "-iptables nat: -A TG-SVC-AAAAAAAAAAAAAAAA -p 6 -j RETURN",
+                "-iptables nat: -A TG-SVC-BBBBBBBBBBBBBBBB -j RETURN",
+                "+iptables nat: :TG-SVC-CCCCCCCCCCCCCCCC - [0:0]",
+                "+iptables nat: -A TG-SVC-AAAAAAAAAAAAAAAA -p udp -j RETURN",
+                "+iptables nat: -A TG-SVC-CCCCCCCCCCCCCCCC -j RETURN",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_listing_gets_everything_and_nothing_is_lost_twice() {
+        let layout = Layout { naming: Naming::Tidegate, masquerade_mark: 0x4000, drop_mark: 0x8000 };
+        let fixed = layout.fixed(IpFamily::V4, &Networks::default());
+        let mirror = parse::saved(&layout, "");
+        let script = plan::plan(&mirror, &fixed, &plan::Wanted::default());
+        let changes = differences(IpFamily::V4, "", &script);
+        assert!(changes.iter().all(|change| change.change == LineFate::Added));
+        let rules: usize =
+            fixed.chains.values().chain(fixed.tails.values()).chain(fixed.jumps.values()).map(Vec::len).sum();
+        assert_eq!(changes.len(), rules + fixed.chains.len() + fixed.tails.len());
+    }
+}

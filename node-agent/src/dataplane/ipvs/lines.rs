@@ -1,0 +1,187 @@
+//! Our part of the kernel as its tools list it: `ipvsadm-save -n`, `ipset save`, `ip -o address`. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use model::{
+    net::IpFamily,
+    node::Naming,
+    plan::{LineChange, LineFate},
+    service::Protocol,
+};
+
+use super::{
+    ipset,
+    mirror::{Link, Mirror},
+    server::{Destination, Forwarding, Held, Server, Socket},
+    sets::{self, Element, Set, Shape, Value},
+    uapi,
+};
+
+/// Where virtual servers are listed.
+const SERVERS: &str = "ipvs";
+
+/// A place, and a line there.
+type Line = (String, String);
+
+/// The lines by which the tools' listings of two states differ, without the rules and settings.
+#[must_use]
+pub fn differences(before: &Mirror, after: &Mirror, naming: Naming) -> Vec<LineChange> {
+    let (mut gone, mut come) = (BTreeSet::new(), BTreeSet::new());
+    let sockets: BTreeSet<_> = before.servers.keys().chain(after.servers.keys()).collect();
+    for socket in sockets {
+        let (is, should) = (before.servers.get(socket), after.servers.get(socket));
+        if is != should {
+            gone.extend(is.into_iter().flat_map(|server| of_server(socket, server)));
+            come.extend(should.into_iter().flat_map(|server| of_server(socket, server)));
+        }
+    }
+    let elements = |a: &Mirror, b: &Mirror| {
+        a.elements.difference(&b.elements).map(|element| of_element(element, naming)).collect::<Vec<_>>()
+    };
+    gone.extend(elements(before, after));
+    come.extend(elements(after, before));
+    gone.extend(sets_without(&before.sets, &after.sets, naming));
+    come.extend(sets_without(&after.sets, &before.sets, naming));
+    gone.extend(of_link(before.link.as_ref(), naming));
+    come.extend(of_link(after.link.as_ref(), naming));
+    changes(&gone, &come)
+}
+
+/// What is among the one and not among the other, by place.
+#[must_use]
+pub fn changes(gone: &BTreeSet<Line>, come: &BTreeSet<Line>) -> Vec<LineChange> {
+    let change =
+        |change, (place, line): &Line| LineChange { change, place: place.clone(), line: line.clone() };
+    let removed = gone.difference(come).map(|line| change(LineFate::Removed, line));
+    let added = come.difference(gone).map(|line| change(LineFate::Added, line));
+    let mut changes: Vec<_> = removed.chain(added).collect();
+    changes.sort_by(|a, b| (&a.place, a.change).cmp(&(&b.place, b.change)));
+    changes
+}
+
+/// A virtual server and its destinations, as the arguments of `ipvsadm`.
+fn of_server(socket: &Socket, server: &Server) -> Vec<Line> {
+    let Server { service, destinations } = server;
+    let name = format!("{} {}", option(socket.protocol), SocketAddr::new(socket.address, socket.port.get()));
+    let mut head = format!("-A {name} -s {}", service.scheduler);
+    if service.flags & uapi::IP_VS_SVC_F_PERSISTENT != 0 {
+        head += &format!(" -p {}", service.timeout_secs);
+    }
+    if service.flags & uapi::IP_VS_SVC_F_ONEPACKET != 0 {
+        head += " -o";
+    }
+    let flags = scheduler_flags(&service.scheduler, service.flags);
+    if !flags.is_empty() {
+        head += &format!(" -b {}", flags.join(","));
+    }
+    let destination = |(destination, held): (&Destination, &Held)| {
+        let at = SocketAddr::new(destination.address, destination.port.get());
+        format!("-a {name} -r {at} {} -w {}", forwarding(held.forwarding), held.weight)
+    };
+    let lines = [head].into_iter().chain(destinations.iter().map(destination));
+    lines.map(|line| (SERVERS.to_owned(), line)).collect()
+}
+
+const fn option(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "-t",
+        Protocol::Udp => "-u",
+        Protocol::Sctp => "--sctp-service",
+    }
+}
+
+const fn forwarding(forwarding: Forwarding) -> &'static str {
+    match forwarding {
+        Forwarding::Masquerade => "-m",
+        Forwarding::Tunnel => "-i",
+        // What is on the node itself is listed as directly routed.
+        Forwarding::Local | Forwarding::Direct | Forwarding::Bypass => "-g",
+    }
+}
+
+/// The flags of a scheduler that has names for them, as it names them.
+fn scheduler_flags(scheduler: &str, flags: u32) -> Vec<String> {
+    let words = match scheduler {
+        "sh" => ["sh-fallback".to_owned(), "sh-port".to_owned()],
+        "mh" => ["mh-fallback".to_owned(), "mh-port".to_owned()],
+        _ => ["flag-1".to_owned(), "flag-2".to_owned()],
+    };
+    let bits = [uapi::IP_VS_SVC_F_SCHED1, uapi::IP_VS_SVC_F_SCHED2];
+    words.into_iter().zip(bits).filter(|(_, bit)| flags & bit != 0).map(|(word, _)| word).collect()
+}
+
+/// An element of a set, as an argument of `ipset restore`.
+fn of_element(element: &Element, naming: Naming) -> Line {
+    let name = element.set.name(naming);
+    let line = format!("add {name} {}", value(&element.value));
+    (place_of(&name), line)
+}
+
+fn value(value: &Value) -> String {
+    let socket = |Socket { address, protocol, port }: &Socket| {
+        format!("{address},{}:{}", protocol_word(*protocol), port.get())
+    };
+    match value {
+        Value::Address(address) => address.to_string(),
+        Value::Net(net) => network(net),
+        Value::Socket(at) => socket(at),
+        Value::SocketAddress(at, source) => format!("{},{source}", socket(at)),
+        Value::SocketNet(at, net) => format!("{},{}", socket(at), network(net)),
+        Value::Port(number) => number.to_string(),
+    }
+}
+
+/// A network of one address is listed as that.
+fn network(net: &ipnet::IpNet) -> String {
+    if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
+}
+
+const fn protocol_word(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    }
+}
+
+fn place_of(set: &str) -> String {
+    format!("ipset {set}")
+}
+
+/// The sets of the one state that the other has not, without what the kernel chooses by itself (`initval`) and what differs
+/// by its version (`bucketsize`).
+fn sets_without(is: &BTreeMap<Set, u32>, other: &BTreeMap<Set, u32>, naming: Naming) -> Vec<Line> {
+    let missing = is.keys().filter(|set| !other.contains_key(*set));
+    let line = |set: &Set| {
+        let name = set.name(naming);
+        let family = match set.family {
+            IpFamily::V4 => "inet",
+            IpFamily::V6 => "inet6",
+        };
+        let shape = set.kind.shape();
+        let settings = match shape {
+            Shape::Port => "range 0-65535".to_owned(),
+            Shape::Address | Shape::Net | Shape::Socket | Shape::SocketAddress | Shape::SocketNet => {
+                format!("family {family} hashsize {} maxelem {}", ipset::HASH_SIZE, ipset::ELEMENTS_MAX)
+            }
+        };
+        (place_of(&name), format!("create {name} {} {settings}", shape.type_name()))
+    };
+    missing.map(line).collect()
+}
+
+/// Our link, and its addresses without what never changes.
+fn of_link(link: Option<&Link>, naming: Naming) -> Vec<Line> {
+    let Some(Link { index: _, is_up, addresses }) = link else { return Vec::new() };
+    let name = sets::link(naming);
+    let state = if *is_up { "up" } else { "down" };
+    let address = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => format!("inet {v4}/32 scope global {name}"),
+        IpAddr::V6(v6) => format!("inet6 {v6}/128 scope global nodad"),
+    };
+    let lines = [format!("dummy {state}")].into_iter().chain(addresses.iter().map(address));
+    lines.map(|line| (format!("link {name}"), line)).collect()
+}

@@ -1,0 +1,177 @@
+//! The stored form of history, and what a listing of it asks for.
+//!
+//! An entry is two documents: the head (who asked, and which keys), which listings read, and the body (the objects before
+//! and after), which is read for one revision, or for a rollback.
+
+use std::sync::Arc;
+
+use model::{
+    change::ChangeKind,
+    history::{Maker, Origin, Revised, RevisionEntry, RevisionHead},
+    name::{Name, Namespace},
+    quantity::{Revision, Timestamp},
+    resource::{Kind, Object, ObjectKey},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{error::StoreError, group::EncodedCommit, record};
+
+/// Which entries of the history are listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryQuery {
+    /// Only those before this revision.
+    pub before: Option<Revision>,
+    /// Only those that changed such an object.
+    pub filter: ObjectFilter,
+    /// How many at most, the newest first.
+    pub limit: usize,
+}
+
+/// Which objects are meant; what is `None` may be anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ObjectFilter {
+    /// The kind.
+    pub kind: Option<Kind>,
+    /// The namespace.
+    pub namespace: Option<Namespace>,
+    /// The name.
+    pub name: Option<Name>,
+}
+
+/// A part of the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryPage {
+    /// The newest first.
+    pub heads: Vec<RevisionHead>,
+    /// Writes up to this revision may be missing, but for those of the server itself, of which fewer are kept.
+    pub floor: Revision,
+}
+
+/// An entry, ready to be written.
+#[derive(Debug)]
+pub(crate) struct EncodedEntry {
+    pub(crate) revision: Revision,
+    pub(crate) at: Timestamp,
+    pub(crate) is_by_server: bool,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+/// An entry as it is stored: revision, Unix seconds, head.
+pub(crate) type HeadRow = (i64, i64, Vec<u8>);
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    origin: Origin,
+    touched: Vec<(ChangeKind, String)>,
+}
+
+#[derive(Serialize)]
+struct StateOut<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StateIn<'a> {
+    key: String,
+    #[serde(borrow, default)]
+    before: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    after: Option<&'a RawValue>,
+}
+
+impl ObjectFilter {
+    /// Whether it lets everything through.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        let Self { kind, namespace, name } = self;
+        kind.is_none() && namespace.is_none() && name.is_none()
+    }
+
+    /// Whether an entry changed an object that is meant.
+    #[must_use]
+    pub fn matches(&self, head: &RevisionHead) -> bool {
+        let Self { kind, namespace, name } = self;
+        let is_meant = |key: &ObjectKey| {
+            kind.is_none_or(|kind| kind == key.kind)
+                && namespace.as_ref().is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
+                && name.as_ref().is_none_or(|name| *name == key.name)
+        };
+        self.is_empty() || head.touched.iter().any(|(_, key)| is_meant(key))
+    }
+}
+
+impl EncodedEntry {
+    /// How much room it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+/// Writes the entry of a commit. The states after are taken from the commit where it has them already.
+pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEntry {
+    let RevisionEntry { revision, at, origin, objects } = entry;
+    let raw = |text: String| RawValue::from_string(text).expect("an encoded object is JSON");
+    let keys: Vec<_> = objects.iter().map(|object| object.key.to_store_key()).collect();
+    let state = |index: usize, object: &Revised| {
+        let written = commit.changes.get(index).filter(|change| change.key == keys[index]);
+        let after = object.after.as_ref().map(|after| match written {
+            Some(change) => raw(change.body.clone()),
+            None => raw(record::encode(after)),
+        });
+        let before = object.before.as_ref().map(|before| raw(record::encode(before)));
+        StateOut { key: &keys[index], before, after }
+    };
+    let states: Vec<_> = objects.iter().enumerate().map(|(index, object)| state(index, object)).collect();
+    let touched = objects.iter().zip(&keys).map(|(object, key)| (object.kind(), key.clone())).collect();
+    let head = Head { origin: origin.clone(), touched };
+    EncodedEntry {
+        revision: *revision,
+        at: *at,
+        is_by_server: origin.maker == Maker::Server,
+        head: serde_json::to_string(&head).expect("an origin has string keys only"),
+        body: serde_json::to_string(&states).expect("strings and raw JSON serialise without failing"),
+    }
+}
+
+/// Reads the head of an entry.
+pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
+    let revision = Revision(revision.unsigned_abs());
+    let Head { origin, touched } =
+        serde_json::from_slice(&head).map_err(|error| unreadable(revision, &error.to_string()))?;
+    let key = |(kind, key): (ChangeKind, String)| {
+        let parsed = ObjectKey::parse_store_key(&key);
+        Ok((kind, parsed.ok_or_else(|| unreadable(revision, &format!("{key} names no known kind")))?))
+    };
+    let touched = touched.into_iter().map(key).collect::<Result<_, StoreError>>()?;
+    Ok(RevisionHead { revision, at: Timestamp::from_unix_seconds(at), origin, touched })
+}
+
+/// Reads an entry.
+pub(crate) fn decode(row: HeadRow, body: &[u8]) -> Result<RevisionEntry, StoreError> {
+    let RevisionHead { revision, at, origin, touched: _ } = decode_head(row)?;
+    let states: Vec<StateIn<'_>> =
+        serde_json::from_slice(body).map_err(|error| unreadable(revision, &error.to_string()))?;
+    let object = |key: &str, body: Option<&RawValue>| -> Result<Option<Arc<Object>>, StoreError> {
+        let decoded = body.map(|body| record::decode(key, body.get().as_bytes())).transpose();
+        decoded.map(|object| object.map(Arc::new)).map_err(|error| unreadable(revision, &error.to_string()))
+    };
+    let revised = |StateIn { key, before, after }: StateIn<'_>| {
+        let (before, after) = (object(&key, before)?, object(&key, after)?);
+        let known = ObjectKey::parse_store_key(&key);
+        let key = known.ok_or_else(|| unreadable(revision, &format!("{key} names no known kind")))?;
+        Ok(Revised { key, before, after })
+    };
+    let objects = states.into_iter().map(revised).collect::<Result<_, StoreError>>()?;
+    Ok(RevisionEntry { revision, at, origin, objects })
+}
+
+fn unreadable(revision: Revision, reason: &str) -> StoreError {
+    StoreError::Unreadable { key: format!("history of revision {revision}"), reason: reason.to_owned() }
+}
