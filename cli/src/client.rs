@@ -58,58 +58,29 @@ struct Body {
 }
 
 impl Request {
-    /// A read.
-    pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self {
-            method: Method::GET,
-            path: path.into(),
-            query: Vec::new(),
-            if_match: None,
-            message: None,
-            body: None,
-        }
+    fn new(method: Method, path: String) -> Self {
+        Self { method, path, query: Vec::new(), if_match: None, message: None, body: None }
     }
 
-    /// A deed that needs no body.
-    pub(crate) fn act(path: impl Into<String>) -> Self {
-        Self { method: Method::POST, path: path.into(), query: Vec::new(), body: None }
+    /// A read.
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path.into())
     }
 
     /// The removal of an object.
     pub(crate) fn delete(key: &ObjectKey) -> Self {
-        Self {
-            method: Method::DELETE,
-            path: key.path(),
-            query: Vec::new(),
-            if_match: None,
-            message: None,
-            body: None,
-        }
+        Self::new(Method::DELETE, key.path())
     }
 
     /// A request that asks for something to be done, without a body.
     pub(crate) fn act(path: impl Into<String>) -> Self {
-        Self {
-            method: Method::POST,
-            path: path.into(),
-            query: Vec::new(),
-            if_match: None,
-            message: None,
-            body: None,
-        }
+        Self::new(Method::POST, path.into())
     }
 
     /// A request with a body; `curl_data` is what follows `--data-binary`.
     pub(crate) fn post(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
         let body = Some(Body { language, bytes, curl_data });
-        Self {
-            method: Method::POST,
-            path: path.to_owned(),
-            query: Vec::new(),
-            if_match: None,
-            message: None,
-            body,
-        }
+        Self { body, ..Self::new(Method::POST, path.to_owned()) }
     }
 
     /// A change by a JSON merge patch (RFC 7396).

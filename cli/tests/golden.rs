@@ -232,7 +232,8 @@ fn events_and_outcomes_read_as_recorded() {
 
 #[test]
 fn plans_read_as_recorded() {
-    let change = |change: &str, place: &str, line: &str| json!({ "change": change, "place": place, "line": line });
+    let change =
+        |change: &str, place: &str, line: &str| json!({ "change": change, "place": place, "line": line });
     let plan = json!({
         "id": "00d1f7c0a4be25c9", "position": "1-7", "expires": "2026-11-21T10:00:00Z",
         "objects": [

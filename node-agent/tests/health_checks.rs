@@ -132,6 +132,7 @@ fn compiled_port(endpoint: SocketAddr) -> CompiledPort {
         ready: true,
         serving: true,
         terminating: false,
+        maintenance: None,
     };
     let protocol = Protocol::Tcp;
     CompiledPort {

@@ -13,7 +13,11 @@ use crate::dataplane::Desired;
 
 /// The targets that frontends would lose, of those whose flows do not simply go on.
 #[must_use]
-pub fn lost(before: &Desired, after: &Desired, services: &BTreeSet<ServiceKey>) -> BTreeSet<(Frontend, Target)> {
+pub fn lost(
+    before: &Desired,
+    after: &Desired,
+    services: &BTreeSet<ServiceKey>,
+) -> BTreeSet<(Frontend, Target)> {
     let program = |desired: &Desired, service: &ServiceKey| {
         desired.programs.get(service).map(|desired| desired.program.clone()).unwrap_or_default()
     };

@@ -186,6 +186,7 @@ mod tests {
             ready: true,
             serving: true,
             terminating: false,
+            maintenance: None,
         }
     }
 
