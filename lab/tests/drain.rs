@@ -9,6 +9,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use anyhow::ensure;
@@ -20,6 +21,8 @@ use lab::{
 };
 use serde_json::{Value, json};
 
+/// Time between two connections of a client that connects again and again.
+const PAUSE: Duration = Duration::from_millis(5);
 const TRAFFIC: &str = "/v1/namespaces/default/services/web/traffic";
 
 /// One node in each of two modes, with a client behind each.
@@ -65,9 +68,13 @@ fn f028_a_client_sees_no_failure_while_all_backends_are_replaced_one_by_one_with
         std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
                 let outcome = client::tcp(&namespace, to);
+                // The servers, threads of this process, must keep up.
+                std::thread::sleep(PAUSE);
                 let mut met = met.lock().unwrap();
                 match outcome {
-                    Ok(reply) => drop(met.names.insert(reply.backend)),
+                    Ok(reply) => {
+                        met.names.insert(reply.backend);
+                    }
                     Err(error) => met.failures.push(format!("from {}: {error:#}", namespace.name())),
                 }
             }

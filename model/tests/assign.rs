@@ -403,7 +403,7 @@ fn conditions_say_what_keeps_an_address_from_being_announced() {
     world.node("a", json!({}), json!({ "unschedulable": true }));
     assert_eq!(
         world.announced(1),
-        "False NoCandidate no node can announce 192.0.2.101; a: it takes no announcements (spec.unschedulable)"
+        "False NoCandidate no node can announce 192.0.2.101; a: it takes no announcements (spec.unschedulable or spec.maintenance)"
     );
 }
 
