@@ -217,10 +217,11 @@ mod tests {
     }
 
     fn id_of(line: &Bytes) -> AskId {
-        match serde_json::from_slice(line).unwrap() {
-            Frame::Ask { id, question: Question::Doctor } => id,
-            other => panic!("not the question: {other:?}"),
-        }
+        let frame: Frame = serde_json::from_slice(line).unwrap();
+        let Frame::Ask { id, question: Question::Doctor } = frame else {
+            panic!("not the question: {frame:?}")
+        };
+        id
     }
 
     #[tokio::test]

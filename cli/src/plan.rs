@@ -92,7 +92,14 @@ fn value_lines(pointer: &str, value: &Value) -> Vec<String> {
             .enumerate()
             .flat_map(|(at, value)| value_lines(&format!("{pointer}/{at}"), value))
             .collect(),
-        value => vec![format!("{pointer}: {}", shortened(&clean(&value.to_string())))],
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            vec![format!("{pointer}: {}", shortened(&clean(&value.to_string())))]
+        }
     }
 }
 

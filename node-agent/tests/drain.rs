@@ -1,6 +1,6 @@
 //! Endpoints that drain: established connections finish whatever the removal policy says, until the deadline cuts them.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test's helpers are tests")]
 
 mod support;
 

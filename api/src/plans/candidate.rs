@@ -121,7 +121,7 @@ fn decide(
     let views: Vec<NodeView<'_>> = views
         .iter()
         .zip(&reports)
-        .map(|(view, report)| NodeView { report: report.as_ref(), ..view.clone() })
+        .map(|(view, report)| NodeView { report: report.as_ref(), ..*view })
         .collect();
     let compiled = |key: &ServiceKey| next.compiled.get(key).map(|entry| Arc::clone(&entry.form));
     let scene = Scene { snapshot: &next.snapshot, epoch: next.epoch, nodes: &views, compiled: &compiled };

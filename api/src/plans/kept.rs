@@ -108,7 +108,8 @@ impl Inner {
             let is_over = self.order.len() > PLANS_MAX || self.bytes > BYTES_MAX;
             let is_old = self.plans.get(oldest).is_none_or(|(expires, _)| *expires <= now);
             // A plan that is larger than all others together is kept alone.
-            if !is_old && !(is_over && self.order.len() > 1) {
+            let must_go = is_old || (is_over && self.order.len() > 1);
+            if !must_go {
                 return;
             }
             if let Some((_, plan)) = self.order.pop_front().and_then(|id| self.plans.remove(&id)) {

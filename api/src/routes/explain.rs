@@ -74,6 +74,7 @@ struct ServiceQuery {
     node: Option<Name>,
     /// Draw the chain graph, for the node that is named, or for one without endpoints of its own.
     #[param(inline)]
+    #[param(inline)]
     graph: Option<GraphForm>,
     /// Do not ask the nodes what their kernels hold.
     #[serde(default)]

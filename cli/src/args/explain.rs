@@ -129,10 +129,12 @@ mod tests {
     use crate::args::{Cli, Command};
 
     fn subject(line: &str) -> Result<Subject, String> {
-        let cli = Cli::try_parse_from(["tidegate", "explain"].into_iter().chain(line.split(' '))).unwrap();
-        match cli.command {
-            Command::Explain(explain) => explain.subject(),
-            other => panic!("{other:?}"),
+        let words = ["tidegate", "explain"].into_iter().chain(line.split(' '));
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        if let Command::Explain(explain) = cli.command {
+            explain.subject()
+        } else {
+            Err("is no explain".to_owned())
         }
     }
 

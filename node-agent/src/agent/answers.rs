@@ -84,8 +84,8 @@ impl Agent {
     ) {
         let node = self.derived.node();
         if touched.bgp {
-            let bgp = |state: &State| state.node().bgp.clone();
-            preview.session_resets = bgp::resets(node, bgp(&self.state).as_deref(), bgp(state).as_deref());
+            let (now, then) = (self.state.node().bgp.as_deref(), state.node().bgp.as_deref());
+            preview.session_resets = bgp::resets(node, now, then);
         }
         let programmed = |service: &ServiceKey| self.gate(service).unwrap_or(Gate::Open);
         let would_be = |service: &ServiceKey| match derived.unsupported().get(service) {

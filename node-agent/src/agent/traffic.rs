@@ -111,7 +111,8 @@ impl Readings {
             self.watch_until = now + DRAIN_WATCH;
         }
         let is_due = now >= self.next_at;
-        if !is_due && !(is_hurried && now >= self.next_drain_at) {
+        let is_drain_due = is_hurried && now >= self.next_drain_at;
+        if !is_due && !is_drain_due {
             return;
         }
         // The rules of a backend that counts by flows say nothing about connections that end.

@@ -191,15 +191,15 @@ impl Follower {
             | Frame::Synced { .. }
             | Frame::Heartbeat { .. } => {}
         }
-        let frame = match frame {
-            Frame::Ask { id, question } if assembler.has_started() => {
-                if self.outlets.questions.try_send(Asked { id, question }).is_err() {
-                    debug!(id = id.0, "a question is left: others wait for their answers");
-                }
-                return Ok(());
+        if let Frame::Ask { id, question } = &frame
+            && assembler.has_started()
+        {
+            let asked = Asked { id: *id, question: question.clone() };
+            if self.outlets.questions.try_send(asked).is_err() {
+                debug!(id = id.0, "a question is left: others wait for their answers");
             }
-            frame => frame,
-        };
+            return Ok(());
+        }
         let batch = assembler.push(frame).inspect_err(|fault| {
             if let StreamFault::OlderThanHeld { .. } = fault {
                 self.outlets.tally.feed_refusals.inc();

@@ -81,8 +81,11 @@ impl Node {
     }
 }
 
+/// A target by address, port and weight.
+type Given<'a> = (&'a str, u16, u16);
+
 /// An echo Service whose policy resets, with targets that take connections and targets that drain.
-fn echo(list: &[(&str, u16, u16)], leaving: &[((&str, u16, u16), Option<i64>)]) -> Program {
+fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
     let verdict = if list.is_empty() { Verdict::Reject } else { forward(Masquerade::Always, list) };
     let mut program = program(&[VIP], &[], &[(at(VIP, Protocol::Tcp, 7), verdict)]);
     let leaving = leaving.iter().map(|((ip, number, _), until)| {
