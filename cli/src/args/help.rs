@@ -109,6 +109,15 @@ Examples:
   tidegate traffic web                  connections, packets and bytes of Service web
   tidegate traffic web -n shop -o json  with the sums of each node";
 
+pub(super) const DOCTOR_HELP: &str = "\
+The agents look at this moment: at what the proxy mode needs, at the size of the connection table, at rules of others that drop
+forwarded packets, at mixed flavours of iptables. They change nothing. Ends with 2 when something is broken, with 1 when a
+node does not answer.
+
+Examples:
+  tidegate doctor                       what is odd, on every node
+  tidegate doctor node/node-1 --all     everything that was looked at on one";
+
 pub(super) const WAIT_HELP: &str = "\
 Looks again until it is so; says on stderr why it is not, when that changes. Ends with 0 when it is so, with 1 after --at-most.
 

@@ -8,6 +8,7 @@
 //! What must not happen here: a kernel write.
 
 mod doctor;
+mod surroundings;
 
 use std::time::Duration;
 

@@ -1,0 +1,29 @@
+//! Arguments of `doctor`.
+
+use clap::{Args, ValueEnum, builder::NonEmptyStringValueParser};
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Which nodes, as NAME or node/NAME; all when left out
+    #[arg(value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
+    pub nodes: Vec<String>,
+    /// Show what is well, too
+    #[arg(short, long)]
+    pub all: bool,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: DoctorOutput,
+}
+
+/// Forms of the output of `doctor`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DoctorOutput {
+    /// A row for each finding
+    #[default]
+    Table,
+    /// What the server answered for each node, as JSON
+    Json,
+    /// What the server answered for each node, as YAML
+    Yaml,
+}
