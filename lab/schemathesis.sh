@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 
 root=$PWD
 version=4.32.5
-examples=${EXAMPLES:-15}
+examples=${EXAMPLES:-10}
 venv=target/schemathesis-$version
 work=$(mktemp -d)
 server=

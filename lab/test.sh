@@ -62,5 +62,5 @@ step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml 
 step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
 run_cargo_tests
 step "API contract (schemathesis)" lab/schemathesis.sh
-step "fuzzing" lab/fuzz.sh 10
+step "fuzzing" lab/fuzz.sh 5
 finish

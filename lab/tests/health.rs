@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 const HEALTH: &str = "/v1/namespaces/default/services/web/health";
 
-/// A cluster with backend `web-N` and place `inside-N` on each node, and Service `web`, checked five times a second.
+/// A cluster with backend `web-N` and place `inside-N` on each node, and Service `web`, checked twice a second.
 fn cluster(modes: &[&'static str], check: &Value) -> (Cluster, SocketAddr) {
     let nodes = u8::try_from(modes.len()).unwrap();
     let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };
@@ -39,7 +39,7 @@ fn cluster(modes: &[&'static str], check: &Value) -> (Cluster, SocketAddr) {
 
 fn add_web(cluster: &Cluster, check: &Value) -> SocketAddr {
     let mut health_check =
-        json!({ "type": "Tcp", "intervalMs": 200, "timeoutMs": 200, "fall": 2, "rise": 2 });
+        json!({ "type": "Tcp", "intervalMs": 500, "timeoutMs": 500, "fall": 2, "rise": 2 });
     health_check.as_object_mut().unwrap().extend(check.as_object().unwrap().clone());
     let spec = json!({
         "selector": { "app": "web" }, "healthCheck": health_check,
@@ -116,7 +116,7 @@ fn refuses_and_comes_back(modes: &[&'static str]) {
         (stopped, removed, failures)
     });
     println!(
-        "{modes:?}: out of service on every node {} ms after it was killed (2 checks every 200 ms); {} of {} connections failed \
+        "{modes:?}: out of service on every node {} ms after it was killed (2 checks every 500 ms); {} of {} connections failed \
          before",
         removed.duration_since(stopped).as_millis(),
         failures.len(),

@@ -27,7 +27,7 @@ pub struct HealthCheck {
     /// The port to check; the target port when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<Port>,
-    /// Time between checks, in milliseconds, 100–3,600,000; each one is moved by up to a tenth, so that checks spread.
+    /// Time between checks, in milliseconds, 100–3,600,000; each one comes up to a tenth of it earlier, so that checks spread.
     #[serde(default = "HealthCheck::interval_ms_default")]
     #[schema(minimum = 100, maximum = 3_600_000, default = 5000)]
     pub interval_ms: u32,

@@ -16,7 +16,8 @@ use node_agent::dataplane::{
 };
 use support::{
     Namespace,
-    changes::{Listing, assert_same, check_previews, difference},
+    changes::{assert_same, check_previews, difference},
+    listings::nft_table,
     programs::*,
 };
 
@@ -24,36 +25,10 @@ fn backend() -> NftablesBackend {
     NftablesBackend::open(NftablesOptions::default()).unwrap()
 }
 
-/// The rules and elements of our table, as `nft -n -s list table` prints them: each line by the chain, set or map that it
-/// is in, elements one by one.
-fn listing(namespace: &Namespace) -> Listing {
-    let mut listing = Listing::new();
-    let (mut place, mut elements) = (String::new(), None::<String>);
-    for line in namespace.list_table("tidegate").lines().map(str::trim) {
-        if let Some(head) = line.strip_suffix(" {") {
-            let (kind, name) = head.split_once(' ').unwrap();
-            place = format!("{kind} inet tidegate {name}");
-        } else if let Some(first) = line.strip_prefix("elements = {") {
-            elements = Some(first.to_owned());
-        } else if let Some(text) = &mut elements {
-            text.push(' ');
-            text.push_str(line);
-        } else if place.starts_with("chain ") && !line.is_empty() && line != "}" {
-            *listing.entry((place.clone(), line.to_owned())).or_default() += 1;
-        }
-        if let Some(text) = elements.take_if(|text| text.ends_with('}')) {
-            for element in text.trim_end_matches('}').split(',') {
-                *listing.entry((place.clone(), element.trim().to_owned())).or_default() += 1;
-            }
-        }
-    }
-    listing
-}
-
 #[test]
 fn a_preview_is_the_difference_of_the_listings() {
     let namespace = Namespace::new("nftplan");
-    let unseen = namespace.run(|| check_previews(&mut backend(), || listing(&namespace), &[]));
+    let unseen = namespace.run(|| check_previews(&mut backend(), || nft_table("tidegate"), &[]));
     assert!(unseen.is_empty(), "the listing shows every kind of change: {unseen:?}");
 }
 
@@ -125,10 +100,10 @@ fn every_way_of_choosing_a_target_is_written_as_nft_lists_it() {
     namespace.run(|| {
         let mut backend = backend();
         verified(&backend.apply(&Desired::default(), &Scope::Everything));
-        let (before, desired) = (listing(&namespace), every_choice());
+        let (before, desired) = (nft_table("tidegate"), every_choice());
         let planned = backend.preview(&desired, &only(&["all"])).unwrap().unwrap();
-        assert_eq!(listing(&namespace), before);
+        assert_eq!(nft_table("tidegate"), before);
         verified(&backend.apply(&desired, &only(&["all"])));
-        assert_same("everything", &planned, &difference(&before, &listing(&namespace)));
+        assert_same("everything", &planned, &difference(&before, &nft_table("tidegate")));
     });
 }

@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// Nodes that may fail together in one question.
-const FAILED_MAX: usize = 1000;
+const FAILED_MAX: usize = 500;
 /// Characters of the list of nodes.
-const FAIL_LENGTH_MAX: usize = 65_536;
+const FAIL_LENGTH_MAX: usize = 4096;
 
 /// Which nodes fail.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -31,7 +31,7 @@ const FAIL_LENGTH_MAX: usize = 65_536;
 #[into_params(parameter_in = Query)]
 struct WhatIfQuery {
     /// The names of the Nodes, separated by commas; none when left out, which tells what hangs on one node as it is.
-    #[param(max_length = 65536, example = "node-1,node-2")]
+    #[param(max_length = 4096, example = "node-1,node-2")]
     fail: Option<String>,
 }
 
