@@ -11,6 +11,13 @@ pub struct Doctor {
     /// Show what is well, too
     #[arg(short, long)]
     pub all: bool,
+    /// Ask the agents to put right what takes nothing from anybody; findings say which that is. Agents do so only when they
+    /// were started with --allow-fixes
+    #[arg(long)]
+    pub fix: bool,
+    /// Do not ask before machines are changed
+    #[arg(short, long, requires = "fix")]
+    pub yes: bool,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: DoctorOutput,
