@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod doctor;
 pub mod drain;
 pub mod explain;
 mod help;
@@ -121,6 +122,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Say what is odd on the machines of nodes
+    #[command(after_help = help::DOCTOR_HELP)]
+    Doctor(doctor::Doctor),
     /// Wait until an object, or every node, is as wanted
     #[command(after_help = help::WAIT_HELP)]
     Wait(wait::Wait),

@@ -17,6 +17,7 @@ pub mod describe;
 mod describe_addresses;
 mod describe_bgp;
 mod describe_objects;
+pub mod doctor;
 pub mod drain;
 mod error;
 pub mod explain;

@@ -28,6 +28,7 @@ pub mod compiled;
 pub mod config;
 mod coverage;
 pub mod decode;
+pub mod doctor;
 pub mod drains;
 pub mod endpoint_health;
 pub mod endpoint_set;

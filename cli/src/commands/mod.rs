@@ -4,6 +4,7 @@ mod apply;
 mod bgp;
 mod delete;
 mod describe;
+mod doctor;
 mod drain;
 mod explain;
 mod get;
@@ -55,6 +56,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
         Command::Undrain(subject) => drain::undrain(&client, subject, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
+        Command::Doctor(arguments) => doctor::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,

@@ -24,6 +24,7 @@ impl Agent {
         let kernel = self.backends.counters();
         Status {
             mode: self.backends.mode(),
+            options: self.backends.options(),
             received: self.state.position(),
             verified: self.verified,
             services: self.state.services().len(),
