@@ -385,6 +385,7 @@ fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
         bytes: None,
         active: None,
         inactive: None,
+        failed: None,
     };
     node.kernel.set_traffic(vec![row(5)]);
     node.take([delta("7-11", vec![service(1, 2, 11)])]);

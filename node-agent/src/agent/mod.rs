@@ -17,6 +17,7 @@ mod backends;
 mod gates;
 mod outcomes;
 mod passes;
+mod rates;
 mod shown;
 pub mod thread;
 pub mod traffic;

@@ -26,6 +26,7 @@ use model::{
     resource::ServiceKey,
     service::Protocol,
     trace::{Packet, Traced},
+    traffic::TargetFailures,
 };
 use serde::{Deserialize, Serialize};
 
@@ -226,6 +227,8 @@ pub struct Traffic {
     pub active: Option<u64>,
     /// Connections that are known but not established, where that is known.
     pub inactive: Option<u64>,
+    /// Connections that the target did not take or broke off, where somebody sees that.
+    pub failed: Option<TargetFailures>,
 }
 
 /// How a backend programs. Another value means another backend.

@@ -13,6 +13,7 @@
 //! queues, tries and tables have limits, and a side that does not read stops the other one.
 
 pub mod balance;
+mod failures;
 mod lines;
 mod listen;
 pub mod lower;
