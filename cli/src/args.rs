@@ -6,6 +6,7 @@ pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod top;
 pub mod wait;
 pub mod what_if;
 
@@ -85,6 +86,9 @@ pub enum Command {
     /// Say whether everything is as it should be
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
+    /// Show the busiest Services, or the nodes that take longest to follow changes
+    #[command(after_help = help::TOP_HELP)]
+    Top(top::Top),
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),

@@ -122,6 +122,8 @@ pub struct TrafficBook {
     /// The start of each node's agent.
     boots: BTreeMap<Name, String>,
     targets: usize,
+    /// What went through Services that are gone.
+    gone: Counts,
     /// How often a node's word on a Service was not kept because [`TARGETS_KEPT_MAX`] is reached.
     pub refused: u64,
 }
@@ -194,7 +196,9 @@ impl TrafficBook {
         now: Timestamp,
     ) {
         self.boots.retain(|node, _| has_node(node));
-        self.services.retain(|service, _| has_service(service));
+        for (_, pages) in self.services.extract_if(.., |service, _| !has_service(service)) {
+            self.gone.add(&Counts::sum(pages.sums.values().chain([&pages.gone])));
+        }
         let is_over = |since: Timestamp| now.unix_seconds() - since.unix_seconds() > REPEAT_WITHIN_SECS;
         self.targets = 0;
         for pages in self.services.values_mut() {
@@ -279,6 +283,12 @@ impl TrafficBook {
     ) -> impl Iterator<Item = (&'a Name, u64)> + 'a {
         let nodes = self.services.get(service).into_iter().flat_map(|pages| &pages.nodes);
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
+    }
+
+    /// What went through Services that are gone.
+    #[must_use]
+    pub const fn gone(&self) -> &Counts {
+        &self.gone
     }
 
     /// The sums of every Service that had a connection, or failed to give one to an endpoint.

@@ -57,11 +57,14 @@ impl Counts {
     }
 
     /// Whether a connection was given to it, or failed.
-    pub(super) fn has_any(&self) -> bool {
+    #[must_use]
+    pub fn has_any(&self) -> bool {
         self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
     }
 
-    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+    /// The sum of some.
+    #[must_use]
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         all.fold(Self::default(), |mut sum, one| {
             sum.add(one);
             sum

@@ -51,9 +51,9 @@ impl Failures {
         count(&self.reset);
     }
 
-    /// Refusals since the last connection that was taken, and all of them.
-    pub(super) fn refused(&self) -> (u64, u64) {
-        (self.refused_in_a_row.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    /// Refusals since the last connection that was taken.
+    pub(super) fn refused_in_a_row(&self) -> u64 {
+        self.refused_in_a_row.load(Ordering::Relaxed)
     }
 
     pub(super) fn read(&self) -> TargetFailures {
