@@ -178,3 +178,56 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
 fn as_gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{name::Name, quantity::Timestamp, resource::ServiceKey};
+    use prometheus_client::encoding::text::encode_registry;
+    use serde_json::json;
+
+    use super::*;
+
+    /// More Services and endpoints than have series: as many series as there may be, the others are said to be left out, and
+    /// the sum has them all, also after they are gone.
+    #[test]
+    fn f086_series_are_bounded_and_the_sum_is_not() {
+        const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;
+        let mut book = TrafficBook::default();
+        let targets = |connections: u64| {
+            let one = |host: u64| json!({ "protocol": "TCP", "address": format!("10.1.0.{host}"), "port": 80, "connections": connections, "bytes": 10 });
+            (1..=3).map(|host| serde_json::from_value(one(host)).unwrap()).collect()
+        };
+        let key = |number: u64| ServiceKey::try_from(format!("default/s{number}")).unwrap();
+        let traffic: BTreeMap<_, _> = (1..=SERVICES).map(|number| (key(number), targets(number))).collect();
+        let (node, now) = (Name::parse("n1").unwrap(), Timestamp::from_unix_seconds(0));
+        book.take(&node, "a", traffic, now);
+        let sum = 3 * SERVICES * (SERVICES + 1) / 2;
+        let lines = |book: &TrafficBook| -> Vec<String> {
+            let mut text = String::new();
+            encode_registry(&mut text, &registry(book)).unwrap();
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        let found = lines(&book);
+        let has = |line: String| assert!(found.contains(&line), "{line} is missing");
+        let count = |name: &str| found.iter().filter(|line| line.starts_with(&format!("{name}{{"))).count();
+        assert_eq!(count("tidegate_service_connections_total"), SERVICES_EXPOSED_MAX);
+        assert_eq!(count("tidegate_endpoint_connections_total"), ENDPOINTS_EXPOSED_MAX);
+        has("tidegate_traffic_hidden_services 7".to_owned());
+        has(format!("tidegate_traffic_hidden_endpoints {}", 3 * SERVICES - ENDPOINTS_EXPOSED_MAX as u64));
+        has(format!("tidegate_traffic_connections_total {sum}"));
+        has(format!("tidegate_traffic_bytes_total {}", 30 * SERVICES));
+        let busiest = format!(
+            r#"tidegate_service_connections_total{{namespace="default",service="s{SERVICES}"}} {}"#,
+            3 * SERVICES
+        );
+        has(busiest);
+
+        book.forget(|_| false, |_| true, now);
+        assert!(
+            lines(&book).contains(&format!("tidegate_traffic_connections_total {sum}")),
+            "it never falls"
+        );
+    }
+}

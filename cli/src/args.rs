@@ -87,7 +87,7 @@ pub enum Command {
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
     /// Show the busiest Services, or the nodes that take longest to follow changes
-    #[command(after_help = help::TOP_HELP)]
+    #[command(subcommand, after_help = help::TOP_HELP, disable_help_subcommand = true)]
     Top(top::Top),
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
@@ -322,10 +322,10 @@ pub struct Traffic {
     pub output: TrafficOutput,
 }
 
-/// Forms of the output of `traffic`.
+/// Forms of the output of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// A row for each endpoint on each node
+    /// Columns
     #[default]
     Table,
     /// What the server answered, as JSON

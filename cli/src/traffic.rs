@@ -130,7 +130,8 @@ fn failed(of: &Value) -> String {
     if of.get("failed").is_none_or(Value::is_null) {
         return String::new();
     }
-    let kinds = ["refused", "unreachable", "silent", "reset"].map(|how| (how, number(of, &format!("/failed/{how}"))));
+    let kinds =
+        ["refused", "unreachable", "silent", "reset"].map(|how| (how, number(of, &format!("/failed/{how}"))));
     let words: Vec<_> =
         kinds.iter().filter(|(_, count)| *count > 0).map(|(how, count)| format!("{count} {how}")).collect();
     if words.is_empty() { "0".to_owned() } else { words.join(", ") }

@@ -25,8 +25,8 @@ use model::{
     compiled::CompiledService,
     endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
-    metadata::Metadata,
     lag::LagOverview,
+    metadata::Metadata,
     node::NodeSpec,
     quantity::Timestamp,
     resource::Kind,
@@ -214,7 +214,10 @@ fn f126_sessions_routes_and_events_read_as_recorded() {
 #[test]
 fn the_one_look_status_reads_as_recorded() {
     let fixtures = fixtures();
-    check("status_problems", &render::status(&fixtures["status"], Some(&fixtures["lag"]), now(), Style::PLAIN));
+    check(
+        "status_problems",
+        &render::status(&fixtures["status"], Some(&fixtures["lag"]), now(), Style::PLAIN),
+    );
     check("status_healthy", &render::status(&fixtures["healthy"], None, now(), Style::PLAIN));
     assert!(!render::is_healthy(&fixtures["status"]));
     assert!(render::is_healthy(&fixtures["healthy"]));

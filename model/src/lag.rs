@@ -121,7 +121,8 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 pub fn overview(changes: &[Change], views: &[NodeView<'_>], epoch: Position) -> LagOverview {
     let mut nodes: Vec<_> = views.iter().map(|view| node_lag(changes, view, epoch)).collect();
     nodes.sort_by_cached_key(|lag| (Reverse((lag.waiting_ms, lag.p99_ms)), lag.node.clone()));
-    let known = |view: &NodeView<'_>| changes.iter().filter_map(|change| measured(change, view.name)).collect();
+    let known =
+        |view: &NodeView<'_>| changes.iter().filter_map(|change| measured(change, view.name)).collect();
     let mut all: Vec<u64> = views.iter().flat_map(|view| -> Vec<u64> { known(view) }).collect();
     all.sort_unstable();
     let slowest = nodes.first().filter(|lag| lag.waiting > 0 || lag.measured > 0).cloned();
@@ -195,7 +196,10 @@ fn went_into(changes: &[Change], node: &Name) -> (LagReason, String) {
         return (LagReason::NothingMeasured, "no change came since it reports".to_owned());
     };
     if received == verified {
-        return (LagReason::OneReport, format!("one report told all of its slowest change after {verified} ms"));
+        return (
+            LagReason::OneReport,
+            format!("one report told all of its slowest change after {verified} ms"),
+        );
     }
     let (programming, reading) = (applied.saturating_sub(received), verified.saturating_sub(applied));
     let reason = if received >= programming.max(reading) {

@@ -92,7 +92,12 @@ async fn report(
     // After the node is noted as heard, or its first words would not count.
     app.health.report(&node, health);
     let before = earlier.report.as_ref().map(|report| Ladder::from(&**report));
-    app.convergence.take(&node, app.hub.load().epoch, (before, Ladder::from(&*report)), std::time::Instant::now());
+    app.convergence.take(
+        &node,
+        app.hub.load().epoch,
+        (before, Ladder::from(&*report)),
+        std::time::Instant::now(),
+    );
     let addresses = app.announcements().take(&node, news);
     app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())

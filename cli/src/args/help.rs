@@ -113,14 +113,22 @@ Examples:
   tidegate traffic web -n shop -o json  with the sums of each node";
 
 pub(super) const TOP_HELP: &str = "\
-Of Services, rates are averages between the last two readings of each node, about 10 s apart. Of nodes, times are from
-the commit of a change until the node says that it has read it back, of the last 256 changes.
-
 Examples:
   tidegate top services                 most new connections first
-  tidegate top services --sort byte-rate -n shop --limit 5
-  tidegate top services --watch         again whenever something has changed
   tidegate top nodes                    which node is the slowest, and why";
+
+pub(super) const TOP_SERVICES_HELP: &str = "\
+Rates are averages between the last two readings of each node, which are 10 s apart or a little more.
+
+Examples:
+  tidegate top services --sort byte-rate -n shop --limit 5
+  tidegate top services --watch         again whenever something has changed";
+
+pub(super) const TOP_NODES_HELP: &str = "\
+Times are from the commit of a change until the node says that it has read it back, of the last 256 changes.
+
+Examples:
+  tidegate top nodes -o json";
 
 pub(super) const WAIT_HELP: &str = "\
 Looks again until it is so; says on stderr why it is not, when that changes. Ends with 0 when it is so, with 1 after --at-most.

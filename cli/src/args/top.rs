@@ -1,41 +1,47 @@
 //! Arguments of `top`.
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use model::name::Namespace;
 
-use super::TrafficOutput;
+use super::{TrafficOutput, help};
 
-/// Arguments of `top`.
+/// Of what there is a `top`.
+#[derive(Debug, Subcommand)]
+pub enum Top {
+    /// The Services with most traffic
+    #[command(after_help = help::TOP_SERVICES_HELP)]
+    Services(Services),
+    /// How long changes take until each node has them, the slowest first, and why
+    #[command(after_help = help::TOP_NODES_HELP)]
+    Nodes(Manner),
+}
+
+/// Arguments of `top services`.
 #[derive(Debug, Args)]
-pub struct Top {
-    /// Of what
-    #[arg(value_enum, value_name = "WHAT", default_value_t)]
-    pub what: What,
+pub struct Services {
     /// Only Services of this namespace
     #[arg(short, long, value_parser = Namespace::parse)]
     pub namespace: Option<Namespace>,
-    /// What the first Services have most of
+    /// What the first have most of
     #[arg(long, value_enum, default_value_t)]
     pub sort: Sort,
-    /// How many Services
+    /// How many
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub limit: u16,
+    /// How it is printed.
+    #[command(flatten)]
+    pub manner: Manner,
+}
+
+/// How it is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Manner {
     /// Print it again whenever it has changed, until Ctrl-C
     #[arg(short, long)]
     pub watch: bool,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: TrafficOutput,
-}
-
-/// Of what there is a `top`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// Services, by traffic
-    #[default]
-    Services,
-    /// Nodes, by how long changes take until they have them
-    Nodes,
 }
 
 /// What the first Services have most of.

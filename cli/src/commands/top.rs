@@ -8,7 +8,7 @@ use super::document;
 use crate::{
     args::{
         Document, TrafficOutput,
-        top::{Top, What},
+        top::{Manner, Services, Top},
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
@@ -26,10 +26,13 @@ pub(crate) async fn run(
     arguments: Top,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
+    let manner = match &arguments {
+        Top::Services(Services { manner, .. }) | Top::Nodes(manner) => *manner,
+    };
     let mut last = None;
     loop {
         let answer = client.send(request(&arguments)).await?;
-        let text = shown(&answer, &arguments, terminal);
+        let text = shown(&answer, &arguments, manner, terminal);
         if last.as_ref() != Some(&text) {
             // Tables follow each other with a blank line between.
             let gap = if last.is_some() { "\n" } else { "" };
@@ -41,7 +44,7 @@ pub(crate) async fn run(
             terminal.flush().map_err(Failure::from)?;
             last = Some(text);
         }
-        if !arguments.watch {
+        if !manner.watch {
             return Ok(ExitCode::Success);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -49,28 +52,29 @@ pub(crate) async fn run(
 }
 
 fn request(arguments: &Top) -> Request {
-    match arguments.what {
-        What::Nodes => Request::get("/v1/convergence"),
-        What::Services => Request::get("/v1/traffic")
-            .query("sortBy", Some(arguments.sort.word()))
-            .query("limit", Some(arguments.limit.to_string()))
-            .query("namespace", arguments.namespace.as_ref().map(ToString::to_string)),
+    match arguments {
+        Top::Nodes(_) => Request::get("/v1/convergence"),
+        Top::Services(Services { namespace, sort, limit, manner: _ }) => Request::get("/v1/traffic")
+            .query("sortBy", Some(sort.word()))
+            .query("limit", Some(limit.to_string()))
+            .query("namespace", namespace.as_ref().map(ToString::to_string)),
     }
 }
 
-fn shown(answer: &Value, arguments: &Top, terminal: &Terminal) -> Option<String> {
-    match (arguments.output, arguments.what) {
-        (TrafficOutput::Table, What::Services) => traffic::busiest(answer, terminal.style),
-        (TrafficOutput::Table, What::Nodes) => lag::by_node(answer, terminal.style),
+fn shown(answer: &Value, arguments: &Top, manner: Manner, terminal: &Terminal) -> Option<String> {
+    match (manner.output, arguments) {
+        (TrafficOutput::Table, Top::Services(_)) => traffic::busiest(answer, terminal.style),
+        (TrafficOutput::Table, Top::Nodes(_)) => lag::by_node(answer, terminal.style),
         (TrafficOutput::Json, _) => Some(document(answer, Document::Json)),
         (TrafficOutput::Yaml, _) => Some(document(answer, Document::Yaml)),
     }
 }
 
 fn note_omitted(answer: &Value, terminal: &mut Terminal) {
-    for (at, what) in
-        [("/servicesOmitted", "Services, with less, are in the total only"), ("/nodesOmitted", "nodes are not listed")]
-    {
+    for (at, what) in [
+        ("/servicesOmitted", "Services, with less, are in the total only"),
+        ("/nodesOmitted", "nodes are not listed"),
+    ] {
         let omitted = number(answer, at);
         if omitted > 0 {
             terminal.note(&format!("{omitted} more {what}"));

@@ -58,7 +58,8 @@ pub struct BusyService {
 
 impl SortBy {
     fn figure(self, counts: &Counts) -> u64 {
-        let rate = |of: fn(Rates) -> Option<Rate>| counts.per_second.and_then(of).map_or(0, Rate::thousandths);
+        let rate =
+            |of: fn(Rates) -> Option<Rate>| counts.per_second.and_then(of).map_or(0, Rate::thousandths);
         match self {
             Self::ConnectionRate => rate(|rates| Some(rates.connections)),
             Self::ByteRate => rate(|rates| rates.bytes),

@@ -135,7 +135,11 @@ impl Serialize for Rate {
 }
 
 impl<'de> Deserialize<'de> for Rate {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above the cast, which saturates")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked above the cast, which saturates"
+    )]
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = f64::deserialize(deserializer)?;
         if !number.is_finite() || number < 0.0 {

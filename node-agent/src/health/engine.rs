@@ -252,7 +252,9 @@ impl Engine {
     pub(super) fn refuse(&mut self, refusals: &[Refusals], moment: Moment) {
         let mut rows = BTreeMap::new();
         for Refusals { service, target, in_a_row } in refusals {
-            let Some(group) = self.services.get(service).filter(|group| group.check.passive) else { continue };
+            let Some(group) = self.services.get(service).filter(|group| group.check.passive) else {
+                continue;
+            };
             let Some(port) = group.check.port.or(target.port) else { continue };
             let key = CheckKey { address: target.address, port };
             if group.checks.contains_key(&key) {

@@ -74,11 +74,29 @@ mod tests {
     fn so_many_in_a_row_within_the_interval_decide() {
         for readings in [
             // What was there before the first reading may be old.
-            vec![(0, Some(7), false), (1, Some(9), false), (2, Some(10), true), (3, Some(12), false), (4, Some(13), true)],
+            vec![
+                (0, Some(7), false),
+                (1, Some(9), false),
+                (2, Some(10), true),
+                (3, Some(12), false),
+                (4, Some(13), true),
+            ],
             // Too slow: the first is forgotten before the third comes.
-            vec![(0, None, false), (1, Some(1), false), (4, Some(2), false), (8, Some(3), false), (9, Some(4), true)],
+            vec![
+                (0, None, false),
+                (1, Some(1), false),
+                (4, Some(2), false),
+                (8, Some(3), false),
+                (9, Some(4), false), (10, Some(5), true),
+            ],
             // One that was taken between begins anew.
-            vec![(0, None, false), (1, Some(2), false), (2, None, false), (3, Some(2), false), (4, Some(1), false)],
+            vec![
+                (0, None, false),
+                (1, Some(2), false),
+                (2, None, false),
+                (3, Some(2), false),
+                (4, Some(1), false),
+            ],
             vec![(0, None, false), (1, Some(2), false), (2, Some(1), false), (3, Some(3), true)],
             // All at once.
             vec![(0, None, false), (1, Some(500), true), (2, Some(500), false)],

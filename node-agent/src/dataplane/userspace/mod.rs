@@ -53,8 +53,7 @@ use self::{
     relay::{Account, Orders, Relay, RelayTally, Shared},
 };
 use super::{
-    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope,
-    Traffic,
+    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
 use crate::{

@@ -183,9 +183,7 @@ impl RelayClient {
             | Reply::Traffic(_)
             | Reply::Preview(_)
             | Reply::Traced(_)
-            | Reply::Refusals(_) => {
-                None
-            }
+            | Reply::Refusals(_) => None,
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -291,9 +289,7 @@ impl Dataplane for RelayClient {
             | Reply::Traffic(_)
             | Reply::Preview(_)
             | Reply::Traced(_)
-            | Reply::Refusals(_) => {
-                None
-            }
+            | Reply::Refusals(_) => None,
         })
     }
 
