@@ -238,7 +238,7 @@ pub(super) fn normal(rule: &str) -> String {
 }
 
 /// The words of a rule, without the quotes around them.
-fn words(rule: &str) -> Vec<String> {
+pub(super) fn words(rule: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut is_quoted, mut is_word) = (String::new(), false, false);
     let mut characters = rule.chars();
