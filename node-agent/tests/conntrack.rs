@@ -157,6 +157,23 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
+/// What is looked for is one address then, which the kernel can be asked for; its filter for IPv6 addresses is not to be trusted.
+#[test]
+fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
+    let topology = Topology::new("udpone");
+    for (vip, a, b) in [("10.96.0.12", "10.1.1.2", "10.1.2.2"), ("fd00:96::12", "fd01:1::2", "fd01:2::2")] {
+        let one =
+            |target| program(&[vip], &[], &[(at(vip, Protocol::Udp, 53), verdict(&[(target, 8080, 1)]))]);
+        topology.node.run(|| {
+            let mut node = Node::real(desired(vec![("one", one(a))]));
+            let client = topology.client.udp(vip, 53);
+            assert_eq!(client.ask(WAIT).unwrap().name, "a");
+            node.set("one", one(b));
+            assert_eq!(client.ask(WAIT).unwrap().name, "b", "{vip}");
+        });
+    }
+}
+
 #[test]
 fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     let topology = Topology::new("udprange");
