@@ -1,6 +1,12 @@
 //! What a trace says of connections, held against the oracle and against what clients heard.
 
-use model::trace::{Packet, Traced, ends, words};
+use std::collections::BTreeSet;
+
+use model::{
+    net::IpFamily,
+    service::Protocol,
+    trace::{End, Packet, Seen, Traced, ends, words},
+};
 
 use crate::{
     bench::{Ask, Bench, Heard, Spot, judge},
@@ -33,7 +39,7 @@ pub fn compare(ask: Ask, traced: &Traced, heard: &Heard) -> Result<(), String> {
 }
 
 /// The ends by the desired state, as the mode carries it out.
-pub fn desired(bench: &Bench, ask: Ask) -> std::collections::BTreeSet<model::trace::End> {
+pub fn desired(bench: &Bench, ask: Ask) -> BTreeSet<End> {
     ends(&bench.lowered(ask), judge::connection(ask).is_from_node)
 }
 
@@ -60,4 +66,28 @@ fn said(traced: &Traced) -> String {
         format!("\n    {}  {}  => {}{odd}", step.place, step.rule, step.result)
     });
     format!("  kernel:  it {}{}", traced.fate, steps.collect::<String>())
+}
+
+#[test]
+fn a_trace_that_says_something_else_than_what_is_heard_fails_with_both() {
+    let [source, to] = ["10.1.3.2", "10.96.0.10"].map(|text| text.parse().unwrap());
+    let ask = Ask { from: Spot::C, source: Some(source), to, protocol: Protocol::Tcp, port: 80 };
+    let reaches = |sees| End::Reaches { address: Spot::A.address(IpFamily::V4), port: port(8080), sees };
+    let answer =
+        |source: &str| Heard::Answer { name: "a".to_owned(), source: source.parse().unwrap(), port: 8080 };
+    let elsewhere = Heard::Answer { name: "b".to_owned(), source, port: 8080 };
+    for (end, right, wrong) in [
+        (reaches(Seen::Client), answer("10.1.3.2"), [answer("10.1.3.1"), elsewhere.clone(), Heard::Refused]),
+        (reaches(Seen::Node), answer("10.1.1.1"), [answer("10.1.3.2"), elsewhere, Heard::Silence]),
+        (End::Refused, Heard::Refused, [Heard::Silence, Heard::Prohibited, answer("10.1.3.2")]),
+        (End::Dropped, Heard::Silence, [Heard::Refused, Heard::Prohibited, answer("10.1.3.2")]),
+    ] {
+        let ends = [end].into();
+        let traced = Traced { fate: words(&ends), ends, ..Traced::default() };
+        assert_eq!(compare(ask, &traced, &right), Ok(()));
+        for heard in wrong {
+            let error = compare(ask, &traced, &heard).unwrap_err();
+            assert!(error.contains(&traced.fate) && error.contains(&format!("{heard:?}")), "{error}");
+        }
+    }
 }
