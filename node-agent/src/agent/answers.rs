@@ -99,7 +99,8 @@ impl Agent {
     }
 
     fn trace(&mut self, packet: &Packet) -> Reply {
-        match self.backends.current().trace(packet) {
+        let traced = self.backends.current().trace(std::slice::from_ref(packet));
+        match traced.map(|traced| traced.and_then(|traced| traced.into_iter().next())) {
             Ok(Some(traced)) => Reply::Trace(traced),
             Ok(None) => failed(&format!("{} mode cannot trace packets", self.backends.mode().as_str())),
             Err(error) => kernel_failed(&error),

@@ -202,12 +202,12 @@ pub trait Dataplane: Send {
         Ok(None)
     }
 
-    /// What the kernel would do with the first packet of a connection, by what it holds, read anew. `None`: this backend
-    /// cannot say.
+    /// What the kernel would do with each of these first packets of connections, by what it holds, read anew, once for all of
+    /// them. `None`: this backend cannot say.
     ///
     /// # Errors
     /// When the kernel cannot be read.
-    fn trace(&mut self, _packet: &Packet) -> Result<Option<Traced>, KernelError> {
+    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
         Ok(None)
     }
 

@@ -409,9 +409,10 @@ impl Dataplane for UserspaceBackend {
         self.previewed(desired, scope)
     }
 
-    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
-        let captured = self.capture.trace(packet)?;
-        Ok(captured.map(|captured| trace::go_on(captured, packet, &self.services)))
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let go_on = |(captured, packet)| trace::go_on(captured, packet, &self.services);
+        let captured = self.capture.trace(packets)?;
+        Ok(captured.map(|captured| captured.into_iter().zip(packets).map(go_on).collect()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

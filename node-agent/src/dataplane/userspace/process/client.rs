@@ -400,16 +400,19 @@ impl Dataplane for RelayClient {
         })
     }
 
-    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
-        self.ask(&Request::Trace(*packet), |reply| match reply {
-            Reply::Traced(traced) => Some(traced),
-            Reply::Done
-            | Reply::Disturbed(_)
-            | Reply::Passed { .. }
-            | Reply::Traffic(_)
-            | Reply::Preview(_)
-            | Reply::Refusals(_) => None,
-        })
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let mut trace = |packet: &Packet| {
+            self.ask(&Request::Trace(*packet), |reply| match reply {
+                Reply::Traced(traced) => Some(traced),
+                Reply::Done
+                | Reply::Disturbed(_)
+                | Reply::Passed { .. }
+                | Reply::Traffic(_)
+                | Reply::Preview(_)
+                | Reply::Refusals(_) => None,
+            })
+        };
+        packets.iter().map(&mut trace).collect()
     }
 
     /// Established connections end by themselves, and their process with them.
