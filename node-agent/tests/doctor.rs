@@ -140,7 +140,7 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     node.ip(&["-6", "rule", "add", "fwmark", "0x4000/0x4000", "table", "101"]);
     let found = odd(&node, "nftables", CHECK);
     assert_eq!(found.len(), 6, "{found:?}");
-    let other = doctor(&node, &["--masquerade-bit", "20"]);
+    let other = doctor(&node, &["--masquerade-bit", "24"]);
     let other: Vec<Value> = serde_json::from_slice(&other.stdout).unwrap();
     let left: Vec<_> =
         other.iter().filter(|finding| finding["check"] == CHECK && finding["state"] != "Fine").collect();
