@@ -196,9 +196,9 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     node.ip(&["link", "set", "one", "mtu", "1400"]);
     assert_eq!(odd(&node, "nftables", "mtu"), Vec::<Value>::new());
 
-    node.ip(&["link", "add", "br", "mtu", "1400", "type", "bridge"]);
-    node.ip(&["link", "set", "br", "up"]);
-    node.ip(&["addr", "add", "203.0.113.1/24", "dev", "br"]);
+    node.ip(&["link", "add", "name", "bridge1", "type", "bridge"]);
+    node.ip(&["link", "set", "bridge1", "mtu", "1400", "up"]);
+    node.ip(&["addr", "add", "203.0.113.1/24", "dev", "bridge1"]);
     let calls = |value: &str| {
         node.exec(&["sh", "-c", &format!("if [ -e {CALLS} ]; then echo {value} > {CALLS}; fi")])
     };
@@ -206,7 +206,7 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic").len(), 1);
     calls("1");
     if !fs::exists(CALLS).unwrap() {
-        node.ip(&["link", "delete", "br"]);
+        node.ip(&["link", "delete", "bridge1"]);
     }
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }
