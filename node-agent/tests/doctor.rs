@@ -140,7 +140,7 @@ fn rules_of_others_about_our_bits_of_the_mark_are_found() {
     node.ip(&["-6", "rule", "add", "fwmark", "0x4000/0x4000", "table", "101"]);
     let found = odd(&node, "nftables", CHECK);
     assert_eq!(found.len(), 6, "{found:?}");
-    let other = doctor(&node, &["--masquerade-bit", "20"]);
+    let other = doctor(&node, &["--masquerade-bit", "24"]);
     let other: Vec<Value> = serde_json::from_slice(&other.stdout).unwrap();
     let left: Vec<_> =
         other.iter().filter(|finding| finding["check"] == CHECK && finding["state"] != "Fine").collect();
@@ -196,9 +196,9 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     node.ip(&["link", "set", "one", "mtu", "1400"]);
     assert_eq!(odd(&node, "nftables", "mtu"), Vec::<Value>::new());
 
-    node.ip(&["link", "add", "br", "mtu", "1400", "type", "bridge"]);
-    node.ip(&["link", "set", "br", "up"]);
-    node.ip(&["addr", "add", "203.0.113.1/24", "dev", "br"]);
+    node.ip(&["link", "add", "name", "bridge1", "type", "bridge"]);
+    node.ip(&["link", "set", "bridge1", "mtu", "1400", "up"]);
+    node.ip(&["addr", "add", "203.0.113.1/24", "dev", "bridge1"]);
     let calls = |value: &str| {
         node.exec(&["sh", "-c", &format!("if [ -e {CALLS} ]; then echo {value} > {CALLS}; fi")])
     };
@@ -206,7 +206,7 @@ fn sizes_of_packets_and_bridges_are_looked_at() {
     assert_eq!(odd(&node, "nftables", "bridge-traffic").len(), 1);
     calls("1");
     if !fs::exists(CALLS).unwrap() {
-        node.ip(&["link", "delete", "br"]);
+        node.ip(&["link", "delete", "bridge1"]);
     }
     assert_eq!(odd(&node, "nftables", "bridge-traffic"), Vec::<Value>::new());
 }

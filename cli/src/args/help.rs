@@ -113,9 +113,10 @@ Examples:
   tidegate traffic web -n shop -o json  with the sums of each node";
 
 pub(super) const DOCTOR_HELP: &str = "\
-The agents look at this moment: at what the proxy mode needs, at rules and marks of others, at tables, sizes and programs that
-stand in the way of traffic, and at the clock. Without --fix they change nothing. Each finding says why it matters and how it is
-put right. Ends with 2 when something is broken, with 1 when a node does not answer or a fix failed.
+The agents look at this moment: at what the proxy mode needs, at rules and marks of others, at tables, sizes
+and programs that stand in the way of traffic, and at the clock. Without --fix they change nothing. Each
+finding says why it matters and how it is put right. Ends with 2 when something is broken, with 1 when a node
+does not answer or a fix failed.
 
 Examples:
   tidegate doctor                       what is odd, on every node
