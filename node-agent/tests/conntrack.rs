@@ -471,7 +471,8 @@ fn a_reading_of_a_full_table_sees_every_flow() {
     topology.node.exec(&["conntrack", "-R", file.to_str().unwrap()]);
     std::fs::remove_file(&file).unwrap();
     let frontend = at("10.96.0.9", Protocol::Tcp, 7);
-    let program = program(&["10.96.0.9"], &[], &[(frontend, forward(Masquerade::Always, &[("10.1.1.2", 9000, 1)]))]);
+    let program =
+        program(&["10.96.0.9"], &[], &[(frontend, forward(Masquerade::Always, &[("10.1.1.2", 9000, 1)]))]);
     topology.node.run(|| {
         let mut node = Node::real(desired(vec![("web", program)]));
         for _ in 0..2 {
