@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(count("tidegate_endpoint_connections_total"), ENDPOINTS_EXPOSED_MAX);
         has("tidegate_traffic_hidden_services 7".to_owned());
         has(format!("tidegate_traffic_hidden_endpoints {}", 3 * SERVICES - ENDPOINTS_EXPOSED_MAX as u64));
-        has(format!("tidegate_traffic_connections_total {sum}"));
-        has(format!("tidegate_traffic_bytes_total {}", 30 * SERVICES));
+        has(format!("tidegate_traffic_connections_total{{}} {sum}"));
+        has(format!("tidegate_traffic_bytes_total{{}} {}", 30 * SERVICES));
         let busiest = format!(
             r#"tidegate_service_connections_total{{namespace="default",service="s{SERVICES}"}} {}"#,
             3 * SERVICES
@@ -226,7 +226,7 @@ mod tests {
 
         book.forget(|_| false, |_| true, now);
         assert!(
-            lines(&book).contains(&format!("tidegate_traffic_connections_total {sum}")),
+            lines(&book).contains(&format!("tidegate_traffic_connections_total{{}} {sum}")),
             "it never falls"
         );
     }

@@ -87,7 +87,8 @@ mod tests {
                 (1, Some(1), false),
                 (4, Some(2), false),
                 (8, Some(3), false),
-                (9, Some(4), false), (10, Some(5), true),
+                (9, Some(4), false),
+                (10, Some(5), true),
             ],
             // One that was taken between begins anew.
             vec![
