@@ -45,7 +45,7 @@ fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
 /// it is back, so are its words.
 #[test]
 fn f148_what_was_decided_holds_when_the_checker_is_lost() {
-    let Stage { mut cluster, workloads, .. } = Stage::new(&["nftables", "nftables"]);
+    let Stage { mut cluster, workloads, .. } = Stage::new(&["nftables", "nftables"], 2);
     let of_node2 = &workloads[1];
     cluster.topology.serve(&of_node2.name, BACKEND_PORT).unwrap();
     let [living, dead] = [BACKEND_PORT, BACKEND_PORT + 1];

@@ -47,7 +47,7 @@ pub(crate) enum Behaviour {
     Slow,
     /// With a certificate for somebody else.
     Impostor,
-    /// Clients as it should, every third check with status 503.
+    /// Clients as it should, every fourth check with status 503.
     Flaps,
 }
 
@@ -183,7 +183,7 @@ fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Share
     let number = if is_check { shared.checks.fetch_add(1, Ordering::SeqCst) } else { 1 };
     let status = match behaviour {
         Behaviour::Fails => "500 Internal Server Error",
-        Behaviour::Flaps if number % 3 == 0 => "503 Service Unavailable",
+        Behaviour::Flaps if number % 4 == 0 => "503 Service Unavailable",
         Behaviour::Slow => {
             thread::sleep(SLOWLY);
             "200 OK"

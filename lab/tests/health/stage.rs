@@ -11,10 +11,7 @@ use lab::{
 };
 use serde_json::{Value, json};
 
-/// Workloads with endpoints, spread over the nodes.
-const WORKLOADS: usize = 3;
-
-/// Nodes `node1` and so on, each in one of the modes, and three workloads `web-1` and so on behind them by turns.
+/// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them by turns.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) modes: Vec<&'static str>,
@@ -31,14 +28,14 @@ pub(crate) struct Workload {
 }
 
 impl Stage {
-    pub(crate) fn new(modes: &[&'static str]) -> Self {
+    pub(crate) fn new(modes: &[&'static str], workloads: usize) -> Self {
         let nodes = u8::try_from(modes.len()).unwrap();
         let options = Options { nodes, modes: modes.to_vec(), ..Options::default() };
         let mut cluster = Cluster::start(&options).unwrap();
         for number in 1..=nodes {
             cluster.add_place(&format!("inside-{number}"), &format!("node{number}"), 50).unwrap();
         }
-        let workloads = (0..WORKLOADS).map(|index| {
+        let workloads = (0..workloads).map(|index| {
             let (name, node) = (format!("web-{}", index + 1), format!("node{}", index % modes.len() + 1));
             cluster.add_place(&name, &node, u8::try_from(11 + index).unwrap()).unwrap();
             let placed = &cluster.topology.workloads[&name];
