@@ -1,6 +1,10 @@
 //! Backends that are taken out of service while clients go on, by the command that an operator uses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 #![allow(clippy::print_stdout, reason = "how long it takes is printed, never asserted")]
 
 #[path = "drain/transfers.rs"]

@@ -1,7 +1,11 @@
 //! Health checks on real nodes: an endpoint that fails leaves service everywhere and comes back; what is decided while many fail,
 //! and while nobody checks.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 #![allow(clippy::print_stdout, reason = "how long it takes is printed, never asserted")]
 
 #[path = "health/answering.rs"]

@@ -56,7 +56,7 @@ impl Nudge {
         // Neither its number nor what it acknowledges counts, so both are 0.
         segment.extend([0; 8]);
         // Length in words, flags, window, checksum, urgent pointer.
-        segment.extend([TCP_HEADER_BYTES / 4 << 4, FLAGS, 0, 0, 0, 0, 0, 0]);
+        segment.extend([(TCP_HEADER_BYTES / 4) << 4, FLAGS, 0, 0, 0, 0, 0, 0]);
         let [high, low] = checksum(server, client, &segment).to_be_bytes();
         segment[16] = high;
         segment[17] = low;
