@@ -1,12 +1,13 @@
 //! The messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
 use super::{
     Filter, Flow,
     account::{Carried, FlowId, Sighting},
+    nudge::wire::Nudge,
 };
 use crate::netlink::{
     uapi,
@@ -112,14 +113,13 @@ pub fn dump_translated() -> Message {
 /// When the bytes are no such message.
 pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
-    let (mut status, mut state, mut id) = (0, None, 0);
+    let (mut status, mut id, state) = (0, 0, shown.state);
     let mut carried: Option<Carried> = None;
     for attribute in answer.attributes() {
         let attribute = attribute?;
         match attribute.kind {
             CTA_STATUS => status = attribute.be32()?,
             CTA_ID => id = attribute.be32()?,
-            CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
             kind if CTA_COUNTERS.contains(&kind) => {
                 carried.get_or_insert_default().add(&counters(attribute.nested())?);
             }
@@ -181,6 +181,8 @@ pub(crate) struct Shown<'a> {
     /// As it is answered.
     pub(crate) reply: Tuple,
     family: u8,
+    /// The state of its protocol, if it has any.
+    state: Option<u8>,
     /// What identifies the entry: original tuple, number, zone.
     identity: [Option<&'a [u8]>; 3],
 }
@@ -188,6 +190,7 @@ pub(crate) struct Shown<'a> {
 impl<'a> Shown<'a> {
     pub(crate) fn parse(answer: &Received<'a>) -> Result<Self, Malformed> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
+        let mut state = None;
         for attribute in answer.attributes() {
             let attribute = attribute?;
             match attribute.kind {
@@ -196,13 +199,14 @@ impl<'a> Shown<'a> {
                     identity[0] = Some(attribute.value);
                 }
                 CTA_TUPLE_REPLY => reply = Tuple::parse(attribute.nested())?,
+                CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
                 CTA_ID => identity[1] = Some(attribute.value),
                 CTA_ZONE => identity[2] = Some(attribute.value),
                 _ => {}
             }
         }
         let family = answer.payload.first().copied().unwrap_or_default();
-        Ok(Self { original, reply, family, identity })
+        Ok(Self { original, reply, family, state, identity })
     }
 
     /// The request that deletes exactly this entry.
@@ -250,6 +254,16 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn deletion(&self) -> Message {
         self.shown.deletion()
+    }
+
+    /// How to make the client of an open TCP connection speak.
+    #[must_use]
+    pub fn nudge(&self) -> Option<Nudge> {
+        let is_open = self.shown.state.is_some_and(|state| TCP_STATES_OPEN.contains(&state));
+        let Tuple { source, source_port, .. } = self.shown.original;
+        let client = source.filter(|_| self.flow.protocol == Protocol::Tcp && is_open)?;
+        let server = SocketAddr::new(self.flow.destination, self.flow.port.get());
+        Some(Nudge { server, client: SocketAddr::new(client, source_port) })
     }
 }
 
