@@ -14,9 +14,12 @@ mod seen;
 #[path = "rollback/stage.rs"]
 mod stage;
 
-use std::time::Instant;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use lab::wait;
 use serde_json::{Value, json};
 
@@ -29,6 +32,8 @@ use crate::{
 
 /// Changes that are made and undone.
 const CHANGES: usize = 20;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// F167: on a node of each of three modes, with addresses by ARP and by BGP: each of 20 changes of a kind and with parameters by
 /// chance shows in kernels or announcements, and its rollback brings all listings and announcements back.
@@ -44,27 +49,39 @@ fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_annou
         println!("{}: {step}", kind.name);
         stage.carry_out(&step);
         stage.tidegate(&["wait", "--for=verified", "--quiet"]);
-        let places = wait::until_within(std::time::Duration::from_secs(12), &format!("{} to show", kind.name), || {
-            let now = stage.look()?;
-            let different = seen::places_that_differ(&before, &now);
+        let different = look_until(&stage, &format!("{} to show", kind.name), |now| {
+            let different = seen::places_that_differ(&before, now);
             for part in kind.shows {
                 ensure!(different.iter().any(|place| place.contains(part)), "nothing is different in {part}");
             }
             Ok(different.len())
-        })
-        .unwrap();
+        });
         let shown = begun.elapsed();
         stage.tidegate(&["rollback", &revision.to_string(), "--message", kind.name]);
         stage.tidegate(&["wait", "--for=verified", "--quiet"]);
-        wait::until_within(std::time::Duration::from_secs(12), &format!("everything to be as before: {}", kind.name), || {
-            let now = stage.look()?;
-            ensure!(now == before, "seed {}: {}", dice.seed, difference(&before, &now));
+        look_until(&stage, &format!("everything to be as before: {}", kind.name), |now| {
+            ensure!(*now == before, "seed {}: {}", dice.seed, difference(&before, now));
             Ok(())
-        })
-        .unwrap();
-        println!("    {places} places differed; shown after {shown:?}, all over after {:?}", begun.elapsed());
+        });
+        println!(
+            "    {different} places differed; shown after {shown:?}, all over after {:?}",
+            begun.elapsed()
+        );
     }
     history_tells_the_lines_of_then(&stage, &before);
+}
+
+/// Looks until what is seen is as wanted, with a pause: to look takes a machine more than to wait.
+#[track_caller]
+fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) -> T {
+    wait::until(what, || {
+        let found = is_so(&stage.look()?);
+        if found.is_err() {
+            thread::sleep(PAUSE);
+        }
+        found
+    })
+    .unwrap()
 }
 
 /// The lines that the nodes work out today for a change of the past are the difference of the listings of then, whatever

@@ -17,13 +17,15 @@ pub(crate) type Listing = BTreeMap<String, Vec<String>>;
 /// All that a node's kernel has of rules, and the sockets that listen.
 pub(crate) fn of(node: &Namespace) -> Result<Listing> {
     let mut listing = nft(&node.run("nft", &["-n", "-s", "list", "ruleset"])?)?;
-    // Of rules of iptables its own tool lists more.
-    listing.retain(|place, _| !place.contains(" ip nat ") && !place.contains(" ip6 nat "));
-    listing.retain(|place, _| !place.contains(" ip filter ") && !place.contains(" ip6 filter "));
     hide_numbers(&mut listing);
     drop_unreached(&mut listing);
-    for tool in ["iptables", "ip6tables"] {
-        listing.extend(rules(tool, &node.run(&format!("{tool}-nft-save"), &[])?));
+    // Of rules of iptables its own tool lists more.
+    let is_of = |place: &str, family: &str| place.split(' ').nth(1) == Some(family);
+    for (tool, family) in [("iptables", "ip"), ("ip6tables", "ip6")] {
+        if listing.keys().any(|place| is_of(place, family)) {
+            listing.retain(|place, _| !is_of(place, family));
+            listing.extend(rules(tool, &node.run(&format!("{tool}-nft-save"), &[])?));
+        }
     }
     let sockets = node.run("ss", &["-H", "-t", "-u", "-l", "-n"])?;
     let sockets: Vec<_> = sockets
