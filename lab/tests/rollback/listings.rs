@@ -4,7 +4,7 @@
 //! - counters, the order in which a hash table lists its elements, the numbers of ports that the kernel gives to listeners;
 //! - in tables of nftables which slot of a frontend leads to which target (how many slots each has counts), by which
 //!   number sources remember a target, and chains to which nothing leads: they stay for the next frontend of their kind;
-//! - in chains of iptables that tell frontends apart the order of their rules, of which one matches at most, but for the last.
+//! - in chains of iptables that tell frontends apart the order of their rules, of which those for one frontend match at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -187,11 +187,12 @@ fn rules(tool: &str, text: &str) -> Listing {
             listing.entry(format!("{tool} {table} {chain}")).or_default().push(line.to_owned());
         }
     }
-    let tells_apart = |place: &str| DISPATCH.iter().any(|chain| place.ends_with(chain));
-    for (_, rules) in listing.iter_mut().filter(|(place, _)| tells_apart(place)) {
-        // First is the chain itself.
-        let last = rules.len().saturating_sub(1);
-        rules[1.min(last)..last].sort();
+    for (place, rules) in &mut listing {
+        if DISPATCH.iter().any(|chain| place.ends_with(chain)) {
+            // The last rule for Services leads to node ports, after all others.
+            let end = if place.ends_with(DISPATCH[0]) { rules.len().saturating_sub(1) } else { rules.len() };
+            rules[..end].sort();
+        }
     }
     listing
 }

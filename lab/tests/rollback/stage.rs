@@ -37,7 +37,9 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Self {
-        let options = Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() };
+        // A busy machine must not make nodes take addresses over from each other meanwhile.
+        let agent_arguments = vec!["--peer-multiplier=50".to_owned()];
+        let options = Options { nodes: 3, modes: MODES.to_vec(), agent_arguments, ..Options::default() };
         let cluster = Cluster::start(&options).unwrap();
         let place = cluster.topology.add_place("router", ROUTER).unwrap();
         let neighbours = (1..=3).map(|index| (node_addresses(index)[0], ASN)).collect();
