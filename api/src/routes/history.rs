@@ -6,6 +6,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     history::{Revised, RevisionEntry, RevisionHead, differences},
+    lag::{Steps, percentile},
     name::{Name, Namespace},
     plan::NodePlan,
     quantity::{Position, Revision},
@@ -21,7 +22,6 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
-    convergence::{Steps, percentile},
     error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
@@ -235,7 +235,7 @@ async fn convergence(
     let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, steps)| steps.verified).collect();
     sorted.reverse();
     let row = |(node, steps): &(&NodeView<'_>, Steps)| {
-        let Steps { received, applied, verified } = steps;
+        let Steps { received, applied, verified, is_first_report: _ } = steps;
         json!({
             "node": node.name, "receivedMs": received, "appliedMs": applied, "verifiedMs": verified,
             "why": verified.is_none().then(|| why(node, at)),

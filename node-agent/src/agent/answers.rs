@@ -49,7 +49,7 @@ impl Agent {
             Question::Plan(proposal) => reply(self.plan(*proposal, position)),
             Question::Compare(comparison) => reply(self.compare(*comparison, position)),
             Question::Trace(packet) => self.trace(&packet),
-            Question::Doctor => failed("the loop does not look at the machine"),
+            Question::Doctor | Question::Fix { .. } => failed("the loop does not look at the machine"),
         }
     }
 
