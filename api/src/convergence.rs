@@ -106,13 +106,12 @@ impl Convergence {
         }
     }
 
-    /// When each node had a revision verified, in milliseconds, and how long ago the revision was made; `None` when that is
-    /// not kept.
-    pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, u64>, u64)> {
+    /// How far each node is with a revision and since when, and how many milliseconds ago the revision was made; `None` when
+    /// that is not kept.
+    pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, Steps>, u64)> {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
-        let verified = curve.nodes.iter().filter_map(|(node, steps)| Some((node.clone(), steps.verified?)));
-        Some((verified.collect(), millis_between(curve.committed, now)))
+        Some((curve.nodes.clone(), millis_between(curve.committed, now)))
     }
 
     /// The revisions that concern nodes, the oldest first.
@@ -152,8 +151,9 @@ mod tests {
         take(None, ladder(1, 1, 1), 5);
         take(Some(ladder(1, 1, 1)), ladder(2, 1, 1), 7);
         take(Some(ladder(2, 1, 1)), ladder(2, 2, 2), 9);
-        assert_eq!(book.of(Revision(1), later(10)), Some(([(node.clone(), 5)].into(), 10)));
-        assert_eq!(book.of(Revision(2), later(10)), Some(([(node.clone(), 9)].into(), 10)));
+        let verified =
+            |revision| book.of(Revision(revision), later(10)).map(|(nodes, _)| nodes[&node].verified);
+        assert_eq!((verified(1), verified(2)), (Some(Some(5)), Some(Some(9))));
         let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
         let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");

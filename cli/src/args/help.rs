@@ -234,6 +234,7 @@ Examples:
   tidegate history                      the last changes
   tidegate history svc/web              of one object
   tidegate history 42                   one change: every field, and when the nodes had it
+  tidegate history 42 --rules           with the lines that it changed in each node's kernel
   tidegate history 42 -o yaml           with every object before and after";
 
 pub(super) const ROLLBACK_HELP: &str = "\
