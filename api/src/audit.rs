@@ -25,6 +25,8 @@ use crate::{
 pub(crate) const ENTRIES_MAX: usize = 10_000;
 /// What paths begin with that change nothing of what anybody asked for: agents' reports and answers.
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
+/// What among these does change a machine.
+const FIXES: &str = "/v1/nodes/{node}/fixes";
 /// A question with a body; to apply a plan is another path.
 const QUESTION: &str = "/v1/plan";
 const _: () = assert!(OBJECTS_NAMED_MAX <= 1000, "an entry stays small");
@@ -108,7 +110,7 @@ impl AuditLog {
 
     /// Remembers a request, unless it is of a route that changes nothing.
     pub(crate) fn add(&self, route: &str, origin: Origin, deed: Deed, answered: Answered) {
-        if route.starts_with(PASSED_OVER) || route == QUESTION {
+        if route.starts_with(PASSED_OVER) && route != FIXES || route == QUESTION {
             return;
         }
         let Answered { at, method, path, status, code } = answered;

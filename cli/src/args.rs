@@ -1,11 +1,13 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod doctor;
 pub mod drain;
 pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod top;
 pub mod wait;
 pub mod what_if;
 
@@ -85,6 +87,9 @@ pub enum Command {
     /// Say whether everything is as it should be
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
+    /// Show the busiest Services, or the nodes that take longest to follow changes
+    #[command(subcommand, after_help = help::TOP_HELP, disable_help_subcommand = true)]
+    Top(top::Top),
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
@@ -121,6 +126,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Say what is odd on the machines of nodes
+    #[command(after_help = help::DOCTOR_HELP)]
+    Doctor(doctor::Doctor),
     /// Wait until an object, or every node, is as wanted
     #[command(after_help = help::WAIT_HELP)]
     Wait(wait::Wait),
@@ -318,10 +326,10 @@ pub struct Traffic {
     pub output: TrafficOutput,
 }
 
-/// Forms of the output of `traffic`.
+/// Forms of the output of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// A row for each endpoint on each node
+    /// Columns
     #[default]
     Table,
     /// What the server answered, as JSON

@@ -72,6 +72,7 @@ pub async fn run(
         zone,
         proxy,
         announcing: announce_config,
+        allow_fixes,
         log: _,
         log_format: _,
     } = config;
@@ -136,6 +137,7 @@ pub async fn run(
         api: api.clone(),
         node: node.clone(),
         status: running.status.clone(),
+        allow_fixes,
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {

@@ -62,6 +62,8 @@ pub struct Config {
     pub proxy: ProxyDefaults,
     /// How load balancer addresses are announced.
     pub announcing: AnnounceConfig,
+    /// Whether control may ask for fixes of the machine.
+    pub allow_fixes: bool,
     /// What is logged.
     pub log: String,
     /// How it is written.
@@ -97,6 +99,7 @@ impl Config {
             log_format,
             proxy,
             announcing,
+            allow_fixes,
         } = options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
@@ -109,6 +112,7 @@ impl Config {
             zone: check_zone(zone.as_deref())?,
             proxy: check_proxy(proxy)?,
             announcing: AnnounceConfig::check(announcing)?,
+            allow_fixes: allow_fixes.unwrap_or(false),
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
@@ -142,7 +146,11 @@ fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> 
     Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
 }
 
-fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
+/// Checks the settings of the proxy.
+///
+/// # Errors
+/// The first that cannot be.
+pub fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
     let ProxySettings { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } =
         options;
     if let Some(bit) = masquerade_bit.filter(|bit| *bit > 31) {
