@@ -71,7 +71,7 @@ fn cluster(modes: &[&'static str]) -> Cluster {
         json!({ "kind": "Service", "metadata": { "name": name }, "spec": spec })
     };
     let web = json!({ "app": "web" });
-    let check = json!({ "type": "Tcp", "intervalMs": 500, "timeoutMs": 500, "fall": 2, "rise": 2 });
+    let check = json!({ "type": "Tcp", "intervalMs": 1000, "timeoutMs": 1000, "fall": 2, "rise": 1 });
     let objects = [
         service("web", json!({ "selector": web })),
         service(
