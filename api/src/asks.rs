@@ -231,12 +231,12 @@ mod tests {
         let name = node("a");
         let (reply, ()) = tokio::join!(asks.ask(&name, Question::Doctor, LONG), async {
             let id = id_of(&feed.recv().await.unwrap());
-            let of = |findings| Reply::Doctor { findings };
+            let of = |findings| Reply::Doctor { findings, clock: None };
             assert!(!asks.answer(&node("b"), id, of(Vec::new())), "another node answers for itself only");
             assert!(asks.answer(&node("a"), id, of(Vec::new())));
             assert!(!asks.answer(&node("a"), id, of(Vec::new())), "once");
         });
-        assert_eq!(reply, Ok(Reply::Doctor { findings: Vec::new() }));
+        assert_eq!(reply, Ok(Reply::Doctor { findings: Vec::new(), clock: None }));
         let inner = asks.lock();
         assert_eq!((inner.waiting.len(), inner.waiting_bytes), (0, 0));
     }
@@ -260,7 +260,7 @@ mod tests {
         let name = node("a");
         assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));
         let id = id_of(&feed.recv().await.unwrap());
-        assert!(!asks.answer(&name, id, Reply::Doctor { findings: Vec::new() }), "too late");
+        assert!(!asks.answer(&name, id, Reply::Doctor { findings: Vec::new(), clock: None }), "too late");
         let inner = asks.lock();
         assert_eq!((inner.waiting.len(), inner.waiting_bytes), (0, 0));
     }

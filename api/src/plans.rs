@@ -9,8 +9,12 @@
 
 mod candidate;
 mod kept;
+mod past;
 
-pub(crate) use self::kept::{Kept, KeptPlan};
+pub(crate) use self::{
+    kept::{Kept, KeptPlan},
+    past::{Past, compare},
+};
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
@@ -139,12 +143,18 @@ async fn ask_all(app: &App, proposals: BTreeMap<Name, Proposal>) -> BTreeMap<Nam
         let plan = if proposal.is_empty() {
             NodePlan { preview: Some(Preview::default()), error: None }
         } else {
-            ask(app, &node, proposal, deadline).await
+            ask(app, &node, Question::Plan(Box::new(proposal)), deadline).await
         };
         (node, plan)
     });
     let mut plans: BTreeMap<_, _> =
         futures::stream::iter(questions).buffer_unordered(NODES_AT_ONCE).collect().await;
+    limit_lines(&mut plans);
+    plans
+}
+
+/// Keeps an answer within its limit; what is left out is counted.
+fn limit_lines(plans: &mut BTreeMap<Name, NodePlan>) {
     let mut room = LINES_MAX;
     for preview in plans.values_mut().filter_map(|plan: &mut NodePlan| plan.preview.as_mut()) {
         for lines in [&mut preview.announcements, &mut preview.kernel] {
@@ -154,16 +164,15 @@ async fn ask_all(app: &App, proposals: BTreeMap<Name, Proposal>) -> BTreeMap<Nam
             room -= kept;
         }
     }
-    plans
 }
 
-async fn ask(app: &App, node: &Name, proposal: Proposal, deadline: Instant) -> NodePlan {
+async fn ask(app: &App, node: &Name, question: Question, deadline: Instant) -> NodePlan {
     let error = |error: String| NodePlan { preview: None, error: Some(error) };
     let patience = NODE_PATIENCE.min(deadline.saturating_duration_since(Instant::now()));
     if patience.is_zero() {
         return error("there was no time left to ask the agent".to_owned());
     }
-    match app.asks.ask(node, Question::Plan(Box::new(proposal)), patience).await {
+    match app.asks.ask(node, question, patience).await {
         Ok(Reply::Plan(preview)) => NodePlan { preview: Some(preview), error: None },
         Ok(Reply::Failed { message }) => error(message),
         Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. }) => {

@@ -5,6 +5,7 @@ mod answer;
 mod apply;
 mod audit;
 mod bgp;
+mod convergence;
 mod docs;
 mod doctor;
 mod drains;
@@ -15,6 +16,7 @@ mod guards;
 mod health;
 mod history;
 mod metrics;
+mod of_service;
 mod plans;
 mod report;
 mod resource;
@@ -55,6 +57,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         explain::add,
         bgp::add,
         status::add,
+        convergence::add,
         what_if::add,
         feed::add,
         report::add,

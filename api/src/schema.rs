@@ -353,7 +353,11 @@ pub(crate) struct HistoryEntry {
 pub(crate) struct NodeConvergence {
     /// The node.
     node: String,
-    /// Milliseconds from the commit until it said that it has it verified; left out while it has not.
+    /// Milliseconds from the commit until it said that it has received it; left out while it has not.
+    received_ms: Option<u64>,
+    /// The same of its kernel: until it said that it has applied it.
+    applied_ms: Option<u64>,
+    /// The same until it said that it has it verified.
     verified_ms: Option<u64>,
     /// Why it has not.
     why: Option<String>,

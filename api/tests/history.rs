@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Fixed, START, Server, settings};
+use axum::body::Body;
+use common::{Fixed, Lines, START, Server, settings};
+use http::Request;
 use serde_json::{Value, json};
 
 fn balancer(name: &str) -> Value {
@@ -99,5 +101,57 @@ async fn the_curve_of_a_change_says_who_has_it_and_why_others_do_not() {
     let curve = ok(&server, "GET", &path, None).await;
     assert_eq!(curve["nodes"][0]["why"], "its agent has not received it");
     assert_eq!(server.call("GET", "/v1/history/999/convergence", None).await.0, 404);
+    server.running.stop().await;
+}
+
+/// In: a Service is written three times and removed; then the second write is asked about. Out: the agent is asked to compare
+/// what the Service was with what it became, the Service that came later is in neither, and what it says is shown.
+#[tokio::test]
+async fn the_lines_of_a_past_write_are_worked_out_by_the_nodes_from_the_states_around_it() {
+    let server = common::start().await;
+    let node = |name: &str| json!({ "kind": "Node", "metadata": { "name": name }, "spec": {} });
+    ok(&server, "POST", "/v1/apply", Some(json!([node("a"), node("b")]))).await;
+    let request = Request::get("/v1/nodes/a/state").body(Body::empty()).unwrap();
+    let mut feed = Lines::new(server.send(request).await.into_body());
+    let web = |port: u16| {
+        let spec = json!({ "clusterIP": "10.96.0.7", "ports": [{ "port": port }] });
+        json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": spec })
+    };
+    let mut revisions = Vec::new();
+    for port in [80, 81, 82] {
+        revisions.push(revision(&ok(&server, "POST", "/v1/apply", Some(json!([web(port)]))).await));
+    }
+    let labels =
+        json!([{ "kind": "Workload", "metadata": { "name": "w" }, "spec": { "addresses": ["10.1.0.1"] } }]);
+    let silent = revision(&ok(&server, "POST", "/v1/apply", Some(labels)).await);
+    ok(&server, "DELETE", "/v1/namespaces/default/services/web", None).await;
+    ok(&server, "POST", "/v1/apply", Some(json!([balancer("later")]))).await;
+
+    let preview =
+        json!({ "kernel": [{ "change": "added", "place": "set inet tidegate x", "line": "10.96.0.7" }] });
+    let path = format!("/v1/history/{}/rules", revisions[1]);
+    let asked = async {
+        let line = feed.until("\"ask\"").await.pop().unwrap();
+        let ask: Value = serde_json::from_str(&line).unwrap();
+        let mut reply = preview.clone();
+        reply["answer"] = json!("plan");
+        ok(&server, "PUT", &format!("/v1/nodes/a/answers/{}", ask["id"]), Some(reply)).await;
+        ask["question"].clone()
+    };
+    let (rules, question) = tokio::join!(ok(&server, "GET", &path, None), asked);
+    assert_eq!(question["ask"], "compare");
+    for (side, port) in [("from", 80), ("to", 81)] {
+        let services = question[side]["services"].as_array().unwrap();
+        assert_eq!(services.len(), 1, "{question:#}");
+        assert_eq!(services[0]["ports"][0]["port"], port, "{question:#}");
+        assert_eq!(question[side]["removed"], json!(["default/later"]), "{question:#}");
+    }
+    assert_eq!(rules["revision"], json!(revisions[1]));
+    assert_eq!(rules["nodes"]["a"]["preview"]["kernel"], preview["kernel"]);
+    assert_eq!(rules["nodes"]["b"], json!({ "error": "the agent is not connected" }));
+
+    let rules = ok(&server, "GET", &format!("/v1/history/{silent}/rules"), None).await;
+    assert_eq!(rules["nodes"]["b"]["preview"]["kernel"], json!([]), "nodes have nothing to do with it");
+    assert_eq!(server.call("GET", "/v1/history/999/rules", None).await.0, 404);
     server.running.stop().await;
 }

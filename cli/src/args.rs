@@ -7,6 +7,7 @@ pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod top;
 pub mod wait;
 pub mod what_if;
 
@@ -86,6 +87,9 @@ pub enum Command {
     /// Say whether everything is as it should be
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
+    /// Show the busiest Services, or the nodes that take longest to follow changes
+    #[command(subcommand, after_help = help::TOP_HELP, disable_help_subcommand = true)]
+    Top(top::Top),
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
@@ -322,10 +326,10 @@ pub struct Traffic {
     pub output: TrafficOutput,
 }
 
-/// Forms of the output of `traffic`.
+/// Forms of the output of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// A row for each endpoint on each node
+    /// Columns
     #[default]
     Table,
     /// What the server answered, as JSON

@@ -13,8 +13,8 @@ use crate::{
 
 /// Objects that a row names; further ones are counted.
 const NAMED_IN_ROW: usize = 3;
-/// Nodes that are named because they lack a change.
-const LAGGING_SHOWN: usize = 5;
+/// Nodes that are named because they lack a change, and as many because they were the slowest.
+const NODES_SHOWN: usize = 5;
 
 /// The rows of `history`.
 #[must_use]
@@ -90,7 +90,7 @@ pub fn entry(entry: &Value, now: Timestamp, style: Style) -> String {
     lines.join("\n") + "\n"
 }
 
-/// When the nodes had a change, in a line or two; nothing when it concerns none.
+/// When the nodes had a change, with those that lack it and the slowest; nothing when it concerns none.
 #[must_use]
 pub fn convergence(curve: &Value) -> String {
     if !flag(curve, "/concernsNodes", false) || number(curve, "/total") == 0 {
@@ -104,11 +104,24 @@ pub fn convergence(curve: &Value) -> String {
             ": half within {half} ms, 99 % within {most} ms, all of them within {all} ms"
         ));
     }
-    let lagging = items(curve, "/nodes").iter().filter(|node| !text(node, "/why").is_empty());
-    for node in lagging.take(LAGGING_SHOWN) {
-        lines.push(format!("  {}: {}", clean(&text(node, "/node")), clean(&text(node, "/why"))));
+    let (lagging, done): (Vec<_>, Vec<_>) =
+        items(curve, "/nodes").iter().partition(|node| !text(node, "/why").is_empty());
+    for nodes in [lagging, done] {
+        lines.extend(nodes.into_iter().take(NODES_SHOWN).map(node_steps));
     }
     lines.join("\n") + "\n"
+}
+
+/// How far a node is with a change, how long it took, and why it is not further.
+fn node_steps(node: &Value) -> String {
+    let steps = [("received", "/receivedMs"), ("applied", "/appliedMs"), ("verified", "/verifiedMs")];
+    let took = |(word, pointer): (&str, &str)| {
+        let took = node.pointer(pointer).and_then(Value::as_u64)?;
+        Some(format!("{word} after {took} ms"))
+    };
+    let why = Some(clean(&text(node, "/why"))).filter(|why| !why.is_empty());
+    let words: Vec<_> = steps.into_iter().filter_map(took).chain(why).collect();
+    format!("  {}: {}", clean(&text(node, "/node")), words.join(", "))
 }
 
 fn object_lines(object: &Value, style: Style, lines: &mut Vec<String>) {

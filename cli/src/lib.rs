@@ -24,6 +24,7 @@ pub mod explain;
 pub mod health;
 pub mod history;
 pub mod import;
+pub mod lag;
 mod manifest;
 mod output;
 mod parse;

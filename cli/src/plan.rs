@@ -28,10 +28,7 @@ pub fn whole(plan: &Value, style: Style) -> String {
     if !addresses.is_empty() {
         out += &format!("\n{}\n{addresses}", style.paint(Tone::Title, "addresses"));
     }
-    for (name, node) in entries(plan, "/nodes") {
-        out += &format!("\n{}\n", style.paint(Tone::Title, &format!("node/{}", clean(name))));
-        out += &node_lines(node, style);
-    }
+    out += &nodes(plan, style);
     let guards = items(plan, "/guards");
     if !guards.is_empty() {
         out += "\n";
@@ -42,6 +39,14 @@ pub fn whole(plan: &Value, style: Style) -> String {
     }
     let (id, expires) = (clean(&text(plan, "/id")), clean(&text(plan, "/expires")));
     out + &format!("\nplan {id}, kept until {expires}; to do it: tidegate apply --plan {id}\n")
+}
+
+/// What happens on each node.
+#[must_use]
+pub fn nodes(plan: &Value, style: Style) -> String {
+    let title = |name: &str| style.paint(Tone::Title, &format!("node/{}", clean(name)));
+    let nodes = entries(plan, "/nodes");
+    nodes.map(|(name, node)| format!("\n{}\n{}", title(name), node_lines(node, style))).collect()
 }
 
 /// What becomes of the objects.

@@ -7,7 +7,7 @@ mod stub;
 use cli::{history, style::Style};
 use model::quantity::Timestamp;
 use serde_json::{Value, json};
-use stub::{JSON, PROBLEM, Stub, run};
+use stub::{JSON, PROBLEM, Stub, run, write_answer};
 
 fn now() -> Timestamp {
     Timestamp::try_from("2026-11-21T09:00:00Z".to_owned()).unwrap()
@@ -81,14 +81,56 @@ revision 42, 2026-11-21T08:55:00Z (5m ago), by jo@desk from 192.0.2.9
 fn who_lacks_a_change_is_named_with_the_reason() {
     let curve = json!({
         "concernsNodes": true, "verified": 1, "total": 2, "p50Ms": 12, "p99Ms": 40, "maxMs": 41,
-        "nodes": [{ "node": "n2", "why": "its agent does not report" }, { "node": "n1", "verifiedMs": 12 }],
+        "nodes": [
+            { "node": "n2", "receivedMs": 4, "why": "its agent does not report" },
+            { "node": "n1", "receivedMs": 3, "appliedMs": 12, "verifiedMs": 12 },
+        ],
     });
     let expected = "
 verified by 1 of 2 nodes: half within 12 ms, 99 % within 40 ms, all of them within 41 ms
-  n2: its agent does not report
+  n2: received after 4 ms, its agent does not report
+  n1: received after 3 ms, applied after 12 ms, verified after 12 ms
 ";
     assert_eq!(history::convergence(&curve), expected);
     assert_eq!(history::convergence(&json!({ "concernsNodes": false, "total": 0 })), "");
+}
+
+#[test]
+fn rules_are_asked_for_one_change_and_shown_by_node() {
+    let rules = json!({ "revision": 42, "position": "1-50", "nodes": {
+        "n1": { "preview": { "announcements": [], "omitted": 0, "kernel": [
+            { "change": "added", "place": "map inet tidegate services4", "line": "10.96.0.7 . tcp . 80 : goto s1" },
+            { "change": "removed", "place": "map inet tidegate services4", "line": "10.96.0.7 . tcp . 81 : goto s1" },
+        ] } },
+        "n2": { "error": "the agent is not connected" },
+    } });
+    let stub = Stub::new(move |_, request, stream| {
+        let answer = if request.starts_with("GET /v1/history/42/rules ") {
+            rules.clone()
+        } else if request.starts_with("GET /v1/history/42 ") {
+            change()
+        } else {
+            json!({ "concernsNodes": false })
+        };
+        write_answer(stream, "200 OK", JSON, &answer.to_string());
+    });
+    let (code, printed, _) = run(&stub.url, &["history", "42", "--rules"]);
+    let expected = "
+node/n1
+  map inet tidegate services4
+    - 10.96.0.7 . tcp . 81 : goto s1
+    + 10.96.0.7 . tcp . 80 : goto s1
+
+node/n2
+  not known: the agent is not connected
+";
+    assert!(printed.ends_with(expected), "{printed}");
+    assert_eq!(code, 0);
+    let (_, printed, _) = run(&stub.url, &["history", "42", "--rules", "-o", "json"]);
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(printed["rules"]["n2"]["error"], "the agent is not connected");
+    let (code, _, said) = run(&stub.url, &["history", "svc/web", "--rules"]);
+    assert!(code == 2 && said.contains("history REVISION --rules"), "{code} {said}");
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl Cluster {
                 // Tests take away everything on purpose.
                 "--guard-vips-percent=100",
                 "--guard-endpoints-percent=100",
+                "--health-guard-percent=100",
             ]),
             environment: Vec::new(),
             log: directory.path().join("control.log"),

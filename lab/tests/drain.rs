@@ -1,10 +1,20 @@
 //! Backends that are taken out of service while clients go on, by the command that an operator uses.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+#![allow(clippy::print_stdout, reason = "how long it takes is printed, never asserted")]
+
+#[path = "drain/transfers.rs"]
+mod transfers;
 
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
+    path::Path,
+    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -149,6 +159,27 @@ fn f086_open_connections_packets_and_bytes_are_told_and_a_drain_waits_for_them()
     tidegate(&cluster, &["undrain", "workload", "web-1"]).unwrap();
     cluster.wait_verified("default/web").unwrap();
     assert_eq!(cluster.tcp("near1", to).unwrap().backend, "web-1");
+}
+
+/// F028: nftables, iptables and userspace side by side.
+#[test]
+fn f028_long_transfers_outlast_a_drain_in_every_mode_and_its_deadline_cuts_what_is_left() {
+    transfers::outlast_a_drain_until_its_deadline(&["nftables", "iptables", "userspace"]);
+}
+
+/// F028: the same in ipvs, on the kernel that has it.
+#[test]
+fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left() {
+    if std::env::var_os("TIDEGATE_GUEST").is_none() {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
+        let test = "f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_is_left";
+        let executable = std::env::current_exe().unwrap();
+        let arguments = [test, "--exact", "--nocapture"];
+        let status = Command::new(script).arg(executable).args(arguments).status().unwrap();
+        assert!(status.success(), "failed in the guest: {status}");
+        return;
+    }
+    transfers::outlast_a_drain_until_its_deadline(&["ipvs"]);
 }
 
 /// Every metric that the dashboard and the alerts name is one that the servers have, and every alert has its page.

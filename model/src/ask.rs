@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::{
     doctor::{Finding, FixDone, SafeFix},
-    plan::{Preview, Proposal},
+    plan::{Comparison, Preview, Proposal},
     quantity::Timestamp,
     trace::{Packet, Traced},
 };
@@ -31,6 +31,8 @@ pub struct AskId(pub u64);
 pub enum Question {
     /// What a change would do.
     Plan(Box<Proposal>),
+    /// How the listings would differ between two states that may come.
+    Compare(Box<Comparison>),
     /// What the kernel would do with a packet.
     Trace(Packet),
     /// What is odd on the machine.
@@ -47,7 +49,7 @@ pub enum Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "answer", rename_all = "camelCase")]
 pub enum Reply {
-    /// To [`Question::Plan`].
+    /// To [`Question::Plan`], and to [`Question::Compare`]: what leads from the one state to the other.
     Plan(Preview),
     /// To [`Question::Trace`].
     Trace(Traced),

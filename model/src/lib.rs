@@ -38,6 +38,7 @@ pub mod health;
 pub mod health_check;
 pub mod history;
 pub mod interval_set;
+pub mod lag;
 pub mod lease;
 pub mod maintenance;
 pub mod metadata;

@@ -55,6 +55,16 @@ pub struct Proposal {
     pub node: Option<NodeState>,
 }
 
+/// Two states that may come, each as what differs from the one that the node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Comparison {
+    /// The one.
+    pub from: Proposal,
+    /// The other.
+    pub to: Proposal,
+}
+
 /// What a proposal would do on one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -200,6 +210,27 @@ impl Proposal {
     }
 }
 
+/// What leads from where some changes lead to where others lead that begin at the same listing. A listing may have a line
+/// more than once.
+#[must_use]
+pub fn lines_between(from: &[LineChange], to: &[LineChange]) -> Vec<LineChange> {
+    let mut counts: BTreeMap<(&str, &str), isize> = BTreeMap::new();
+    for (changes, sign) in [(from, -1), (to, 1)] {
+        for LineChange { change, place, line } in changes {
+            *counts.entry((place, line)).or_default() += match change {
+                LineFate::Added => sign,
+                LineFate::Removed => -sign,
+            };
+        }
+    }
+    let lines = counts.into_iter().flat_map(|((place, line), count)| {
+        let change = if count > 0 { LineFate::Added } else { LineFate::Removed };
+        let line = LineChange { change, place: place.to_owned(), line: line.to_owned() };
+        std::iter::repeat_n(line, count.unsigned_abs())
+    });
+    lines.collect()
+}
+
 impl AddressUse {
     /// Of an address as nodes know it.
     #[must_use]
@@ -210,5 +241,29 @@ impl AddressUse {
             nodes: announcement.candidates.iter().map(|candidate| candidate.node.clone()).collect(),
             advertisements: announcement.advertisements.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(lines: &[&str]) -> Vec<LineChange> {
+        let line = |text: &&str| {
+            let (sign, line) = text.split_at(1);
+            let change = if sign == "+" { LineFate::Added } else { LineFate::Removed };
+            LineChange { change, place: "set x".to_owned(), line: line.to_owned() }
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_both_do_is_left_out_and_what_only_the_first_does_is_undone() {
+        let between = |from: &[&str], to: &[&str]| lines_between(&changes(from), &changes(to));
+        assert_eq!(between(&["+a", "-b"], &["+a", "-b"]), []);
+        assert_eq!(between(&["+a", "-b"], &["+c"]), changes(&["-a", "+b", "+c"]));
+        assert_eq!(between(&[], &["+a", "+a"]), changes(&["+a", "+a"]));
+        assert_eq!(between(&["+a", "+a"], &["+a"]), changes(&["-a"]), "a line may be there twice");
+        assert_eq!(between(&["-a"], &["+a"]), changes(&["+a", "+a"]));
     }
 }

@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     admit::{Operation, Request, is_same},
+    change::{Change, ChangeKind},
     history::{Maker, RevisionEntry},
     quantity::Revision,
     resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
@@ -33,13 +34,50 @@ pub struct Later {
 }
 
 /// Adds what the objects were before some writes, which follow those that were added before. What the server and the agents wrote by themselves
-/// is no intent, and is not undone.
+/// is no intent, and is not undone; but who had and answered for an address before what somebody asked for comes first again.
 pub fn before(former: &mut Former, entries: &[RevisionEntry]) {
-    for entry in entries.iter().filter(|entry| is_intent(entry)) {
-        for object in &entry.objects {
+    for entry in entries {
+        let is_intent = is_intent(entry);
+        // Before anybody asked for anything, it followed from nothing that is undone.
+        let may_follow = !former.is_empty();
+        let is_meant = |key: &ObjectKey| is_intent || (may_follow && key.kind == Kind::Address);
+        for object in entry.objects.iter().filter(|object| is_meant(&object.key)) {
             former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
         }
     }
+}
+
+/// As [`before`], whoever wrote.
+pub fn before_all(former: &mut Former, entries: &[RevisionEntry]) {
+    for object in entries.iter().flat_map(|entry| &entry.objects) {
+        former.entry(object.key.clone()).or_insert_with(|| object.before.clone());
+    }
+}
+
+/// The state in which the objects are what they were, one revision on, and the changes that lead there. Nothing is
+/// admitted: it is a state to look at.
+#[must_use]
+pub fn state(snapshot: &Snapshot, former: &Former) -> (Snapshot, Vec<Change>) {
+    let mut state = snapshot.clone();
+    state.set_revision(snapshot.revision().next());
+    let mut changes = Vec::new();
+    for (key, target) in former {
+        let change = match (snapshot.get(key), target) {
+            (None, None) => continue,
+            (Some(current), Some(target)) if current == target => continue,
+            (Some(current), None) => {
+                state.take(key);
+                Change { kind: ChangeKind::Deleted, object: Arc::clone(current) }
+            }
+            (current, Some(target)) => {
+                state.put(Arc::clone(target));
+                let kind = if current.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+                Change { kind, object: Arc::clone(target) }
+            }
+        };
+        changes.push(change);
+    }
+    (state, changes)
 }
 
 /// What the objects of one write were before it, whoever wrote.

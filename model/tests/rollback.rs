@@ -290,6 +290,31 @@ fn what_others_took_meanwhile_stays_theirs_and_the_rollback_gets_another() {
     assert_eq!(world.cluster.service("z").cluster_ip, former.cluster_ip);
 }
 
+/// In: after a node was drained the server lets the other one answer first; or it does so by itself. Out: the rollback
+/// brings the order back in the first case; in the second there is nothing that anybody asked for, and nothing to undo.
+#[test]
+fn who_answered_before_a_write_answers_first_again_also_where_the_server_decided_after_it() {
+    for is_asked in [true, false] {
+        let mut world = World::new();
+        let (base, before) = (world.head(), essence(&world.cluster.snapshot));
+        if is_asked {
+            let spec = json!({ "addresses": ["172.16.0.1"], "zone": "z1", "unschedulable": true });
+            world.apply(of_kind("Node", "n1", json!({}), spec)).unwrap();
+        }
+        let address = world.cluster.snapshot.addresses_of(&key("a")).next().unwrap();
+        let epoch = world.cluster.snapshot.address(address).unwrap().as_address().unwrap().announcement.epoch;
+        let operations = vec![order(address, epoch, ["n2", "n1"])];
+        world.write(Maker::Server, &Request { operations, ..Request::default() }).unwrap();
+        let moved = essence(&world.cluster.snapshot);
+        assert_ne!(moved, before);
+        world.roll_back(base);
+        let expected = if is_asked { &before } else { &moved };
+        assert_same(&world.cluster.snapshot, expected, "what the server decided");
+        world.roll_back(base);
+        assert_same(&world.cluster.snapshot, expected, "the same rollback once more");
+    }
+}
+
 #[test]
 fn one_write_is_undone_unless_a_later_one_changed_the_same_object() {
     let mut world = World::new();

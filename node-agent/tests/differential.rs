@@ -1,5 +1,6 @@
-//! Random Services, networks and connections: the oracle says what must become of each, a real kernel does it, and there
-//! is no difference; in every proxy mode.
+//! Random Services, networks and connections: the oracle says what must become of each, a trace of the kernel read back says
+//! the same, a real kernel does it, and there is no difference; in every proxy mode. And where somebody has broken the
+//! kernel's part, the trace names the place and says what really happens.
 //!
 //! The seeds are fixed. `TIDEGATE_SOAK=1` draws others and more; a failure shrinks to a small state, which is printed.
 //! `DIFFERENTIAL_LANES=ipvs` chooses lanes. Lanes that need the second kernel run this same test in it.
@@ -16,11 +17,21 @@
 
 #[path = "bench/mod.rs"]
 mod bench;
+#[path = "differential/broken.rs"]
+mod broken;
 #[path = "differential/draw.rs"]
 mod draw;
+#[path = "differential/follow.rs"]
+mod follow;
 mod support;
 
-use std::{cell::RefCell, env, panic, process::Command, sync::Mutex, thread};
+use std::{
+    cell::RefCell,
+    env, panic,
+    process::Command,
+    sync::{Mutex, OnceLock},
+    thread,
+};
 
 use bench::{
     Bench, Lane,
@@ -29,27 +40,32 @@ use bench::{
     node::{self, patience},
 };
 use draw::Drawn;
-use model::net::IpFamily;
+use model::{net::IpFamily, trace::Traced};
 use node_agent::dataplane::{Outcome, Scope};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 /// Connections judged at least, in each lane.
 const CASES_MIN: usize = 500;
-/// States drawn for each family.
-const STATES: u32 = 13;
-/// Connections made in each state.
-const CONNECTIONS: usize = 20;
+/// States drawn for each family, and connections made in each of them.
+const DRAWN: (u32, usize) = (13, 20);
+/// The same on the second kernel, where states are dear.
+const DRAWN_IN_GUEST: (u32, usize) = (6, 45);
 /// Steps towards a smaller failure; each is a pass and its connections.
 const SHRINKS_MAX: u32 = 60;
 
-const NAME: &str = "f053_no_mode_differs_from_the_oracle_in_random_states";
+const NAME: &str = "f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states";
+/// The test of [`broken`] that needs the second kernel: it runs in the guest in which the mode is compared.
+const BROKEN: &str =
+    "broken::f166_a_virtual_server_or_destination_that_somebody_deleted_is_where_the_trace_differs";
 
 #[test]
-fn f053_no_mode_differs_from_the_oracle_in_random_states() {
+fn f053_f166_no_mode_differs_from_the_oracle_and_its_trace_in_random_states() {
     let wanted = env::var("DIFFERENTIAL_LANES").ok();
     let is_wanted =
         |lane: &Lane| wanted.as_ref().is_none_or(|names| names.split(',').any(|name| name == lane.name()));
-    let lanes: Vec<_> = Lane::ALL.into_iter().rev().filter(is_wanted).collect();
+    let mut lanes: Vec<_> = Lane::ALL.into_iter().filter(is_wanted).collect();
+    // The last one is begun first: those that take longest.
+    lanes.sort_by_key(|lane| (lane.in_guest(), *lane == Lane::Ipvs));
     if env::var_os("TIDEGATE_GUEST").is_some() {
         lanes.into_iter().for_each(judge_lane);
         return;
@@ -77,11 +93,23 @@ fn f053_no_mode_differs_from_the_oracle_in_random_states() {
     assert!(failed.is_empty(), "these lanes differ from the oracle, see above: {failed:?}");
 }
 
+/// Runs what needs the second kernel for IPVS, once for all tests of it.
+fn in_guest_ipvs() {
+    static IS_GOOD: OnceLock<bool> = OnceLock::new();
+    let run = || panic::catch_unwind(|| run_guest(Lane::Ipvs, &[NAME, BROKEN])).is_ok();
+    assert!(*IS_GOOD.get_or_init(run), "ipvs failed in the guest, see above");
+}
+
 fn in_guest(lane: Lane) {
+    if lane == Lane::Ipvs { in_guest_ipvs() } else { run_guest(lane, &[NAME]) }
+}
+
+fn run_guest(lane: Lane, tests: &[&str]) {
     let guest = concat!(env!("CARGO_MANIFEST_DIR"), "/../lab/guest.sh");
     let status = Command::new(guest)
         .arg(env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture"])
+        .args(tests)
+        .args(["--exact", "--nocapture", "--test-threads=1"])
         .env("DIFFERENTIAL_LANES", lane.name())
         .status()
         .expect("lab/guest.sh starts");
@@ -91,12 +119,13 @@ fn in_guest(lane: Lane) {
 /// Judges both families in one lane.
 fn judge_lane(lane: Lane) {
     let soak = env::var_os("TIDEGATE_SOAK").is_some();
+    let (states, connections) = if lane.in_guest() { DRAWN_IN_GUEST } else { DRAWN };
     let mut total = 0;
     for family in IpFamily::ALL {
         let seed = if soak { node_agent::entropy() } else { 42 };
         let states = env::var("PROPTEST_CASES")
             .ok()
-            .map_or(STATES * if soak { 10 } else { 1 }, |n| n.parse().unwrap());
+            .map_or(states * if soak { 10 } else { 1 }, |n| n.parse().unwrap());
         let config = Config {
             cases: states,
             max_shrink_iters: SHRINKS_MAX,
@@ -109,7 +138,7 @@ fn judge_lane(lane: Lane) {
         let mut runner = TestRunner::new_with_rng(config, rng);
         let bench = RefCell::new(Bench::open("df", lane, family).unwrap());
         let count = RefCell::new(0);
-        let outcome = runner.run(&draw::state(family, CONNECTIONS), |drawn| {
+        let outcome = runner.run(&draw::state(family, connections), |drawn| {
             let judged = judge_state(&mut bench.borrow_mut(), &drawn).map_err(TestCaseError::fail)?;
             *count.borrow_mut() += judged;
             Ok(())
@@ -149,14 +178,17 @@ fn judge_state(bench: &mut Bench, drawn: &Drawn) -> Result<usize, String> {
             return Err(format!("{service}: {message}"));
         }
     }
+    let traced = follow::all(bench, &drawn.asks)?;
     let expected: Vec<_> = drawn.asks.iter().map(|ask| judge::expected(&bench.lowered(*ask), *ask)).collect();
-    let is_sound = |(ask, expected): &(&bench::Ask, &Expected)| draw::is_sound(**ask, expected);
-    let asks: Vec<_> = drawn.asks.iter().zip(&expected).filter(is_sound).collect();
-    let timed: Vec<_> = asks.iter().map(|(ask, expected)| (**ask, patience(expected))).collect();
-    for ((ask, expected), heard) in asks.iter().zip(bench.hosts.ask(&timed)) {
+    let is_sound =
+        |((ask, expected), _): &((&bench::Ask, &Expected), &Traced)| draw::is_sound(**ask, expected);
+    let asks: Vec<_> = drawn.asks.iter().zip(&expected).zip(&traced).filter(is_sound).collect();
+    let timed: Vec<_> = asks.iter().map(|((ask, expected), _)| (**ask, patience(expected))).collect();
+    for (((ask, expected), traced), heard) in asks.iter().zip(bench.hosts.ask(&timed)) {
         if !judge::agrees(expected, **ask, &heard) {
             return Err(format!("{ask:?}\n  must be {expected:?}\n  but was {heard:?}"));
         }
+        follow::compare(**ask, traced, &heard)?;
     }
     // And once it is programmed, nothing is left to be written.
     let again = node::verified_writes(&bench.apply(&Scope::Everything));

@@ -1,9 +1,11 @@
 //! Measures durable endpoint writes: `cargo run --release -p store --example commit_rate -- sqlite:PATH`.
 //!
 //! A store of 10,000 EndpointSets of ten endpoints each is filled, then single sets are written in groups of growing
-//! size, one fsync per group. The path must not hold a store yet.
+//! size, one fsync per group, by turns without history and with it: what keeping it costs. The path must not hold a store
+//! yet.
 
 use std::{
+    fmt,
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
@@ -12,6 +14,7 @@ use std::{
 use model::{
     change::{Change, ChangeKind, Commit},
     endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
+    history::{Maker, Origin, Revised, RevisionEntry},
     metadata::Metadata,
     name::{Label, Name, NameError},
     quantity::{Position, Revision, Timestamp, Weight},
@@ -22,7 +25,8 @@ use store::{GROUP_COMMITS_MAX, Store};
 const SETS: u64 = 10_000;
 const ENDPOINTS: u8 = 10;
 const GROUPS: [usize; 5] = [1, 8, 64, 256, 1000];
-const TIME_PER_SIZE: Duration = Duration::from_secs(3);
+/// Time for groups of one size, half of it with history.
+const TIME_PER_SIZE: Duration = Duration::from_secs(6);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,21 +36,22 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut position = store.load().await?.position;
     let started = Instant::now();
     while position.revision.0 < SETS {
-        position = write(&*store, position, ChangeKind::Added, GROUP_COMMITS_MAX.min(1000)).await?;
+        position = write(&*store, position, ChangeKind::Added, GROUP_COMMITS_MAX.min(1000), false).await?;
     }
     writeln!(out, "fill: {SETS} sets in {:?}", started.elapsed())?;
     for size in GROUPS {
         let started = Instant::now();
-        let mut latencies = Vec::new();
+        let mut latencies = [Vec::new(), Vec::new()];
         while started.elapsed() < TIME_PER_SIZE {
-            let group_started = Instant::now();
-            position = write(&*store, position, ChangeKind::Modified, size).await?;
-            latencies.push(group_started.elapsed());
+            for (with_history, latencies) in [false, true].into_iter().zip(&mut latencies) {
+                let group_started = Instant::now();
+                position = write(&*store, position, ChangeKind::Modified, size, with_history).await?;
+                latencies.push(group_started.elapsed());
+            }
         }
-        let rate = (latencies.len() * size) as f64 / started.elapsed().as_secs_f64();
-        latencies.sort();
-        let (median, p99) = (latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
-        writeln!(out, "groups of {size}: {rate:.0} writes/s, group median {median:?}, p99 {p99:?}")?;
+        let [without, with] = latencies.map(|latencies| Figures::of(size, latencies));
+        writeln!(out, "groups of {size}: {without}")?;
+        writeln!(out, "    with history: {with}, {:.2} of the rate", with.rate / without.rate)?;
     }
     let started = Instant::now();
     let loaded = store.load().await?;
@@ -60,16 +65,42 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// What was measured of groups of one size.
+struct Figures {
+    /// Writes a second.
+    rate: f64,
+    median: Duration,
+    p99: Duration,
+}
+
+impl Figures {
+    fn of(size: usize, mut latencies: Vec<Duration>) -> Self {
+        let took: Duration = latencies.iter().sum();
+        let rate = (latencies.len() * size) as f64 / took.as_secs_f64();
+        latencies.sort();
+        Self { rate, median: latencies[latencies.len() / 2], p99: latencies[latencies.len() * 99 / 100] }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rate, median, p99 } = self;
+        write!(formatter, "{rate:.0} writes/s, group median {median:?}, p99 {p99:?}")
+    }
+}
+
 async fn write(
     store: &dyn Store,
     at: Position,
     kind: ChangeKind,
     commits: usize,
+    with_history: bool,
 ) -> Result<Position, Box<dyn std::error::Error>> {
     let head = Revision(at.revision.0 + commits as u64);
     let revisions = at.revision.0 + 1..=head.0;
     let group = revisions.map(|revision| commit(revision, kind)).collect::<Result<Vec<_>, _>>()?;
-    store.commit(at, &group).await?;
+    let history: Vec<_> = group.iter().filter(|_| with_history).map(entry).collect();
+    store.commit_with_history(at, &group, &history).await?;
     Ok(Position { revision: head, ..at })
 }
 
@@ -93,4 +124,21 @@ fn commit(revision: u64, kind: ChangeKind) -> Result<Commit, NameError> {
     let object = Arc::new(Object { metadata, spec: Spec::EndpointSet(spec) });
     let at = Timestamp::from_unix_seconds(0);
     Ok(Commit { revision: Revision(revision), at, changes: vec![Change { kind, object }] })
+}
+
+/// What the writer of the server keeps of such a write: the set before and after it, which are alike here.
+fn entry(commit: &Commit) -> RevisionEntry {
+    let origin = Origin {
+        maker: Maker::Client,
+        author: "adapter@control".to_owned(),
+        message: None,
+        request_id: Some("0123456789abcdef".to_owned()),
+        source: Some([192, 0, 2, 1].into()),
+    };
+    let objects = commit.changes.iter().map(|change| Revised {
+        key: change.object.key(),
+        before: Some(Arc::clone(&change.object)),
+        after: Some(Arc::clone(&change.object)),
+    });
+    RevisionEntry { revision: commit.revision, at: commit.at, origin, objects: objects.collect() }
 }

@@ -1,30 +1,33 @@
 //! `/v1/history`: every accepted write with who asked for it, what it changed, and when the nodes had it.
 
-use std::time::Instant;
+use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    history::{Revised, RevisionHead, differences},
+    history::{Revised, RevisionEntry, RevisionHead, differences},
+    lag::{Steps, percentile},
     name::{Name, Namespace},
+    plan::NodePlan,
     quantity::{Position, Revision},
     resource::{Kind, ObjectKey},
+    rollback,
     rollup::NodeView,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{HistoryQuery, ObjectFilter, StoreError};
-use utoipa::{IntoParams, openapi::HttpMethod};
+use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
-    convergence::percentile,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
     paging::Moment,
     params::{ApiPath, ApiQuery, NoQuery, limit},
+    plans::{self, Past},
     schema,
     writer::Chain,
 };
@@ -32,6 +35,8 @@ use model::bgp_listing::Part;
 
 /// Changed objects of one write that the listing names; further ones are counted.
 const CHANGES_NAMED_MAX: usize = 100;
+/// Entries of the history that are read at a time: their objects are in memory meanwhile.
+pub(super) const ENTRIES_AT_ONCE: usize = 200;
 /// When to come back when the store fails, in seconds.
 const UNAVAILABLE_RETRY_SECS: u32 = 5;
 
@@ -62,6 +67,18 @@ struct RevisionPath {
     revision: Revision,
 }
 
+/// What a write changed in the listings of the nodes.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RuleChanges {
+    /// The revision that it made.
+    revision: Revision,
+    /// The state from which the nodes worked it out.
+    position: Position,
+    /// The lines of each node, or why they are not known.
+    nodes: BTreeMap<Name, NodePlan>,
+}
+
 /// Adds the routes.
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let list_doc = Doc::new("listHistory", "Cluster", "Lists accepted writes, the newest first.")
@@ -85,10 +102,20 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .numbered("revision", "The revision that the write made.")
         .answer::<schema::ConvergenceAnswer>(200, "The curve.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let rules_doc = Doc::new("readRuleChanges", "Cluster", "Says what a write changed in the kernel's listings of each node.")
+        .describe(
+            "Worked out anew, not recorded: each agent that is connected lists the lines that differ between the state before \
+             the write and the state after it, in the mode and by the version that it runs today. What the server itself \
+             decided after the write, such as who announces an address, is a write of its own.",
+        )
+        .numbered("revision", "The revision that the write made.")
+        .answer::<RuleChanges>(200, "The lines.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
     let path = "/v1/history";
     router
         .routes(Route::at(path).on(HttpMethod::Get, list_doc, list).done())
         .routes(Route::at(format!("{path}/{{revision}}")).on(HttpMethod::Get, read_doc, read).done())
+        .routes(Route::at(format!("{path}/{{revision}}/rules")).on(HttpMethod::Get, rules_doc, rules).done())
         .routes(
             Route::at(format!("{path}/{{revision}}/convergence"))
                 .on(HttpMethod::Get, curve_doc, convergence)
@@ -125,13 +152,63 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
-    let Some(entry) = entry.filter(|entry| entry.revision == revision) else {
-        return Err(unknown(&app, revision).await?);
-    };
+    let entry = entry_of(&app, revision).await?;
     let mut json = head(&entry.head());
     json["objects"] = entry.objects.iter().map(revised).collect();
     Ok(render(form, &json))
+}
+
+async fn rules(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let entry = entry_of(&app, revision).await?;
+    let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
+    let floor = app.store.history(&query).await.map_err(unavailable)?.floor;
+    if revision < floor {
+        return Err(dropped(revision, floor));
+    }
+    // What is written meanwhile is newer than this state, and changes nothing about what was before it.
+    let published = app.hub.load();
+    let head = published.position().revision;
+    if revision > head {
+        return Err(unknown(&app, revision).await?);
+    }
+    let after = former_after(&app, revision, head).await?;
+    let mut before = rollback::before_only(&entry);
+    for (key, object) in &after {
+        before.entry(key.clone()).or_insert_with(|| object.clone());
+    }
+    let nodes = plans::compare(&app, &published, &Past { before, after }).await;
+    Ok(render(form, &RuleChanges { revision, position: published.position(), nodes }))
+}
+
+/// What the objects were after a write that were written again up to `head`, whoever wrote.
+async fn former_after(app: &Shared, revision: Revision, head: Revision) -> Result<rollback::Former, Problem> {
+    let mut former = rollback::Former::new();
+    let mut next = revision.next();
+    loop {
+        let mut entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;
+        let is_full = entries.len() == ENTRIES_AT_ONCE;
+        entries.retain(|entry| entry.revision <= head);
+        rollback::before_all(&mut former, &entries);
+        let Some(last) = entries.last().filter(|_| is_full) else {
+            return Ok(former);
+        };
+        next = last.revision.next();
+    }
+}
+
+/// The entry of a write.
+pub(super) async fn entry_of(app: &Shared, revision: Revision) -> Result<RevisionEntry, Problem> {
+    let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
+    match entry.filter(|entry| entry.revision == revision) {
+        Some(entry) => Ok(entry),
+        None => Err(unknown(app, revision).await?),
+    }
 }
 
 async fn convergence(
@@ -141,7 +218,7 @@ async fn convergence(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let Some((verified, age_ms)) = app.convergence.of(revision, Instant::now()) else {
+    let Some((known, age_ms)) = app.convergence.of(revision, Instant::now()) else {
         let detail = format!("there is no curve of revision {revision}; only the newest are kept, in memory");
         return Err(Problem::new(Code::NotFound, detail));
     };
@@ -151,13 +228,19 @@ async fn convergence(
     // Nodes get nothing after what last concerned them, and are not behind for it.
     let concerns_nodes = revision <= head.revision;
     let views = view.table().views();
-    let known = views.iter().map(|node| (node, verified.get(node.name).copied()));
-    let mut rows: Vec<_> = known.filter(|(_, took)| concerns_nodes || took.is_some()).collect();
+    let steps = views.iter().map(|node| (node, known.get(node.name).copied().unwrap_or_default()));
+    let mut rows: Vec<_> = steps.filter(|(_, steps)| concerns_nodes || steps.verified.is_some()).collect();
     // Those that lack it first, then the slowest.
-    rows.sort_by_key(|(node, took)| (std::cmp::Reverse(took.unwrap_or(u64::MAX)), node.name.clone()));
-    let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, took)| *took).collect();
+    rows.sort_by_key(|(node, steps)| (Reverse(steps.verified.unwrap_or(u64::MAX)), node.name.clone()));
+    let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, steps)| steps.verified).collect();
     sorted.reverse();
-    let row = |(node, took): &(&NodeView<'_>, Option<u64>)| json!({ "node": node.name, "verifiedMs": took, "why": took.is_none().then(|| why(node, at)) });
+    let row = |(node, steps): &(&NodeView<'_>, Steps)| {
+        let Steps { received, applied, verified, is_first_report: _ } = steps;
+        json!({
+            "node": node.name, "receivedMs": received, "appliedMs": applied, "verifiedMs": verified,
+            "why": verified.is_none().then(|| why(node, at)),
+        })
+    };
     let nodes: Vec<Value> = rows.iter().map(row).map(without_null).collect();
     let answer = json!({
         "revision": revision, "concernsNodes": concerns_nodes, "ageMs": age_ms, "verified": sorted.len(),

@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
-    history::{dropped, unavailable, unknown},
+    history::{ENTRIES_AT_ONCE, dropped, entry_of, unavailable, unknown},
 };
 use crate::{
     body, caller,
@@ -28,8 +28,6 @@ use crate::{
     writer::Written,
 };
 
-/// Entries of the history that are read at a time: their objects are in memory meanwhile.
-const ENTRIES_AT_ONCE: usize = 200;
 /// Times that a rollback is made anew because another write was faster.
 const ATTEMPTS_MAX: usize = 5;
 
@@ -172,10 +170,7 @@ async fn former_since(app: &Shared, revision: Revision) -> Result<Former, Proble
 
 /// What the objects of one write were before it.
 async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Problem> {
-    let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
-    let Some(entry) = entry.filter(|entry| entry.revision == revision) else {
-        return Err(unknown(app, revision).await?);
-    };
+    let entry = entry_of(app, revision).await?;
     let former = rollback::before_only(&entry);
     let mut next = revision.next();
     loop {

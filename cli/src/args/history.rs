@@ -36,6 +36,10 @@ pub struct History {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(LAST_MAX))
     )]
     pub last: u32,
+    /// Of one change also the lines of each node's kernel listings that it added and removed, as the nodes work it out
+    /// today
+    #[arg(long)]
+    pub rules: bool,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: PastOutput,

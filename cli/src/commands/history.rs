@@ -13,6 +13,7 @@ use crate::{
     history,
     output::Terminal,
     parse::Language,
+    plan,
     view::items,
 };
 
@@ -21,10 +22,13 @@ pub(crate) async fn run(
     arguments: History,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let History { subject, namespace, last, output } = arguments;
+    let History { subject, namespace, last, rules, output } = arguments;
+    if rules && !matches!(subject, Some(Subject::Revision(_))) {
+        return Err(Failure::usage("which change?", "write `history REVISION --rules`"));
+    }
     let request = Request::get("/v1/history").query("limit", Some(last.to_string()));
     let request = match subject {
-        Some(Subject::Revision(revision)) => return one(client, revision, output, terminal).await,
+        Some(Subject::Revision(revision)) => return one(client, revision, rules, output, terminal).await,
         None => request,
         Some(Subject::Object(key)) => request
             .query("kind", Some(key.kind.as_str()))
@@ -43,10 +47,11 @@ pub(crate) async fn run(
 async fn one(
     client: &Client,
     revision: u64,
+    with_rules: bool,
     output: PastOutput,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let entry = client.send(Request::get(format!("/v1/history/{revision}"))).await?;
+    let mut entry = client.send(Request::get(format!("/v1/history/{revision}"))).await?;
     // Kept only for the newest: without it the rest is as good.
     let curve = match output {
         PastOutput::Table => {
@@ -54,10 +59,18 @@ async fn one(
         }
         PastOutput::Json | PastOutput::Yaml => None,
     };
+    let rules = if with_rules {
+        client.send(Request::get(format!("/v1/history/{revision}/rules"))).await?
+    } else {
+        Value::Null
+    };
+    if with_rules {
+        entry["rules"] = rules["nodes"].clone();
+    }
     let style = terminal.style;
     let text = || {
         let curve = curve.as_ref().map(history::convergence).unwrap_or_default();
-        history::entry(&entry, now(), style) + &curve
+        history::entry(&entry, now(), style) + &plan::nodes(&rules, style) + &curve
     };
     print(&entry, output, text, terminal)
 }

@@ -14,6 +14,7 @@ mod import;
 mod move_address;
 mod plans;
 mod status;
+mod top;
 mod traffic;
 mod wait;
 mod watch;
@@ -44,6 +45,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Diff(arguments) => plans::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
+        Command::Top(arguments) => top::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,

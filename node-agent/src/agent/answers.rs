@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::{
     ask::{Question, Reply},
     feed::StartMode,
-    plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal},
+    plan::{Comparison, LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal, lines_between},
     quantity::Position,
     resource::ServiceKey,
     trace::Packet,
@@ -26,6 +26,13 @@ use crate::{
     state::{State, Touched},
 };
 
+/// Whether established connections that a change would touch are counted, which reads the table of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sessions {
+    Counted,
+    Left,
+}
+
 impl Agent {
     /// Answers a question. The kernel may be read, and is not written.
     pub fn answer(&mut self, question: Question) -> Reply {
@@ -39,17 +46,45 @@ impl Agent {
             return failed(&format!("what the kernel holds is not known: {why}"));
         }
         match question {
-            Question::Plan(proposal) => self.preview(*proposal, position),
+            Question::Plan(proposal) => reply(self.plan(*proposal, position)),
+            Question::Compare(comparison) => reply(self.compare(*comparison, position)),
             Question::Trace(packet) => self.trace(&packet),
             Question::Doctor | Question::Fix { .. } => failed("the loop does not look at the machine"),
         }
     }
 
-    fn preview(&mut self, proposal: Proposal, position: Position) -> Reply {
+    fn plan(&mut self, proposal: Proposal, position: Position) -> Result<Preview, Reply> {
+        let mut preview = self.preview(proposal, position, Sessions::Counted)?;
+        bound(&mut preview);
+        Ok(preview)
+    }
+
+    /// Both states are looked at in one go, so that nothing comes between.
+    fn compare(&mut self, comparison: Comparison, position: Position) -> Result<Preview, Reply> {
+        let Comparison { from, to } = comparison;
+        let from = self.preview(from, position, Sessions::Left)?;
+        let to = self.preview(to, position, Sessions::Left)?;
+        let failures: BTreeSet<_> = from.failures.into_iter().chain(to.failures).collect();
+        let mut preview = Preview {
+            kernel: lines_between(&from.kernel, &to.kernel),
+            announcements: lines_between(&from.announcements, &to.announcements),
+            failures: failures.into_iter().collect(),
+            ..Preview::default()
+        };
+        bound(&mut preview);
+        Ok(preview)
+    }
+
+    fn preview(
+        &mut self,
+        proposal: Proposal,
+        position: Position,
+        sessions: Sessions,
+    ) -> Result<Preview, Reply> {
         let mut state = self.state.clone();
         let touched = match state.apply(batch(proposal, position)) {
             Ok(touched) => touched,
-            Err(fault) => return failed(&fault.to_string()),
+            Err(fault) => return Err(failed(&fault.to_string())),
         };
         let mut derived = self.derived.clone();
         let followed = derived.update(&state, touched.clone());
@@ -57,7 +92,7 @@ impl Agent {
         if touched.node {
             preview.failures.extend(self.backends.would_change(&self.defaults.backend(state.node())));
         }
-        if self.backends.current().is_tracked() {
+        if sessions == Sessions::Counted && self.backends.current().is_tracked() {
             let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
             // A table that cannot be read tells nothing, and stops nothing.
             preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
@@ -68,11 +103,10 @@ impl Agent {
             Ok(None) => {
                 preview.failures.push(format!("{} mode cannot list its lines", self.backends.mode().as_str()))
             }
-            Err(error) => return kernel_failed(&error),
+            Err(error) => return Err(kernel_failed(&error)),
         }
         self.preview_announcements(&state, &touched, &derived, &mut preview);
-        bound(&mut preview);
-        Reply::Plan(preview)
+        Ok(preview)
     }
 
     fn preview_announcements(
@@ -99,12 +133,17 @@ impl Agent {
     }
 
     fn trace(&mut self, packet: &Packet) -> Reply {
-        match self.backends.current().trace(packet) {
+        let traced = self.backends.current().trace(std::slice::from_ref(packet));
+        match traced.map(|traced| traced.and_then(|traced| traced.into_iter().next())) {
             Ok(Some(traced)) => Reply::Trace(traced),
             Ok(None) => failed(&format!("{} mode cannot trace packets", self.backends.mode().as_str())),
             Err(error) => kernel_failed(&error),
         }
     }
+}
+
+fn reply(preview: Result<Preview, Reply>) -> Reply {
+    preview.map_or_else(|why_not| why_not, Reply::Plan)
 }
 
 fn kernel_failed(error: &KernelError) -> Reply {

@@ -17,6 +17,8 @@ mod backends;
 mod gates;
 mod outcomes;
 mod passes;
+mod rates;
+mod refusals;
 mod shown;
 pub mod thread;
 pub mod traffic;
@@ -93,6 +95,7 @@ pub struct Agent {
     /// Announces to routers; nothing in agents that do not.
     routing: Option<Routing>,
     checking: Checking,
+    refusals: refusals::Watch,
 }
 
 /// Everything is to be observed and looked at.
@@ -173,6 +176,7 @@ impl Agent {
             announcing: Announcing::default(),
             routing: None,
             checking: Checking::default(),
+            refusals: refusals::Watch::default(),
         })
     }
 
@@ -241,6 +245,7 @@ impl Agent {
             return;
         }
         self.remove_leftovers();
+        self.refusals.turn(self.backends.current(), &self.checking, now);
         let counted = Counted {
             cleaner: &mut self.cleaner,
             networks: &self.derived.desired().networks,

@@ -152,6 +152,12 @@ impl Agent {
 
     /// Removes flows that would stay on targets that are gone.
     pub(super) fn clean_flows(&mut self, now: Instant, random: u64) {
+        // What a backend cuts itself goes first: whoever is made to speak must not find the connection in place.
+        if self.cleaner.is_deadline_over(now, wall_clock())
+            && let Err(error) = self.backends.current().upkeep()
+        {
+            self.fail(&error, now, random);
+        }
         let networks = &self.derived.desired().networks;
         let cleaned = if self.backends.current().is_tracked() {
             self.cleaner.run(networks, now, wall_clock(), random)

@@ -21,6 +21,7 @@ impl Agent {
             warnings.push("the state cannot be saved to the state directory".to_owned());
         }
         warnings.extend(self.backends.warning());
+        warnings.extend(self.refusals.warning(self.backends.current()));
         let kernel = self.backends.counters();
         Status {
             mode: self.backends.mode(),

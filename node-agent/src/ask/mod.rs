@@ -1,7 +1,7 @@
 //! Answers what control asks this node: one question at a time, and never before a change that waits.
 //!
 //! ```text
-//! feed ──Asked──▶ this task ──Errand──▶ loop thread, between two turns     (plan, trace: they need the kernel's mirror)
+//! feed ──Asked──▶ this task ──Errand──▶ loop thread, between two turns     (plan, compare, trace: they need the kernel's mirror)
 //!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
@@ -108,7 +108,7 @@ impl Answerer {
                 )
             }
             Question::Fix { fixes } => self.fix(fixes).await,
-            question @ (Question::Plan(_) | Question::Trace(_)) => {
+            question @ (Question::Plan(_) | Question::Compare(_) | Question::Trace(_)) => {
                 let (reply, answer) = oneshot::channel();
                 if errands.send(Errand { question, reply }).await.is_err() {
                     return failed("the agent is stopping");

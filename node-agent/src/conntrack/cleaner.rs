@@ -182,6 +182,12 @@ impl Cleaner {
         }
     }
 
+    /// Whether connections are to be cut whose time is over.
+    #[must_use]
+    pub fn is_deadline_over(&self, now: Instant, wall: Timestamp) -> bool {
+        self.deadlines.values().any(|deadline| deadline.is_over(now, wall))
+    }
+
     /// When [`Self::run`] has something to do, if nothing is programmed before and the caller looks about once a second:
     /// for a clock that may be set, nothing else can be told.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, io, net::IpAddr};
 
-use super::{Filter, Flow, FlowTable, account::Sighting, wire};
+use super::{Filter, Flow, FlowTable, account::Sighting, nudge, wire};
 use crate::{
     facts,
     netlink::socket::{Netlink, Protocol},
@@ -23,16 +23,23 @@ impl FlowTable for KernelFlows {
             Some(netlink) => netlink,
             None => Netlink::open(Protocol::Netfilter)?,
         };
-        let deletions = netlink.dump(&wire::dump(filter), Vec::new, |deletions, answer| {
-            let entry = wire::Entry::parse(answer)?;
-            deletions.extend(entry.filter(|entry| condemned(&entry.flow)).map(|entry| entry.deletion()));
-            Ok(())
-        })?;
+        let begin = || (Vec::new(), Vec::new());
+        let (deletions, clients) =
+            netlink.dump(&wire::dump(filter), begin, |(deletions, clients), answer| {
+                if let Some(entry) = wire::Entry::parse(answer)?.filter(|entry| condemned(&entry.flow)) {
+                    deletions.push(entry.deletion());
+                    clients.push(entry.nudge());
+                }
+                Ok(())
+            })?;
         let errnos = netlink.ask(&deletions, |_, _| Ok(()))?;
         // After a failure the socket is not kept: answers may still be on their way to it.
         self.netlink = Some(netlink);
         // An entry that went by itself in the meantime is refused, and that is as good.
         let deleted = errnos.iter().filter(|errno| **errno == 0).count();
+        let is_deleted = |(errno, client): (&i32, _)| if *errno == 0 { client } else { None };
+        let clients: Vec<_> = errnos.iter().zip(clients).filter_map(is_deleted).collect();
+        nudge::send(&clients);
         Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
     }
 

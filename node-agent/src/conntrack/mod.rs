@@ -10,8 +10,8 @@
 //!
 //! A TCP connection may be finishing its work on a target that goes: what happens is the Service's removal policy. *Keep*
 //! does nothing. *Reset* deletes the entry at once, *drain* after its time. The client's next packet then belongs to no
-//! known connection and is placed anew: whoever gets it, a target or the rule that refuses, answers with a reset, so that
-//! an active connection ends at once and an idle one at its next packet. This takes `nf_conntrack_tcp_loose`, which
+//! known connection and is placed anew: whoever gets it, a target or the rule that refuses, answers with a reset. So that
+//! clients that only listen are told as well, each is made to send a packet (`nudge`). This takes `nf_conntrack_tcp_loose`, which
 //! Linux sets by default. Where nothing answers any more (the Service and its address are gone, or the verdict for this
 //! client is to drop) no reset can come, and the client's own timeout ends it.
 //!
@@ -31,6 +31,7 @@ pub mod account;
 mod cleaner;
 mod kernel;
 pub mod memory;
+pub mod nudge;
 pub mod plan;
 pub mod risk;
 pub mod wire;

@@ -1,12 +1,13 @@
 //! The messages of ctnetlink (`linux/netfilter/nfnetlink_conntrack.h`). Pure.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
 use super::{
     Filter, Flow,
     account::{Carried, FlowId, Sighting},
+    nudge::wire::Nudge,
 };
 use crate::netlink::{
     uapi,
@@ -56,33 +57,47 @@ const FILTER_DESTINATION_PORT: u32 = 1 << 5;
 #[must_use]
 pub fn dump(filter: &Filter) -> Message {
     let Filter { family, protocol, destination, port } = *filter;
-    let family_number = family.map_or(0, |family| match family {
-        IpFamily::V4 => uapi::NFPROTO_IPV4,
-        IpFamily::V6 => uapi::NFPROTO_IPV6,
-    });
-    // The kernel takes a tuple only together with the family, and a port only together with the protocol.
-    let (Some(_), Some(protocol)) = (family, protocol) else {
-        return message(GET, uapi::NLM_F_DUMP, family_number, Attributes::default());
-    };
+    match (family, protocol) {
+        (Some(family), Some(protocol)) => dump_protocol(family, protocol.number(), destination, port),
+        // The kernel takes a tuple only together with the family, and a port only together with the protocol.
+        (Some(_), None) | (None, _) => {
+            message(GET, uapi::NLM_F_DUMP, family.map_or(0, family_number), Attributes::default())
+        }
+    }
+}
+
+/// The request for the flows of one protocol, to one destination or all. More may be shown: whoever asks looks at each.
+pub(crate) fn dump_protocol(
+    family: IpFamily,
+    protocol: u8,
+    destination: Option<IpAddr>,
+    port: Option<Port>,
+) -> Message {
     let mut flags = FILTER_PROTOCOL;
-    let mut proto = Attributes::default().bytes(CTA_PROTO_NUM, &[protocol.number()]);
+    let mut proto = Attributes::default().bytes(CTA_PROTO_NUM, &[protocol]);
     if let Some(port) = port {
         flags |= FILTER_DESTINATION_PORT;
         proto = proto.be16(CTA_PROTO_DST_PORT, port.get());
     }
     let mut tuple = Attributes::default();
-    if let Some(destination) = destination {
+    // Asked for one IPv6 address, the kernel shows the flows to all others (its comparison is the wrong way round, seen in
+    // 6.18): such a request names no address.
+    if let Some(IpAddr::V4(destination)) = destination {
         flags |= FILTER_DESTINATION;
-        let address = match destination {
-            IpAddr::V4(address) => Attributes::default().bytes(CTA_IP_V4_DST, &address.octets()),
-            IpAddr::V6(address) => Attributes::default().bytes(CTA_IP_V6_DST, &address.octets()),
-        };
+        let address = Attributes::default().bytes(CTA_IP_V4_DST, &destination.octets());
         tuple = tuple.nested(CTA_TUPLE_IP, &address);
     }
     let tuple = tuple.nested(CTA_TUPLE_PROTO, &proto);
     let flags = Attributes::default().ne32(CTA_FILTER_ORIG_FLAGS, flags);
     let attributes = Attributes::default().nested(CTA_TUPLE_ORIG, &tuple).nested(CTA_FILTER, &flags);
-    message(GET, uapi::NLM_F_DUMP, family_number, attributes)
+    message(GET, uapi::NLM_F_DUMP, family_number(family), attributes)
+}
+
+const fn family_number(family: IpFamily) -> u8 {
+    match family {
+        IpFamily::V4 => uapi::NFPROTO_IPV4,
+        IpFamily::V6 => uapi::NFPROTO_IPV6,
+    }
 }
 
 /// The request for all flows whose destination was translated. Kernels before 5.14 do not know this filter and show all.
@@ -98,14 +113,13 @@ pub fn dump_translated() -> Message {
 /// When the bytes are no such message.
 pub fn sighting(answer: &Received<'_>) -> Result<Option<Sighting>, Malformed> {
     let Some(Entry { flow, shown }) = Entry::parse(answer)? else { return Ok(None) };
-    let (mut status, mut state, mut id) = (0, None, 0);
+    let (mut status, mut id, state) = (0, 0, shown.state);
     let mut carried: Option<Carried> = None;
     for attribute in answer.attributes() {
         let attribute = attribute?;
         match attribute.kind {
             CTA_STATUS => status = attribute.be32()?,
             CTA_ID => id = attribute.be32()?,
-            CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
             kind if CTA_COUNTERS.contains(&kind) => {
                 carried.get_or_insert_default().add(&counters(attribute.nested())?);
             }
@@ -167,6 +181,8 @@ pub(crate) struct Shown<'a> {
     /// As it is answered.
     pub(crate) reply: Tuple,
     family: u8,
+    /// The state of its protocol, if it has any.
+    state: Option<u8>,
     /// What identifies the entry: original tuple, number, zone.
     identity: [Option<&'a [u8]>; 3],
 }
@@ -174,6 +190,7 @@ pub(crate) struct Shown<'a> {
 impl<'a> Shown<'a> {
     pub(crate) fn parse(answer: &Received<'a>) -> Result<Self, Malformed> {
         let (mut original, mut reply, mut identity) = (Tuple::default(), Tuple::default(), [None; 3]);
+        let mut state = None;
         for attribute in answer.attributes() {
             let attribute = attribute?;
             match attribute.kind {
@@ -182,13 +199,14 @@ impl<'a> Shown<'a> {
                     identity[0] = Some(attribute.value);
                 }
                 CTA_TUPLE_REPLY => reply = Tuple::parse(attribute.nested())?,
+                CTA_PROTOINFO => state = protocol_state(attribute.nested())?,
                 CTA_ID => identity[1] = Some(attribute.value),
                 CTA_ZONE => identity[2] = Some(attribute.value),
                 _ => {}
             }
         }
         let family = answer.payload.first().copied().unwrap_or_default();
-        Ok(Self { original, reply, family, identity })
+        Ok(Self { original, reply, family, state, identity })
     }
 
     /// The request that deletes exactly this entry.
@@ -236,6 +254,16 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn deletion(&self) -> Message {
         self.shown.deletion()
+    }
+
+    /// How to make the client of an open TCP connection speak.
+    #[must_use]
+    pub fn nudge(&self) -> Option<Nudge> {
+        let is_open = self.shown.state.is_some_and(|state| TCP_STATES_OPEN.contains(&state));
+        let Tuple { source, source_port, .. } = self.shown.original;
+        let client = source.filter(|_| self.flow.protocol == Protocol::Tcp && is_open)?;
+        let server = SocketAddr::new(self.flow.destination, self.flow.port.get());
+        Some(Nudge { server, client: SocketAddr::new(client, source_port) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What backends share when they follow a packet through what the kernel holds: the steps, the ends, and which
 //! addresses are the node's own.
 
-use std::{collections::BTreeSet, io, net::IpAddr};
+use std::{collections::BTreeSet, io, net::IpAddr, rc::Rc};
 
 use model::trace::{ENDS_MAX, End, Packet, STEPS_MAX, Seen, TraceStep, Traced, words};
 use nix::ifaddrs::getifaddrs;
@@ -18,19 +18,20 @@ const RESULT_BYTES_MAX: usize = 1024;
 pub(super) struct Subject<'a> {
     /// The packet.
     pub(super) packet: &'a Packet,
-    local: BTreeSet<IpAddr>,
+    local: Rc<BTreeSet<IpAddr>>,
 }
 
 impl<'a> Subject<'a> {
-    /// Reads the addresses of the network namespace of the calling thread.
-    pub(super) fn here(packet: &'a Packet) -> io::Result<Self> {
+    /// Reads the addresses of the network namespace of the calling thread, once for all packets.
+    pub(super) fn all_here(packets: &'a [Packet]) -> io::Result<Vec<Self>> {
         let found = getifaddrs().map_err(io::Error::from)?;
         let local = found.filter_map(|interface| {
             let address = interface.address?;
             let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
             v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
         });
-        Ok(Self { packet, local: local.collect() })
+        let local = Rc::new(local.collect());
+        Ok(packets.iter().map(|packet| Self { packet, local: Rc::clone(&local) }).collect())
     }
 
     /// Whether an address is one of the machine's, loopback included.

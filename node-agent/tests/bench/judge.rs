@@ -1,6 +1,9 @@
 //! What must become of a connection, by the oracle and the bench's own hosts, and whether that is what the client heard.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use model::{
     net::IpFamily,
@@ -10,6 +13,7 @@ use model::{
     },
     quantity::{Port, Weight},
     service::Protocol,
+    trace::{self, End},
 };
 
 use super::{
@@ -75,6 +79,28 @@ pub fn expected(fate: &Fate, ask: Ask) -> Expected {
             Expected::Answer(targets.iter().map(answer).collect())
         }
     }
+}
+
+/// Whether what was heard is one of the ends that a trace names. An answer has come back to a socket that is connected to the
+/// address asked, so it proves the return path too.
+pub fn bears_out(ends: &BTreeSet<End>, ask: Ask, heard: &Heard) -> bool {
+    ends.iter().any(|end| {
+        let expected = match end {
+            End::Reaches { address, port, sees } => {
+                let seen = match sees {
+                    trace::Seen::Client => Seen::Client,
+                    trace::Seen::Node => Seen::Node,
+                };
+                Expected::Answer([((*address, *port), seen)].into())
+            }
+            End::Refused => Expected::Refused,
+            End::Dropped => Expected::Silence,
+            End::Untouched => untouched(ask),
+            // No trace of a whole mode ends there.
+            End::Relayed(_) | End::Unknown(_) => return false,
+        };
+        agrees(&expected, ask, heard)
+    })
 }
 
 /// No rule concerns it: whoever has the address answers.

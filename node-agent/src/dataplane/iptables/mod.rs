@@ -328,12 +328,20 @@ impl Dataplane for IptablesBackend {
         changes.map(Some).map_err(|source| KernelError { action: action(), source })
     }
 
-    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
-        let text = self.tools.save(IpFamily::of(packet.destination), false);
-        let read = text.and_then(|text| Ok((parse::chains(&text), Subject::here(packet)?)));
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let families: BTreeSet<_> = packets.iter().map(|packet| IpFamily::of(packet.destination)).collect();
+        let chains = |family| Ok((family, parse::chains(&self.tools.save(family, false)?)));
+        let read = families.into_iter().map(chains).collect::<io::Result<BTreeMap<_, _>>>();
+        let read = read.and_then(|chains| Ok((chains, Subject::all_here(packets)?)));
         let action = "reading the rules".to_owned();
-        let (chains, subject) = read.map_err(|source| KernelError { action, source })?;
-        Ok(Some(trace::trace(&self.layout, &chains, &subject).finish()))
+        let (chains, subjects) = read.map_err(|source| KernelError { action, source })?;
+        let follow = |subject: &Subject<'_>| {
+            let family = IpFamily::of(subject.packet.destination);
+            let known = self.mirrors.as_ref().and_then(|mirrors| mirrors.get(&family));
+            let held = trace::Held { chains: &chains[&family], known };
+            trace::trace(&self.layout, held, subject).finish()
+        };
+        Ok(Some(subjects.iter().map(follow).collect()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -112,6 +112,7 @@ pub fn traffic(layout: &Layout, family: IpFamily, text: &str) -> Vec<Traffic> {
             bytes: None,
             active: None,
             inactive: None,
+            failed: None,
         })
         .collect()
 }

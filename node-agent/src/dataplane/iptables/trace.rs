@@ -11,7 +11,8 @@ use model::{quantity::Port, trace::End};
 
 use super::{
     layout::{ChainId, Layout, Table},
-    parse::Line,
+    mirror::{Dispatch, Mirror, digest},
+    parse::{self, Line},
     rule,
     spelled::{Action, Spelled, Test, What, spell},
 };
@@ -24,14 +25,20 @@ const WAYS_MAX: usize = 20_000;
 /// Rules looked at; beyond, somebody's chains lead in circles.
 const LOOKS_MAX: usize = 2_000_000;
 
+/// What the kernel holds.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    /// Its chains, read anew.
+    pub(super) chains: &'a BTreeMap<ChainId, Vec<Line>>,
+    /// What was seen or written before, if anything was: what somebody changed since is odd.
+    pub(super) known: Option<&'a Mirror>,
+}
+
 /// Follows a packet through these chains.
-pub(super) fn trace(
-    layout: &Layout,
-    chains: &BTreeMap<ChainId, Vec<Line>>,
-    subject: &Subject<'_>,
-) -> Recorder {
+pub(super) fn trace(layout: &Layout, held: Held<'_>, subject: &Subject<'_>) -> Recorder {
+    let Held { chains, known } = held;
     let mut walk =
-        Walk { layout, chains, subject, recorder: Recorder::default(), passed: Vec::new(), looks: 0 };
+        Walk { layout, chains, known, subject, recorder: Recorder::default(), passed: Vec::new(), looks: 0 };
     walk.begin();
     walk.recorder
 }
@@ -50,6 +57,7 @@ struct Way {
 struct Walk<'a> {
     layout: &'a Layout,
     chains: &'a BTreeMap<ChainId, Vec<Line>>,
+    known: Option<&'a Mirror>,
     subject: &'a Subject<'a>,
     recorder: Recorder,
     /// Ways that have passed the table.
@@ -118,6 +126,28 @@ impl Walk<'_> {
         }
     }
 
+    /// Says so where a chain of ours lacks rules that it had, or has others.
+    fn expect_lines(&mut self, id: &ChainId, lines: &[Line], way: &Way) {
+        let Some(known) = self.known else { return };
+        if let Some(wanted) = known.chains.get(id) {
+            let rules: Vec<_> = lines.iter().map(|line| line.text.clone()).collect();
+            if digest(&rules) != *wanted {
+                let what = format!("its {} rules are not those that were made", rules.len());
+                self.recorder.odd(place(id), "", what);
+            }
+        }
+        if let Some(Dispatch { lines: of_services, tail, is_out_of_order: _ }) = known.dispatch.get(id) {
+            let is_there = |rule: &&String| lines.iter().any(|line| line.text == **rule);
+            for rule in of_services.values().flatten().chain(tail).filter(|rule| !is_there(rule)) {
+                let concerns = spell(&parse::words(rule))
+                    .map_or(true, |spelled| !matches!(self.test(&spelled, way), Tested::No));
+                if concerns {
+                    self.recorder.odd(place(id), rule.clone(), "this rule is missing");
+                }
+            }
+        }
+    }
+
     /// Goes through a built-in chain; answers what comes out.
     fn table(&mut self, table: Table, chain: &str, ways: &[Way]) -> Vec<Way> {
         let id = ChainId { table, name: chain.to_owned() };
@@ -131,8 +161,14 @@ impl Walk<'_> {
 
     /// Goes through a chain; answers the ways that come back from it.
     fn chain(&mut self, id: &ChainId, way: Way, depth: u32) -> Vec<Way> {
-        let Some(lines) = self.chains.get(id) else { return vec![way] };
         let is_ours = self.layout.is_ours(id.table, &id.name);
+        let Some(lines) = self.chains.get(id) else {
+            if is_ours {
+                self.recorder.odd(place(id), "", "there is no such chain");
+            }
+            return vec![way];
+        };
+        self.expect_lines(id, lines, &way);
         let (mut ways, mut back) = (vec![way], Vec::new());
         for line in lines {
             self.looks += 1;

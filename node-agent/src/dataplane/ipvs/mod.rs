@@ -249,10 +249,12 @@ impl Dataplane for IpvsBackend {
         self.previewed(desired, scope).map(Some)
     }
 
-    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
-        let read = self.read().and_then(|mirror| Ok((mirror, Subject::here(packet)?)));
-        let (mirror, subject) = read.map_err(failed("reading our part of the kernel"))?;
-        Ok(Some(trace::trace(&mirror, self.options.naming, &subject).finish()))
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let read = self.read().and_then(|mirror| Ok((mirror, Subject::all_here(packets)?)));
+        let (mirror, subjects) = read.map_err(failed("reading our part of the kernel"))?;
+        let held = trace::Held { mirror: &mirror, known: self.mirror.as_ref() };
+        let follow = |subject: &Subject<'_>| trace::trace(held, self.options.naming, subject).finish();
+        Ok(Some(subjects.iter().map(follow).collect()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

@@ -3,7 +3,10 @@
 //! The rules are fixed, and reading has compared them with what they should be; so the way through them is known, and what
 //! they ask is in the mirror.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+};
 
 use model::{
     net::IpFamily,
@@ -19,17 +22,28 @@ use super::{
 };
 use crate::dataplane::trace::{Recorder, Subject};
 
+/// What the kernel holds.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    /// As it was read anew.
+    pub(super) mirror: &'a Mirror,
+    /// As it was seen or written before, if it was: what somebody changed since is odd.
+    pub(super) known: Option<&'a Mirror>,
+}
+
 /// Follows a packet.
-pub(super) fn trace(mirror: &Mirror, naming: Naming, subject: &Subject<'_>) -> Recorder {
+pub(super) fn trace(held: Held<'_>, naming: Naming, subject: &Subject<'_>) -> Recorder {
+    let Held { mirror, known } = held;
     let Packet { source: _, destination: address, protocol, port } = *subject.packet;
     let socket = Socket { address, protocol, port };
-    let mut walk = Walk { mirror, naming, subject, socket, recorder: Recorder::default() };
+    let mut walk = Walk { mirror, known, naming, subject, socket, recorder: Recorder::default() };
     walk.begin();
     walk.recorder
 }
 
 struct Walk<'a> {
     mirror: &'a Mirror,
+    known: Option<&'a Mirror>,
     naming: Naming,
     subject: &'a Subject<'a>,
     socket: Socket,
@@ -101,7 +115,8 @@ impl Walk<'_> {
     fn serve(&mut self) {
         let at = format!("virtual server {}", self.socket);
         let Some(server) = self.mirror.servers.get(&self.socket) else {
-            if self.is_in(Kind::Servers) {
+            let is_known = self.known.is_some_and(|known| known.servers.contains_key(&self.socket));
+            if is_known || self.is_in(Kind::Servers) {
                 self.recorder.odd(at, "", "there is no such virtual server");
             } else if self.mirror.foreign.contains(&self.socket) {
                 self.recorder.odd(at.clone(), "", "it is somebody else's");
@@ -113,6 +128,7 @@ impl Walk<'_> {
         };
         let is_marked = self.masquerade();
         let scheduler = format!("scheduler {}", server.service.scheduler);
+        self.expect_destinations(server);
         if !takes_connections(server) {
             self.recorder.odd(at, scheduler, "it has no destination that takes connections: refused");
             return self.recorder.end(End::Refused);
@@ -132,6 +148,24 @@ impl Walk<'_> {
                     "an endpoint that reaches itself is masqueraded",
                 );
             }
+        }
+    }
+
+    /// Says so where a virtual server lacks destinations that it had, or has others.
+    fn expect_destinations(&mut self, server: &Server) {
+        let known = self.known.and_then(|known| known.servers.get(&self.socket));
+        let Some(known) = known.filter(|known| known.destinations != server.destinations) else { return };
+        let all = known.destinations.keys().chain(server.destinations.keys());
+        for destination in all.collect::<BTreeSet<_>>() {
+            let what = match (known.destinations.get(destination), server.destinations.get(destination)) {
+                (Some(wanted), Some(held)) if wanted == held => continue,
+                (Some(wanted), Some(_)) => format!("it is changed: its weight was {}", wanted.weight),
+                (Some(_), None) => "this destination is missing".to_owned(),
+                (None, _) => "this destination is somebody else's".to_owned(),
+            };
+            let Destination { address, port } = *destination;
+            let to = SocketAddr::new(address, port.get());
+            self.recorder.odd(format!("virtual server {}", self.socket), to.to_string(), what);
         }
     }
 
@@ -219,9 +253,12 @@ impl Walk<'_> {
 
     /// Whether a set holds the destination; noted if so.
     fn asks(&mut self, kind: Kind, result: &str) -> bool {
-        let is_in = self.is_in(kind);
-        if is_in {
-            self.note(self.element(kind), result);
+        let (is_in, element) = (self.is_in(kind), self.element(kind));
+        match self.known.map(|known| known.elements.contains(&element)) {
+            Some(true) if !is_in => self.odd(element, "this entry is missing"),
+            Some(false) if is_in => self.odd(element, "this entry is somebody else's"),
+            _ if is_in => self.note(element, result),
+            _ => {}
         }
         is_in
     }
@@ -246,6 +283,11 @@ impl Walk<'_> {
     fn note(&mut self, element: Element, result: &str) {
         let at = format!("ipset {}", element.set.name(self.naming));
         self.recorder.step(at, text(&element.value), result);
+    }
+
+    fn odd(&mut self, element: Element, result: &str) {
+        let at = format!("ipset {}", element.set.name(self.naming));
+        self.recorder.odd(at, text(&element.value), result);
     }
 }
 

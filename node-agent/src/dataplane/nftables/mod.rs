@@ -331,11 +331,12 @@ impl Dataplane for NftablesBackend {
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
     }
 
-    fn trace(&mut self, packet: &Packet) -> Result<Option<Traced>, KernelError> {
-        let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::here(packet)?)));
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
+        let read = self.read().and_then(|(mirror, _)| Ok((mirror, Subject::all_here(packets)?)));
         let failed = |source| KernelError { action: "reading our table".into(), source };
-        let (mirror, subject) = read.map_err(failed)?;
-        Ok(Some(trace::trace(&mirror, self.options.table, &subject).finish()))
+        let (mirror, subjects) = read.map_err(failed)?;
+        let follow = |subject: &Subject<'_>| trace::trace(&mirror, self.options.table, subject).finish();
+        Ok(Some(subjects.iter().map(follow).collect()))
     }
 
     fn cleanup(&mut self) -> Result<u64, KernelError> {

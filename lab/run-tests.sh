@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Runs all tests of the workspace, several test programs at a time, because many of them mostly wait for protocols:
+# lab/run-tests.sh. LANES says how many (cores + 1). What each printed is in target/test-logs/; what failed is shown at the end.
+#
+# The last line counts: `tests: N passed, N failed, N ignored`. A program that ends badly without a failed test in it, or
+# that says nothing of tests, counts as a failed one.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=$PWD/target/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+
+# The longest first, so that none of them is alone at the end; whatever is not named here comes after them.
+longest=(conformance ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
+  bgp_bird trace mode_cost previews iptables_scale routers nftables_oracle mode_switch_traffic failover health bfd_driver)
+
+run_one() { # run_one NAME DIRECTORY COMMAND…
+  local log=$logs/$1.log name=$1 begin=$SECONDS status=0 said
+  cd "$2" || return
+  shift 2
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  # A guest prints results of its own before; the program's are the last. Documentation tests print one for each crate.
+  if [ "$name" = documentation ]; then said=$(grep '^test result: ' "$log"); else said=$(grep '^test result: ' "$log" | tail -n 1); fi
+  read -r ok bad ignored < <(awk '{ok += $4; bad += $6; ignored += $8} END {print ok + 0, bad + 0, ignored + 0}' <<<"$said")
+  if [ "$bad" = 0 ] && { [ "$status" != 0 ] || [ -z "$said" ]; }; then bad=1; fi
+  echo "$ok $bad $ignored" >"$logs/$name.count"
+  printf '%-40s %4s passed, %s failed  %4s s\n' "$name" "$ok" "$bad" $((SECONDS - begin))
+}
+export -f run_one
+export logs
+
+programs=$(cargo test --workspace --locked --no-run --message-format=json-render-diagnostics | python3 -c '
+import json, os, sys
+for line in sys.stdin:
+    said = json.loads(line)
+    if said.get("reason") == "compiler-artifact" and said["profile"]["test"] and said.get("executable"):
+        directory = os.path.dirname(said["manifest_path"])
+        # In words: crate, and what of it: its test, its library or its binary.
+        kind = said["target"]["kind"][0]
+        name = said["target"]["name"] if kind == "test" else kind + "-" + said["target"]["name"]
+        print(os.path.basename(directory) + "." + name, directory, said["executable"], sep="\t")
+') || exit 1
+[ -n "$programs" ] || { echo "there are no tests" >&2; exit 1; }
+{
+  for name in "${longest[@]}"; do grep -P "^[^\t]*\.$name\t" <<<"$programs"; done
+  grep -vP "^[^\t]*\.($(IFS='|'; echo "${longest[*]}"))\t" <<<"$programs"
+  printf 'documentation\t%s\tcargo\ttest\t--workspace\t--locked\t--doc\n' "$PWD"
+} | tr '\n' '\0' | xargs -0 -P "${LANES:-$(($(nproc) + 1))}" -I '{}' bash -c 'IFS=$'"'\t'"' read -ra words <<<"{}"; run_one "${words[@]}"'
+
+for count in "$logs"/*.count; do
+  read -r _ bad _ <"$count"
+  [ "$bad" = 0 ] && continue
+  log=${count%.count}.log
+  echo "=== $(basename "$log")"
+  # From the first failure on; the rest is in the file.
+  awk '/^failures:/ {is_on = 1} is_on' "$log" | head -n 200
+  grep -q '^failures:' "$log" || tail -n 40 "$log"
+done
+read -r ok bad ignored < <(cat "$logs"/*.count | awk '{ok += $1; bad += $2; ignored += $3} END {print ok + 0, bad + 0, ignored + 0}')
+echo "tests: $ok passed, $bad failed, $ignored ignored"
+[ "$bad" = 0 ] && [ "$ignored" = 0 ] && [ "$ok" != 0 ]

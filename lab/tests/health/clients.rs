@@ -1,0 +1,198 @@
+//! A client that connects again and again, and knows what it may meet.
+//!
+//! ```text
+//!  Whole ──▶ Broken ──▶ Out ──▶ Back
+//!    │         │          │       └ every connection succeeds, at any endpoint
+//!    │         │          └ every connection succeeds, and none at the endpoint that was taken out
+//!    │         └ a connection may fail
+//!    └ every connection succeeds
+//! ```
+//! A connection counts where it began and where it ended, so no clock decides.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU8, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use lab::netns::Namespace;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::answering::server_name;
+
+/// How long an answer may take that has to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a client of an endpoint that may be broken waits, so that it sees soon that it no longer meets it.
+const IMPATIENCE: Duration = Duration::from_millis(150);
+/// One look at a connection.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// How far a story of one endpoint has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Whole,
+    Broken,
+    Out,
+    Back,
+}
+
+/// The phase that clients go by.
+#[derive(Debug, Default)]
+pub(crate) struct Clock(AtomicU8);
+
+impl Clock {
+    pub(crate) fn turn(&self, phase: Phase) {
+        self.0.store(phase as u8, Ordering::SeqCst);
+    }
+
+    fn phase(&self) -> Phase {
+        match self.0.load(Ordering::SeqCst) {
+            0 => Phase::Whole,
+            1 => Phase::Broken,
+            2 => Phase::Out,
+            _ => Phase::Back,
+        }
+    }
+}
+
+/// A connection that was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Made {
+    pub(crate) began: Instant,
+    pub(crate) begun_in: Phase,
+    pub(crate) ended_in: Phase,
+    /// Who answered, or what was wrong.
+    pub(crate) outcome: Result<String, String>,
+}
+
+/// A client; stops when dropped.
+pub(crate) struct Client {
+    made: Arc<Mutex<Vec<Made>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    pub(crate) fn start(
+        from: &Namespace,
+        to: SocketAddr,
+        tls: Option<Arc<ClientConfig>>,
+        pause: Duration,
+        clock: &Arc<Clock>,
+    ) -> Self {
+        let (made, stop) = (Arc::<Mutex<Vec<Made>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, stopped, clock) = (Arc::clone(&made), Arc::clone(&stop), Arc::clone(clock));
+        let thread = from
+            .spawn("client", move || {
+                while !stopped.load(Ordering::SeqCst) {
+                    let (began, begun_in) = (Instant::now(), clock.phase());
+                    let patience = Patience { clock: &clock, began, begun_in };
+                    let outcome = ask(to, tls.as_ref(), patience).map_err(|error| error.to_string());
+                    let one = Made { began, begun_in, ended_in: clock.phase(), outcome };
+                    noted.lock().unwrap().push(one);
+                    thread::sleep(pause);
+                }
+            })
+            .unwrap();
+        Self { made, stop, thread: Some(thread) }
+    }
+
+    /// Connections that began in a phase and succeeded.
+    pub(crate) fn answers(&self, phase: Phase) -> Vec<String> {
+        let made = self.made.lock().unwrap();
+        made.iter().filter(|one| one.begun_in == phase).filter_map(|one| one.outcome.clone().ok()).collect()
+    }
+
+    /// Connections that failed.
+    pub(crate) fn failures(&self) -> usize {
+        self.made.lock().unwrap().iter().filter(|one| one.outcome.is_err()).count()
+    }
+
+    /// Ends it and answers everything that it made.
+    pub(crate) fn finish(mut self) -> Vec<Made> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
+        std::mem::take(&mut *self.made.lock().unwrap())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// How long a connection may still take.
+#[derive(Clone, Copy)]
+struct Patience<'a> {
+    clock: &'a Clock,
+    began: Instant,
+    begun_in: Phase,
+}
+
+impl Patience<'_> {
+    fn is_over(self) -> bool {
+        let may_fail = self.begun_in <= Phase::Broken && self.clock.phase() >= Phase::Broken;
+        self.began.elapsed() > if may_fail { IMPATIENCE } else { PATIENCE }
+    }
+
+    /// Tries again until it is over.
+    fn with<T>(self, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match attempt() {
+                Err(error) if is_early(&error) && !self.is_over() => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+fn is_early(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+fn ask(to: SocketAddr, tls: Option<&Arc<ClientConfig>>, patience: Patience<'_>) -> io::Result<String> {
+    // A connection that is being made when the endpoint breaks has to be given up at some time as well.
+    let longest = match patience.begun_in {
+        Phase::Whole => Duration::from_secs(5),
+        Phase::Broken => 2 * IMPATIENCE,
+        Phase::Out | Phase::Back => PATIENCE,
+    };
+    let mut stream = TcpStream::connect_timeout(&to, longest)?;
+    stream.set_read_timeout(Some(SLICE))?;
+    let Some(config) = tls else { return request(&mut stream, patience) };
+    let tls = ClientConnection::new(Arc::clone(config), server_name()).map_err(io::Error::other)?;
+    request(&mut StreamOwned::new(tls, stream), patience)
+}
+
+/// Asks for a page and answers its text.
+fn request(stream: &mut (impl Read + Write), patience: Patience<'_>) -> io::Result<String> {
+    let mut left: &[u8] = b"GET / HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n";
+    while !left.is_empty() {
+        let written = patience.with(|| stream.write(left))?;
+        left = &left[written..];
+    }
+    patience.with(|| stream.flush())?;
+    let mut answer = String::new();
+    let mut buffer = [0; 512];
+    loop {
+        let length = patience.with(|| stream.read(&mut buffer))?;
+        answer.push_str(&String::from_utf8_lossy(&buffer[..length]));
+        if let Some((head, name)) = answer.split_once("\r\n\r\n")
+            && let Some(name) = name.strip_suffix('\n')
+        {
+            let is_ok = head.starts_with("HTTP/1.1 200 ");
+            let status = head.lines().next().unwrap_or_default();
+            return if is_ok { Ok(name.to_owned()) } else { Err(io::Error::other(status.to_owned())) };
+        }
+        if length == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Endpoints that break in every way at once, with a client of each through each mode.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow, ensure};
+use lab::{client::at, cluster::Cluster, wait};
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+
+use super::{
+    answering::{Answering, Authority, Behaviour, CHECK_PATH, NAME},
+    clients::{Client, Clock, Made, Phase},
+    stage::{self, Stage, Workload, endpoint_in, wait_for},
+};
+
+/// Where endpoints that always work listen, without and with TLS, and where the first of those that break does.
+const STEADY_PORTS: [u16; 2] = [8080, 8443];
+const VICTIM_PORT: u16 = 9001;
+/// The endpoint that breaks, as clients hear it.
+const VICTIM: &str = "victim";
+/// Three bad answers in a row, each with room for a machine that is busy: no endpoint that works may be taken for a broken one.
+const FALL: u64 = 3;
+/// Of an endpoint that flaps so many in a row decide, one more than it is good for in between.
+const FLAPPING_ROW: u64 = 4;
+/// Checks of an endpoint that flaps: two of them at least are bad.
+const FLAPPING_CHECKS: usize = 5;
+
+/// How quick everything is.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Endpoints of each Service that always work.
+    steady: usize,
+    /// Between checks, and the time for an answer.
+    interval_ms: u64,
+    /// Between two connections of a client.
+    pause: Duration,
+    /// Connections of each client without a failure, before it is believed.
+    settled: usize,
+    /// Whether the machine may be late for everything, many times in a row: then no endpoint flaps, and those that always work are
+    /// said to be on a Node without an agent, so that nobody checks them.
+    is_strained: bool,
+}
+
+/// One of four endpoints is missed by all with a chance of 1e-5.
+const QUICK: Pace =
+    Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40, is_strained: false };
+/// For the second kernel, which is slow and takes endpoints by turns.
+const SLOW: Pace =
+    Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8, is_strained: true };
+
+/// A way to break.
+struct Kind {
+    service: &'static str,
+    how: Behaviour,
+    check: Value,
+    /// How what the server says of it then begins.
+    words: &'static str,
+}
+
+fn kinds(authority: &Authority, interval_ms: u64) -> Vec<Kind> {
+    let tls = json!({ "serverName": NAME, "ca": authority.pem() });
+    let kind = |service, how, words, more: Value| {
+        let mut check = json!({
+            "type": "Http", "intervalMs": interval_ms, "timeoutMs": interval_ms, "fall": FALL, "rise": 2,
+        });
+        let fields = check.as_object_mut().unwrap();
+        fields.extend(more.as_object().unwrap().clone());
+        if fields["type"] != "Tcp" {
+            fields.insert("http".to_owned(), json!({ "path": CHECK_PATH }));
+        }
+        Kind { service, how, check, words }
+    };
+    vec![
+        kind("refuses", Behaviour::Refuses, "connection refused", json!({ "type": "Tcp" })),
+        kind("vanishes", Behaviour::Vanishes, SILENT, json!({ "type": "Tcp" })),
+        kind("hangs", Behaviour::Hangs, SILENT, json!({})),
+        kind("status", Behaviour::Fails, "answered 500 Internal Server Error", json!({})),
+        kind("slow", Behaviour::Slow, SILENT, json!({})),
+        kind(
+            "certificate",
+            Behaviour::Impostor,
+            "the certificate is not valid for web.example",
+            json!({ "type": "Https", "tls": tls }),
+        ),
+        kind(
+            "panics",
+            Behaviour::Fails,
+            "answered 500 Internal Server Error",
+            json!({ "panicThreshold": 80 }),
+        ),
+        kind(
+            "flaps",
+            Behaviour::Fails,
+            "answered 500 Internal Server Error",
+            json!({ "rise": FLAPPING_ROW, "fall": FLAPPING_ROW }),
+        ),
+    ]
+}
+
+/// A Node without an agent.
+const UNWATCHED: &str = "unwatched";
+const SILENT: &str = "no answer within ";
+
+/// One Service, with an endpoint that breaks and others that do not.
+struct Story {
+    kind: Kind,
+    victim: Answering,
+    victim_at: SocketAddr,
+    clock: Arc<Clock>,
+    /// By mode.
+    clients: Vec<Client>,
+    pace: Pace,
+    broken: Instant,
+    verified: Option<Instant>,
+    repaired: Instant,
+}
+
+impl Story {
+    fn new(kind: Kind, index: u16, at_home: &Workload, authority: &Authority, pace: Pace) -> Self {
+        let port = VICTIM_PORT + index;
+        let tls = kind.speaks_tls().then(|| authority.certificates());
+        let now = Instant::now();
+        Self {
+            victim: Answering::start(&at_home.namespace, VICTIM, port, tls),
+            victim_at: at(at_home.address, port),
+            clock: Arc::default(),
+            clients: Vec::new(),
+            kind,
+            pace,
+            broken: now,
+            verified: None,
+            repaired: now,
+        }
+    }
+
+    fn objects(&self, stage: &Stage, at_home: &Workload) -> [Value; 3] {
+        let name = self.kind.service;
+        let steady = STEADY_PORTS[usize::from(self.kind.speaks_tls())];
+        let victim = std::slice::from_ref(at_home);
+        let mut all = stage.workloads.clone();
+        if self.pace.is_strained {
+            all.iter_mut().for_each(|workload| UNWATCHED.clone_into(&mut workload.node));
+        }
+        [
+            stage::service(name, &self.kind.check),
+            stage::endpoints(&format!("{name}-steady"), name, &all, steady),
+            stage::endpoints(&format!("{name}-victim"), name, victim, self.victim_at.port()),
+        ]
+    }
+
+    fn start_clients(&mut self, stage: &Stage, tls: &Arc<ClientConfig>) {
+        let to = stage.virtual_address(self.kind.service);
+        let tls = self.kind.speaks_tls().then_some(tls);
+        let start = |turn| {
+            let tls = tls.cloned();
+            Client::start(stage.inside(turn), to, tls, self.pace.pause, &self.clock)
+        };
+        self.clients = (0..stage.modes.len()).map(start).collect();
+    }
+
+    fn break_it(&mut self) {
+        self.clock.turn(Phase::Broken);
+        self.broken = Instant::now();
+        self.victim.behave(self.kind.how);
+    }
+
+    fn repair(&mut self) {
+        self.clock.turn(Phase::Back);
+        self.repaired = Instant::now();
+        self.victim.behave(Behaviour::Well);
+    }
+
+    fn wait_in_service(&self, cluster: &Cluster) -> Value {
+        wait_for(cluster, self.kind.service, self.victim_at, "Healthy", 100)
+    }
+
+    /// Whether the endpoint is out of service on every node.
+    fn look_whether_out(&mut self, cluster: &Cluster) -> Result<()> {
+        if self.verified.is_none() {
+            let shown = endpoint_in(cluster, self.kind.service, self.victim_at, "Unhealthy", 0)?;
+            ensure!(is_verified(cluster, self.kind.service)?, "not verified yet");
+            self.clock.turn(Phase::Out);
+            self.verified = Some(Instant::now());
+            // A machine that is too busy for an answer in time is silent instead.
+            let message = shown["message"].as_str().unwrap();
+            assert!([self.kind.words, SILENT].iter().any(|words| message.starts_with(words)), "{shown:#}");
+            assert_eq!(shown["checkers"].as_object().unwrap().keys().next().unwrap(), &shown["node"]);
+        }
+        Ok(())
+    }
+
+    /// Waits until each client has made further connections that say something.
+    fn wait_clients(&self, what: &str, enough: impl Fn(&Client) -> bool) {
+        let (service, what) = (self.kind.service, format!("{what} of {}", self.kind.service));
+        let look = || self.clients.iter().all(&enough);
+        wait::until_true(&what, look).unwrap_or_else(|error| panic!("{service}: {error:#}"));
+    }
+
+    fn wait_victim_met(&self, phase: Phase) {
+        self.wait_clients("the endpoint to be met", |client| {
+            client.answers(phase).iter().any(|name| name == VICTIM)
+        });
+    }
+
+    fn wait_settled(&self) {
+        self.wait_clients("connections", |client| client.answers(Phase::Out).len() >= self.pace.settled);
+    }
+
+    /// No client may have met what it must not; how long everything took is printed.
+    fn conclude(self, modes: &[&str]) {
+        let Kind { service, check, words, .. } = &self.kind;
+        let mut times = Vec::new();
+        for (mode, client) in modes.iter().zip(self.clients) {
+            let made = client.finish();
+            for one in &made {
+                let may_fail = one.begun_in <= Phase::Broken && one.ended_in >= Phase::Broken;
+                let is_wrong = match &one.outcome {
+                    Ok(name) => one.begun_in == Phase::Out && name == VICTIM,
+                    Err(_) => !may_fail,
+                };
+                assert!(!is_wrong, "{service}, {mode}: {one:?}");
+            }
+            times.push(said(mode, &made, self.broken, self.repaired));
+        }
+        let number = |field: &str| check[field].as_u64().unwrap();
+        let waits = if *words == SILENT { number("timeoutMs") } else { 0 };
+        let verified = self.verified.map_or(Duration::ZERO, |verified| verified - self.broken);
+        println!(
+            "{service}: {} checks every {} ms{}; known to be out everywhere after {} ms; {}",
+            number("fall"),
+            number("intervalMs"),
+            if waits > 0 { format!(", {waits} ms for an answer") } else { String::new() },
+            verified.as_millis(),
+            times.join("; "),
+        );
+    }
+}
+
+impl Kind {
+    fn speaks_tls(&self) -> bool {
+        self.check["type"] == "Https"
+    }
+}
+
+/// What a client saw, in words.
+fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String {
+    let is_victim = |one: &Made| one.outcome.as_ref().is_ok_and(|name| name == VICTIM);
+    let is_met = |one: &&Made| one.begun_in == Phase::Broken && (one.outcome.is_err() || is_victim(one));
+    let last = made.iter().filter(is_met).map(|one| one.began - broken).max();
+    let failed = made.iter().filter(|one| one.outcome.is_err()).count();
+    let back = made.iter().find(|one| one.begun_in == Phase::Back && is_victim(one));
+    let ms = |time: Option<Duration>| {
+        time.map_or_else(|| "never".to_owned(), |time| format!("{} ms", time.as_millis()))
+    };
+    format!(
+        "{mode}: last met after {}, {failed} of {} connections failed, met again after {}",
+        ms(last),
+        made.len(),
+        ms(back.map(|one| one.began - repaired)),
+    )
+}
+
+fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
+    // A Node without an agent verifies nothing.
+    let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
+    Ok(status["verified"] == cluster.agents.len() as u64)
+}
+
+fn wait_verified(cluster: &Cluster, service: &str) {
+    let is_verified = || is_verified(cluster, service).unwrap();
+    wait::until_true(&format!("{service} to be verified on all nodes"), is_verified).unwrap();
+}
+
+/// Endpoints of eight Services break, each in its own way, without a word to control: they leave service on every node, no client
+/// fails after that, and they come back. One that flaps faster than is asked for stays as it is, in service and out of it; one
+/// below the panic threshold is used until the threshold is taken away.
+pub(crate) fn break_and_come_back(modes: &[&'static str]) {
+    let pace = if std::env::var_os("TIDEGATE_GUEST").is_some() { SLOW } else { QUICK };
+    let stage = Stage::new(modes, pace.steady);
+    let cluster = &stage.cluster;
+    let authority = Authority::new();
+    let steady: Vec<_> = stage.workloads.iter().flat_map(|one| steady(one, &authority)).collect();
+    let mut objects = vec![json!({ "kind": "Node", "metadata": { "name": UNWATCHED }, "spec": {} })];
+    if !pace.is_strained {
+        objects.clear();
+    }
+    let mut stories = Vec::new();
+    for (index, kind) in kinds(&authority, pace.interval_ms).into_iter().enumerate() {
+        let at_home = &stage.workloads[index % stage.workloads.len()];
+        let story = Story::new(kind, u16::try_from(index).unwrap(), at_home, &authority, pace);
+        objects.extend(story.objects(&stage, at_home));
+        stories.push(story);
+    }
+    cluster.apply_objects(&objects).unwrap();
+    for story in &stories {
+        story.wait_in_service(cluster);
+    }
+    cluster.wait_converged().unwrap();
+    let tls = authority.client();
+    for story in &mut stories {
+        story.start_clients(&stage, &tls);
+    }
+    for story in &stories {
+        story.wait_victim_met(Phase::Whole);
+    }
+    let (mut flapping, mut panicking) = (stories.pop().unwrap(), stories.pop().unwrap());
+    assert_eq!((panicking.kind.service, flapping.kind.service), ("panics", "flaps"));
+    let since = flapping.wait_in_service(cluster)["since"].clone();
+    flap(&mut flapping);
+    let checks = flapping.victim.checks();
+    panicking.break_it();
+    stories.iter_mut().for_each(Story::break_it);
+    wait_out(&mut stories, cluster);
+    panic_until_told(&panicking, cluster);
+    stories.push(panicking);
+    wait_out(&mut stories, cluster);
+    stories.iter().for_each(Story::wait_settled);
+    wait_flapped(&flapping, checks);
+    let shown = flapping.wait_in_service(cluster);
+    assert!(pace.is_strained || shown["since"] == since, "it flapped and did not stay: {shown:#}");
+
+    stories.iter_mut().for_each(Story::repair);
+    flapping.break_it();
+    wait_out(std::slice::from_mut(&mut flapping), cluster);
+    let since = out(&flapping, cluster)["since"].clone();
+    flap(&mut flapping);
+    let checks = flapping.victim.checks();
+    for story in &stories {
+        story.wait_in_service(cluster);
+        story.wait_victim_met(Phase::Back);
+    }
+    wait_flapped(&flapping, checks);
+    flapping.wait_settled();
+    assert_eq!(out(&flapping, cluster)["since"], since, "it flapped and stayed out");
+    flapping.repair();
+    flapping.wait_in_service(cluster);
+    flapping.wait_victim_met(Phase::Back);
+    println!("{modes:?}");
+    stories.push(flapping);
+    stories.into_iter().for_each(|story| story.conclude(modes));
+    drop(steady);
+}
+
+/// The endpoints of a workload that always work.
+fn steady(workload: &Workload, authority: &Authority) -> [Answering; 2] {
+    let tls = [None, Some(authority.certificates())];
+    let start = |(port, tls)| Answering::start(&workload.namespace, &workload.name, port, tls);
+    let [plain, with_tls] = STEADY_PORTS;
+    let [none, some] = tls;
+    [(plain, none), (with_tls, some)].map(start)
+}
+
+/// Waits until an endpoint is unhealthy and used all the same, and takes the threshold away that does it.
+fn panic_until_told(story: &Story, cluster: &Cluster) {
+    let service = story.kind.service;
+    wait_for(cluster, service, story.victim_at, "Unhealthy", 0);
+    wait_verified(cluster, service);
+    let shown = cluster.service(&format!("default/{service}")).unwrap();
+    let counts = &shown["status"]["endpoints"];
+    assert!(counts["ready"] == counts["total"] && counts["unhealthy"] == 1, "{shown:#}");
+    let failures: Vec<_> = story.clients.iter().map(Client::failures).collect();
+    wait::until_true("an endpoint that fails to be used below the panic threshold", || {
+        story.clients.iter().zip(&failures).all(|(client, before)| client.failures() > *before + 1)
+    })
+    .unwrap();
+    let patch = json!({ "spec": { "healthCheck": { "panicThreshold": 0 } } });
+    cluster.patch(&format!("namespaces/default/services/{service}"), &patch).unwrap();
+    wait_verified(cluster, service);
+}
+
+fn flap(story: &mut Story) {
+    if !story.pace.is_strained {
+        story.victim.behave(Behaviour::Flaps);
+    }
+}
+
+fn wait_flapped(story: &Story, before: usize) {
+    let enough = || story.pace.is_strained || story.victim.checks() >= before + FLAPPING_CHECKS;
+    wait::until_true("checks of an endpoint that flaps", enough).unwrap();
+}
+
+fn out(story: &Story, cluster: &Cluster) -> Value {
+    endpoint_in(cluster, story.kind.service, story.victim_at, "Unhealthy", 0).unwrap()
+}
+
+fn wait_out(stories: &mut [Story], cluster: &Cluster) {
+    wait::until("all that broke to be out of service everywhere", || {
+        let looks = stories.iter_mut().map(|story| {
+            let service = story.kind.service;
+            story.look_whether_out(cluster).map_err(|error| anyhow!("{service}: {error:#}"))
+        });
+        // Each is looked at, whatever the others are.
+        looks.fold(Ok(()), Result::and)
+    })
+    .unwrap();
+}

@@ -1,0 +1,122 @@
+//! Rollback on real kernels: whatever was changed, what the nodes' tools list and what is announced become what they were.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(clippy::print_stdout, reason = "what was changed and how long it took is printed, never asserted")]
+
+#[path = "rollback/changes.rs"]
+mod changes;
+#[path = "rollback/dice.rs"]
+mod dice;
+#[path = "rollback/listings.rs"]
+mod listings;
+#[path = "rollback/seen.rs"]
+mod seen;
+#[path = "rollback/stage.rs"]
+mod stage;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use lab::wait;
+use serde_json::{Value, json};
+
+use crate::{
+    changes::{KINDS, Step},
+    dice::Dice,
+    seen::{Seen, difference},
+    stage::Stage,
+};
+
+/// Changes that are made and undone.
+const CHANGES: usize = 20;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// F167: on a node of each of three modes, with addresses by ARP and by BGP: each of 20 changes of a kind and with parameters by
+/// chance shows in kernels or announcements, and its rollback brings all listings and announcements back.
+#[test]
+fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_announcements() {
+    let mut dice = Dice::seeded();
+    let stage = Stage::new();
+    let before = stage.settled();
+    for kind in dice.shuffled(KINDS).into_iter().take(CHANGES) {
+        let begun = Instant::now();
+        let revision = stage.revision();
+        let step = (kind.change)(&mut dice);
+        println!("{}: {step}", kind.name);
+        stage.carry_out(&step);
+        stage.tidegate(&["wait", "--for=verified", "--quiet"]);
+        let different = look_until(&stage, &format!("{} to show", kind.name), |now| {
+            let different = seen::places_that_differ(&before, now);
+            for part in kind.shows {
+                ensure!(different.iter().any(|place| place.contains(part)), "nothing is different in {part}");
+            }
+            Ok(different.len())
+        });
+        let shown = begun.elapsed();
+        stage.tidegate(&["rollback", &revision.to_string(), "--message", kind.name]);
+        stage.tidegate(&["wait", "--for=verified", "--quiet"]);
+        look_until(&stage, &format!("everything to be as before: {}", kind.name), |now| {
+            ensure!(*now == before, "seed {}: {}", dice.seed, difference(&before, now));
+            Ok(())
+        });
+        println!(
+            "    {different} places differed; shown after {shown:?}, all over after {:?}",
+            begun.elapsed()
+        );
+    }
+    history_tells_the_lines_of_then(&stage, &before);
+}
+
+/// Looks until what is seen is as wanted, with a pause: to look takes a machine more than to wait.
+#[track_caller]
+fn look_until<T>(stage: &Stage, what: &str, is_so: impl Fn(&Seen) -> Result<T>) -> T {
+    wait::until(what, || {
+        let found = is_so(&stage.look()?);
+        if found.is_err() {
+            thread::sleep(PAUSE);
+        }
+        found
+    })
+    .unwrap()
+}
+
+/// The lines that the nodes work out today for a change of the past are the difference of the listings of then, whatever
+/// was changed since.
+fn history_tells_the_lines_of_then(stage: &Stage, before: &Seen) {
+    let patch = json!({"spec": {"ports": [{"name": "web", "port": 8443, "targetPort": 8080}]}});
+    stage.carry_out(&Step::Patch("namespaces/default/services/sticky".to_owned(), patch));
+    let revision = stage.revision();
+    stage.tidegate(&["wait", "--for=verified", "--quiet"]);
+    let after = wait::until("all agents to answer", || stage.look()).unwrap();
+    for path in ["services/sticky", "services/plain", "workloads/web-1"] {
+        stage.carry_out(&Step::Delete(format!("namespaces/default/{path}")));
+    }
+    stage.tidegate(&["wait", "--for=verified", "--quiet"]);
+    let printed = stage.tidegate(&["history", &revision.to_string(), "--rules", "-o", "json"]);
+    let entry: Value = serde_json::from_str(&printed).unwrap();
+    let places = [("node1", "map inet tidegate services"), ("node2", "iptables nat"), ("node3", "relay ")];
+    for (node, place) in places {
+        let lines = entry["rules"][node]["preview"]["kernel"].as_array().cloned().unwrap_or_default();
+        let told = |sign: &str| {
+            let is_meant = |line: &&Value| {
+                line["change"] == sign && line["place"].as_str().is_some_and(|at| at.starts_with(place))
+            };
+            let lines = lines.iter().filter(is_meant).map(|line| line["line"].as_str().unwrap().to_owned());
+            listings::sorted(lines)
+        };
+        let listed = |from: &Seen, to: &Seen| seen::lines_beyond(from, to, &format!("{node} {place}"));
+        assert!(!told("added").is_empty(), "{node}: {entry:#}");
+        assert_eq!(told("added"), listed(before, &after), "{node}");
+        assert_eq!(told("removed"), listed(&after, before), "{node}");
+    }
+    // Per node: received, applied, verified.
+    let printed = stage.tidegate(&["history", &revision.to_string()]);
+    for node in ["node1", "node2", "node3"] {
+        let line = printed.lines().find(|line| line.trim().starts_with(&format!("{node}: received after")));
+        assert!(line.is_some_and(|line| line.contains("verified after")), "{printed}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Choices that look random and are the same for the same seed.
+
+/// The environment variable that chooses another seed.
+const SEED: &str = "TIDEGATE_SEED";
+/// The seed when nobody chooses: a run that fails by chance helps nobody.
+const SEED_DEFAULT: u64 = 6;
+
+pub(crate) struct Dice {
+    pub(crate) seed: u64,
+    state: u64,
+}
+
+impl Dice {
+    /// Prints its seed.
+    pub(crate) fn seeded() -> Self {
+        let seed = std::env::var(SEED).map_or(SEED_DEFAULT, |text| text.parse().unwrap());
+        println!("{SEED}={seed}");
+        Self { seed, state: seed }
+    }
+
+    /// A number below `sides` (Knuth's constants).
+    pub(crate) fn roll(&mut self, sides: u16) -> u16 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u16::try_from((self.state >> 33) % u64::from(sides)).unwrap()
+    }
+
+    pub(crate) fn one_of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[usize::from(self.roll(u16::try_from(all.len()).unwrap()))]
+    }
+
+    pub(crate) fn shuffled<'a, T>(&mut self, all: &'a [T]) -> Vec<&'a T> {
+        let mut all: Vec<_> = all.iter().collect();
+        for last in (1..all.len()).rev() {
+            all.swap(last, usize::from(self.roll(u16::try_from(last + 1).unwrap())));
+        }
+        all
+    }
+}
