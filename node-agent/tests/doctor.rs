@@ -36,8 +36,12 @@ fn look(node: &Namespace, mode: &str) -> Vec<Value> {
 
 /// The findings of a check that are not well.
 fn odd(node: &Namespace, mode: &str, check: &str) -> Vec<Value> {
-    let findings = look(node, mode);
-    let of_check: Vec<_> = findings.into_iter().filter(|finding| finding["check"] == check).collect();
+    odd_of(&look(node, mode), check)
+}
+
+/// Those of one look.
+fn odd_of(findings: &[Value], check: &str) -> Vec<Value> {
+    let of_check: Vec<_> = findings.iter().filter(|finding| finding["check"] == check).cloned().collect();
     assert!(!of_check.is_empty(), "{check} is looked at");
     let odd: Vec<_> = of_check.into_iter().filter(|finding| finding["state"] != "Fine").collect();
     assert!(odd.iter().all(|finding| finding["why"].is_string() && finding["fix"].is_string()), "{odd:?}");
@@ -56,9 +60,13 @@ fn put_right(node: &Namespace, finding: &Value) {
 
 /// Checks that a check finds so many, and nothing after each was put right.
 fn is_put_right(node: &Namespace, mode: &str, check: &str, count: usize) {
-    let found = odd(node, mode, check);
+    are_put_right(node, mode, &odd(node, mode, check), check, count);
+}
+
+/// The same, after a look.
+fn are_put_right(node: &Namespace, mode: &str, found: &[Value], check: &str, count: usize) {
     assert_eq!(found.len(), count, "{found:?}");
-    for finding in &found {
+    for finding in found {
         put_right(node, finding);
     }
     assert_eq!(odd(node, mode, check), Vec::<Value>::new(), "after {found:?}");
@@ -95,7 +103,6 @@ fn what_is_safe_is_put_right_when_somebody_says_so() {
 fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix() {
     const CHECK: &str = "forward-drop";
     let node = Namespace::new("doctor-forward");
-    assert_eq!(odd(&node, "nftables", CHECK), Vec::<Value>::new());
     node.nft(
         "table inet firewall { chain forwarding { type filter hook forward priority 10; policy drop; ct state new accept; }\n\
          chain incoming { type filter hook input priority 0; policy drop; ct state vmap { established : accept }; }; }\n\
@@ -106,16 +113,17 @@ fn rules_that_drop_what_is_forwarded_are_found_and_let_it_pass_after_their_fix()
     node.exec(&["iptables-nft", "-N", "DOCKER-USER"]);
     node.exec(&["iptables-nft", "-A", "FORWARD", "-j", "DOCKER-USER"]);
     node.exec(&["iptables-legacy", "-A", "FORWARD", "-j", "DROP"]);
-    assert_eq!(odd(&node, "userspace", CHECK), Vec::<Value>::new(), "nothing is forwarded in this mode");
-    assert_eq!(odd(&node, "userspace", "input-drop").len(), 1);
-    assert_eq!(odd(&node, "nftables", "iptables-flavours").len(), 1);
-    is_put_right(&node, "nftables", CHECK, 4);
+    let seen = look(&node, "userspace");
+    assert_eq!(odd_of(&seen, CHECK), Vec::<Value>::new(), "nothing is forwarded in this mode");
+    are_put_right(&node, "userspace", &odd_of(&seen, "input-drop"), "input-drop", 1);
+    let seen = look(&node, "nftables");
+    assert_eq!(odd_of(&seen, "iptables-flavours").len(), 1);
+    are_put_right(&node, "nftables", &odd_of(&seen, CHECK), CHECK, 4);
     assert!(
         node.exec(&["iptables-nft", "-S", "DOCKER-USER"]).contains("--ctstate DNAT"),
         "Docker's rules are left alone"
     );
     is_put_right(&node, "ipvs", CHECK, 4);
-    is_put_right(&node, "userspace", "input-drop", 1);
     node.exec(&["iptables-legacy", "-F"]);
     assert_eq!(odd(&node, "nftables", "iptables-flavours"), Vec::<Value>::new());
 }
