@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    hold::Held,
     name::Name,
     plan::{Preview, Proposal},
+    quantity::Epoch,
     trace::{Packet, Traced},
 };
 
@@ -32,6 +34,11 @@ pub enum Question {
     Trace(Packet),
     /// What is odd on the machine.
     Doctor,
+    /// Take the state that is held back, if it is of this life of the store.
+    Confirm {
+        /// Which life.
+        epoch: Epoch,
+    },
 }
 
 /// An answer.
@@ -48,6 +55,8 @@ pub enum Reply {
         #[schema(max_items = 256)]
         findings: Vec<Finding>,
     },
+    /// To [`Question::Confirm`]: this was held, and is taken now.
+    Confirmed(Held),
     /// The node cannot say.
     Failed {
         /// Why, in words.

@@ -1,12 +1,19 @@
 //! The `tidegate-agent` command.
 
-use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::Write as _,
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use model::{
     feed::NodeState,
     node::{Naming, ProxyMode},
+    quantity::Epoch,
 };
 use node_agent::{
     agent::Kernel,
@@ -23,6 +30,7 @@ use node_agent::{
         userspace::process::{self, Ended, OWN_PROGRAM, Relays},
     },
     defaults::{Backend, ProxyDefaults},
+    hold::consent,
     journal::{
         self,
         lock::{LockError, StateDirLock},
@@ -64,6 +72,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
+        Command::Confirm { epoch } => confirm(&configure(options)?, Epoch(epoch)),
         Command::Preflight { no_load, output } => {
             AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
@@ -161,6 +170,35 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
         });
         run::run(config, kernel, stop, ready).await
     })
+}
+
+/// Time that an agent is given to take a consent: it looks once a second.
+const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks whether it has.
+const CONSENT_POLL: Duration = Duration::from_millis(50);
+
+/// Leaves consent for the agent that runs, and takes it back when it is of no use.
+fn confirm(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
+    let (dir, shown) = (&config.state_dir, config.state_dir.display());
+    if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
+        bail!("no agent runs with --state-dir {shown}");
+    }
+    consent::give(dir, epoch).with_context(|| format!("nothing can be written to --state-dir {shown}"))?;
+    let until = Instant::now() + CONSENT_PATIENCE;
+    while Instant::now() < until {
+        if consent::given(dir).is_none() {
+            say(&format!("the agent takes the state of epoch {epoch}"));
+            return Ok(());
+        }
+        std::thread::sleep(CONSENT_POLL);
+    }
+    // It may be used in this very moment; then there is nothing to remove.
+    let is_unused = consent::remove(dir).context("the consent that was not used cannot be removed")?;
+    if is_unused {
+        bail!("the agent holds back no state of epoch {epoch}; its log and /v1/state say what it holds back");
+    }
+    say(&format!("the agent takes the state of epoch {epoch}"));
+    Ok(())
 }
 
 fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {

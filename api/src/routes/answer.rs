@@ -110,6 +110,7 @@ fn check(reply: &Reply) -> Result<(), Problem> {
                 MESSAGE_LENGTH_MAX,
             ),
         ],
+        Reply::Confirmed(_) => Vec::new(),
         Reply::Failed { message } => vec![("/message", message.chars().count(), MESSAGE_LENGTH_MAX)],
     };
     let violations: Vec<_> = limits

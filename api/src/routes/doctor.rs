@@ -52,7 +52,7 @@ async fn read(
         Reply::Failed { message } => {
             Err(Problem::new(Code::NodeCannotSay, format!("Node {node}: {message}")))
         }
-        Reply::Plan(_) | Reply::Trace(_) => {
+        Reply::Plan(_) | Reply::Trace(_) | Reply::Confirmed(_) => {
             let detail = format!("Node {node} answered another question than it was asked");
             Err(Problem::new(Code::NodeCannotSay, detail))
         }

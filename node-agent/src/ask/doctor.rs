@@ -2,6 +2,8 @@
 
 use model::{
     ask::{FINDINGS_MAX, Finding, FindingState},
+    hold::Held,
+    name::Name,
     node::ProxyMode,
 };
 
@@ -14,6 +16,16 @@ use crate::{
 pub(super) fn findings(mode: ProxyMode) -> Vec<Finding> {
     let report = preflight::run(mode, false);
     report.findings.into_iter().take(FINDINGS_MAX).map(finding).collect()
+}
+
+/// A state that is held back.
+pub(super) fn held(held: &Held, node: &Name) -> Finding {
+    Finding {
+        check: "state-guard".to_owned(),
+        state: FindingState::Broken,
+        message: limit_message(held.message()),
+        fix: Some(limit_message(held.hint(node.as_str()))),
+    }
 }
 
 fn finding(found: preflight::Finding) -> Finding {

@@ -5,14 +5,14 @@
 //!                     │  └────────────▶ a thread of its own                (doctor: needs only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! What must not happen here: a kernel write.
+//! What must not happen here: a kernel write; what is confirmed is written at the next turn, as if it came with the feed.
 
 mod doctor;
 
 use std::time::Duration;
 
 use model::{
-    ask::{AskId, Question, REPLY_BYTES_MAX, Reply},
+    ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
     name::Name,
 };
 use reqwest::{Client, Url};
@@ -97,14 +97,20 @@ impl Answerer {
     async fn reply(&self, question: Question, errands: &mpsc::Sender<Errand>) -> Reply {
         match question {
             Question::Doctor => {
-                let mode = self.status.borrow().mode;
+                let (mode, held) = {
+                    let status = self.status.borrow();
+                    (status.mode, status.held)
+                };
                 let findings = spawn_blocking(move || doctor::findings(mode)).await;
+                let held = held.map(|held| doctor::held(&held, &self.node));
+                let findings =
+                    findings.map(|findings| held.into_iter().chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
                     |_| failed("the look at the machine broke off"),
                     |findings| Reply::Doctor { findings },
                 )
             }
-            question @ (Question::Plan(_) | Question::Trace(_)) => {
+            question @ (Question::Plan(_) | Question::Trace(_) | Question::Confirm { .. }) => {
                 let (reply, answer) = oneshot::channel();
                 if errands.send(Errand { question, reply }).await.is_err() {
                     return failed("the agent is stopping");
