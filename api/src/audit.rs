@@ -35,6 +35,8 @@ const WAITING_MAX: usize = 1000;
 const FLUSHED_MAX: usize = 200;
 /// What paths begin with that change nothing of what anybody asked for: agents' reports and answers.
 const PASSED_OVER: &str = "/v1/nodes/{node}/";
+/// What among these does change a machine.
+const FIXES: &str = "/v1/nodes/{node}/fixes";
 /// A question with a body; to apply a plan is another path.
 const QUESTION: &str = "/v1/plan";
 /// Bytes of a path that an entry keeps; longer ones are of requests that no route serves.
@@ -148,7 +150,7 @@ impl AuditLog {
 
     /// Remembers a request, unless it is of a route that changes nothing, or is in the store with what it wrote.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
-        let is_passed_over = route.starts_with(PASSED_OVER) && route != confirm::PATH;
+        let is_passed_over = route.starts_with(PASSED_OVER) && route != confirm::PATH && route != FIXES;
         let is_stored = caller.is_audited() && answered.status.is_success();
         if is_passed_over || route == QUESTION || is_stored {
             return;

@@ -1,4 +1,4 @@
-//! When each node had a revision verified: the curve of a change.
+//! When each node had a revision received, applied and verified: the curve of a change.
 //!
 //! Held in memory for the newest revisions. Time is that of this server, from the commit to the report that says so;
 //! nothing rests on it.
@@ -10,8 +10,10 @@ use std::{
 };
 
 use model::{
+    lag::{Change, Steps},
     name::Name,
-    quantity::{Position, Revision},
+    quantity::{Epoch, Position, Revision},
+    report::Report,
 };
 
 /// Revisions whose curve is kept: enough to look at what was just done, also in a busy cluster.
@@ -25,8 +27,24 @@ pub(crate) struct Convergence(Mutex<VecDeque<Curve>>);
 struct Curve {
     revision: Revision,
     committed: Instant,
-    /// Milliseconds from the commit until a node said that it has the revision verified.
-    verified: BTreeMap<Name, u64>,
+    /// Whether nodes get something for it.
+    concerns_nodes: bool,
+    nodes: BTreeMap<Name, Steps>,
+}
+
+/// How far a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ladder {
+    received: Position,
+    applied: Position,
+    verified: Position,
+}
+
+impl From<&Report> for Ladder {
+    fn from(report: &Report) -> Self {
+        let Report { received, applied, verified, .. } = report;
+        Self { received: *received, applied: *applied, verified: *verified }
+    }
 }
 
 impl Convergence {
@@ -39,40 +57,77 @@ impl Convergence {
     pub(crate) fn note(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
-            curves.push_back(Curve { revision: *revision, committed, verified: BTreeMap::new() });
+            let nodes = BTreeMap::new();
+            curves.push_back(Curve { revision: *revision, committed, concerns_nodes: false, nodes });
         }
         let surplus = curves.len().saturating_sub(REVISIONS_MAX);
         curves.drain(..surplus);
     }
 
-    /// Takes what a node has verified. What it said before holds.
-    pub(crate) fn take(&self, node: &Name, before: Option<Position>, verified: Position, now: Instant) {
+    /// Says that nodes get something for a revision. Of others no node says that it has them before a later one comes.
+    pub(crate) fn concerns_nodes(&self, revision: Revision) {
+        if let Some(curve) = self.lock().iter_mut().rev().find(|curve| curve.revision == revision) {
+            curve.concerns_nodes = true;
+        }
+    }
+
+    /// Takes how far a node was and is, in this epoch or another. What it said before holds.
+    pub(crate) fn take(
+        &self,
+        node: &Name,
+        epoch: Epoch,
+        (before, at): (Option<Ladder>, Ladder),
+        now: Instant,
+    ) {
         // A node says the same every few seconds.
-        if before == Some(verified) {
+        if before == Some(at) {
             return;
         }
         let mut curves = self.lock();
-        for curve in curves.iter_mut().filter(|curve| curve.revision <= verified.revision) {
-            let took = now.saturating_duration_since(curve.committed).as_millis();
-            let took = u64::try_from(took).unwrap_or(u64::MAX);
-            curve.verified.entry(node.clone()).or_insert(took);
+        for curve in curves.iter_mut() {
+            let has = |position: Position| position.epoch == epoch && position.revision >= curve.revision;
+            if !has(at.received) {
+                continue;
+            }
+            let took = millis_between(curve.committed, now);
+            let steps = curve
+                .nodes
+                .entry(node.clone())
+                .or_insert_with(|| Steps { is_first_report: before.is_none(), ..Steps::default() });
+            for (step, position) in [
+                (&mut steps.received, at.received),
+                (&mut steps.applied, at.applied),
+                (&mut steps.verified, at.verified),
+            ] {
+                if has(position) {
+                    step.get_or_insert(took);
+                }
+            }
         }
     }
 
-    /// When each node had a revision, in milliseconds, and how long ago the revision was made; `None` when that is not
-    /// kept.
+    /// When each node had a revision verified, in milliseconds, and how long ago the revision was made; `None` when that is
+    /// not kept.
     pub(crate) fn of(&self, revision: Revision, now: Instant) -> Option<(BTreeMap<Name, u64>, u64)> {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
-        let age = now.saturating_duration_since(curve.committed).as_millis();
-        Some((curve.verified.clone(), u64::try_from(age).unwrap_or(u64::MAX)))
+        let verified = curve.nodes.iter().filter_map(|(node, steps)| Some((node.clone(), steps.verified?)));
+        Some((verified.collect(), millis_between(curve.committed, now)))
+    }
+
+    /// The revisions that concern nodes, the oldest first.
+    pub(crate) fn changes(&self, now: Instant) -> Vec<Change> {
+        let change = |curve: &Curve| Change {
+            revision: curve.revision,
+            age_ms: millis_between(curve.committed, now),
+            nodes: curve.nodes.clone(),
+        };
+        self.lock().iter().filter(|curve| curve.concerns_nodes).map(change).collect()
     }
 }
 
-/// The value that a share of sorted values does not exceed, by the nearest rank; `None` of nothing.
-pub(crate) fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied()
+fn millis_between(committed: Instant, now: Instant) -> u64 {
+    u64::try_from(now.saturating_duration_since(committed).as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -81,28 +136,27 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn percentiles_are_by_nearest_rank() {
-        let values: Vec<u64> = (1..=100).collect();
-        assert_eq!((percentile(&values, 50), percentile(&values, 99)), (Some(50), Some(99)));
-        assert_eq!(
-            (percentile(&[7], 50), percentile(&[7], 99), percentile(&[], 50)),
-            (Some(7), Some(7), None)
-        );
-        assert_eq!(percentile(&[1, 2, 3], 99), Some(3));
+    fn ladder(received: u64, applied: u64, verified: u64) -> Ladder {
+        let at = |revision| Position { epoch: Epoch(1), revision: Revision(revision) };
+        Ladder { received: at(received), applied: at(applied), verified: at(verified) }
     }
 
     #[test]
     fn the_first_report_that_has_a_revision_counts_and_old_curves_go() {
         let (book, start) = (Convergence::default(), Instant::now());
         let node = Name::parse("n1").unwrap();
-        let at = |revision| Position { epoch: model::quantity::Epoch(1), revision: Revision(revision) };
         let later = |ms| start + Duration::from_millis(ms);
         book.note(&[Revision(1), Revision(2)], start);
-        book.take(&node, None, at(1), later(5));
-        book.take(&node, Some(at(1)), at(2), later(9));
+        book.concerns_nodes(Revision(2));
+        let take = |before, at, ms| book.take(&node, Epoch(1), (before, at), later(ms));
+        take(None, ladder(1, 1, 1), 5);
+        take(Some(ladder(1, 1, 1)), ladder(2, 1, 1), 7);
+        take(Some(ladder(2, 1, 1)), ladder(2, 2, 2), 9);
         assert_eq!(book.of(Revision(1), later(10)), Some(([(node.clone(), 5)].into(), 10)));
-        assert_eq!(book.of(Revision(2), later(10)), Some(([(node, 9)].into(), 10)));
+        assert_eq!(book.of(Revision(2), later(10)), Some(([(node.clone(), 9)].into(), 10)));
+        let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
+        let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
+        assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
         let many: Vec<_> = (3..3 + REVISIONS_MAX as u64).map(Revision).collect();
         book.note(&many, start);
         assert_eq!((book.of(Revision(2), start), book.of(Revision(3), start).is_some()), (None, true));

@@ -166,7 +166,7 @@ async fn ask(app: &App, node: &Name, proposal: Proposal, deadline: Instant) -> N
     match app.asks.ask(node, Question::Plan(Box::new(proposal)), patience).await {
         Ok(Reply::Plan(preview)) => NodePlan { preview: Some(preview), error: None },
         Ok(Reply::Failed { message }) => error(message),
-        Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Confirmed(_)) => {
+        Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
             error("the agent answered another question than it was asked".to_owned())
         }
         Err(reason) => error(reason.to_string()),

@@ -6,6 +6,7 @@ mod apply;
 mod audit;
 mod bgp;
 pub(crate) mod confirm;
+mod convergence;
 mod docs;
 mod doctor;
 mod drains;
@@ -16,6 +17,7 @@ mod guards;
 mod health;
 mod history;
 mod metrics;
+mod of_service;
 mod plans;
 mod report;
 mod resource;
@@ -56,6 +58,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         explain::add,
         bgp::add,
         status::add,
+        convergence::add,
         what_if::add,
         feed::add,
         report::add,

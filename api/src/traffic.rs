@@ -4,7 +4,7 @@ use std::{cmp::Reverse, net::IpAddr};
 
 use model::{
     service::Protocol,
-    traffic::{Counts, ServiceTotals, TargetKey, TrafficBook},
+    traffic::{Counts, ServiceTotals, TargetFailures, TargetKey, TrafficBook},
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -12,9 +12,9 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Services with series of their own: those with most connections. Five series each.
+/// Services with series of their own: those with most connections. Nine series each at most.
 pub(crate) const SERVICES_EXPOSED_MAX: usize = 1000;
-/// Endpoints with series of their own, of the exposed Services. Five series each.
+/// Endpoints with series of their own, of the exposed Services. Nine series each at most.
 pub(crate) const ENDPOINTS_EXPOSED_MAX: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,23 +40,40 @@ struct Series<L: Clone + std::hash::Hash + Eq> {
     bytes: Family<L, Counter>,
     active: Family<L, Gauge>,
     inactive: Family<L, Gauge>,
+    /// Of each, by how it failed; only what did.
+    failed: Family<(L, FailedLabels), Counter>,
 }
+
+/// How connections failed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailedLabels {
+    how: &'static str,
+}
+
+/// All traffic: a Service without series of its own is in it, and in no other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NoLabels {}
 
 /// The series of the traffic at this moment.
 pub(crate) fn registry(book: &TrafficBook) -> Registry {
     let mut totals: Vec<_> = book.totals().collect();
+    let (everything, services, endpoints) = (Series::new(), Series::new(), Series::new());
+    let all = totals.iter().map(|totals| &totals.counts).chain([book.gone()]);
+    everything.set(&NoLabels {}, &Counts::sum(all));
     totals.sort_by_key(|totals| (Reverse(totals.counts.connections), totals.service));
-    let hidden = totals.len().saturating_sub(SERVICES_EXPOSED_MAX);
-    totals.truncate(SERVICES_EXPOSED_MAX);
-    let (services, endpoints) = (Series::new(), Series::new());
+    let hidden_services = totals.split_off(totals.len().min(SERVICES_EXPOSED_MAX));
     for ServiceTotals { service, counts, endpoints: _ } in &totals {
         let (namespace, service) = (service.namespace.to_string(), service.name.to_string());
         services.set(&ServiceLabels { namespace, service }, counts);
     }
-    for (labels, counts) in busiest_endpoints(&totals) {
+    let busiest = busiest_endpoints(&totals);
+    let all_endpoints = totals.iter().chain(&hidden_services).flat_map(|totals| totals.endpoints.values());
+    let hidden_endpoints = all_endpoints.filter(|counts| counts.has_any()).count() - busiest.len();
+    for (labels, counts) in busiest {
         endpoints.set(&labels, &counts);
     }
     let mut registry = Registry::with_prefix("tidegate");
+    everything.register("traffic", &mut registry);
     services.register("service", &mut registry);
     endpoints.register("endpoint", &mut registry);
     let refused = Counter::<u64>::default();
@@ -66,13 +83,14 @@ pub(crate) fn registry(book: &TrafficBook) -> Registry {
         "Times that traffic of a Service was not kept, for want of room",
         refused,
     );
-    let gauge = Gauge::<i64>::default();
-    gauge.set(as_gauge(u64::try_from(hidden).unwrap_or(u64::MAX)));
-    registry.register(
-        "traffic_hidden_services",
-        "Services with traffic that have no series of their own",
-        gauge,
-    );
+    for (name, help, hidden) in [
+        ("services", "Services with traffic that have no series of their own", hidden_services.len()),
+        ("endpoints", "Endpoints with traffic that have no series of their own", hidden_endpoints),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(as_gauge(u64::try_from(hidden).unwrap_or(u64::MAX)));
+        registry.register(format!("traffic_hidden_{name}"), help, gauge);
+    }
     registry
 }
 
@@ -80,7 +98,7 @@ fn busiest_endpoints(totals: &[ServiceTotals<'_>]) -> Vec<(EndpointLabels, Count
     let all = totals.iter().flat_map(|totals| {
         totals.endpoints.iter().map(move |(target, counts)| (totals.service, *target, *counts))
     });
-    let mut all: Vec<_> = all.filter(|(_, _, counts)| counts.connections > 0).collect();
+    let mut all: Vec<_> = all.filter(|(_, _, counts)| counts.has_any()).collect();
     all.sort_by_key(|(service, target, counts)| (Reverse(counts.connections), *service, *target));
     all.truncate(ENDPOINTS_EXPOSED_MAX);
     let labels = |service: &model::resource::ServiceKey, target: TargetKey| {
@@ -104,12 +122,22 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
             bytes: Family::default(),
             active: Family::default(),
             inactive: Family::default(),
+            failed: Family::default(),
         }
     }
 
     /// Sets the series of one thing; what nobody counts has none.
     fn set(&self, labels: &L, counts: &Counts) {
-        let Counts { connections, packets, bytes, active, inactive } = counts;
+        // A rate is for whoever keeps the sums to tell.
+        let Counts { connections, packets, bytes, active, inactive, per_second: _, failed } = counts;
+        let TargetFailures { refused, unreachable, silent, reset } = failed.unwrap_or_default();
+        for (how, value) in
+            [("refused", refused), ("unreachable", unreachable), ("silent", silent), ("reset", reset)]
+        {
+            if value > 0 {
+                self.failed.get_or_create(&(labels.clone(), FailedLabels { how })).inc_by(value);
+            }
+        }
         let counters =
             [(&self.connections, Some(*connections)), (&self.packets, *packets), (&self.bytes, *bytes)];
         for (family, value) in counters {
@@ -125,7 +153,7 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
     }
 
     fn register(self, of: &str, to: &mut Registry) {
-        let Self { connections, packets, bytes, active, inactive } = self;
+        let Self { connections, packets, bytes, active, inactive, failed } = self;
         for (what, help, family) in [
             ("connections", "Connections given to it", connections),
             ("packets", "Packets in both directions", packets),
@@ -139,9 +167,67 @@ impl<L: Clone + std::hash::Hash + Eq + EncodeLabelSet + std::fmt::Debug + Send +
             "Known connections that are not established",
             inactive,
         );
+        to.register(
+            format!("{of}_failed_connections"),
+            "Connections that an endpoint did not take or broke off, as relays of userspace mode see it",
+            failed,
+        );
     }
 }
 
 fn as_gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use model::{name::Name, quantity::Timestamp, resource::ServiceKey};
+    use prometheus_client::encoding::text::encode_registry;
+    use serde_json::json;
+
+    use super::*;
+
+    /// More Services and endpoints than have series: as many series as there may be, the others are said to be left out, and
+    /// the sum has them all, also after they are gone.
+    #[test]
+    fn f086_series_are_bounded_and_the_sum_is_not() {
+        const SERVICES: u64 = SERVICES_EXPOSED_MAX as u64 + 7;
+        let mut book = TrafficBook::default();
+        let targets = |connections: u64| {
+            let one = |host: u64| json!({ "protocol": "TCP", "address": format!("10.1.0.{host}"), "port": 80, "connections": connections, "bytes": 10 });
+            (1..=3).map(|host| serde_json::from_value(one(host)).unwrap()).collect()
+        };
+        let key = |number: u64| ServiceKey::try_from(format!("default/s{number}")).unwrap();
+        let traffic: BTreeMap<_, _> = (1..=SERVICES).map(|number| (key(number), targets(number))).collect();
+        let (node, now) = (Name::parse("n1").unwrap(), Timestamp::from_unix_seconds(0));
+        book.take(&node, "a", traffic, now);
+        let sum = 3 * SERVICES * (SERVICES + 1) / 2;
+        let lines = |book: &TrafficBook| -> Vec<String> {
+            let mut text = String::new();
+            encode_registry(&mut text, &registry(book)).unwrap();
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        let found = lines(&book);
+        let has = |line: String| assert!(found.contains(&line), "{line} is missing");
+        let count = |name: &str| found.iter().filter(|line| line.starts_with(&format!("{name}{{"))).count();
+        assert_eq!(count("tidegate_service_connections_total"), SERVICES_EXPOSED_MAX);
+        assert_eq!(count("tidegate_endpoint_connections_total"), ENDPOINTS_EXPOSED_MAX);
+        has("tidegate_traffic_hidden_services 7".to_owned());
+        has(format!("tidegate_traffic_hidden_endpoints {}", 3 * SERVICES - ENDPOINTS_EXPOSED_MAX as u64));
+        has(format!("tidegate_traffic_connections_total {sum}"));
+        has(format!("tidegate_traffic_bytes_total {}", 30 * SERVICES));
+        let busiest = format!(
+            r#"tidegate_service_connections_total{{namespace="default",service="s{SERVICES}"}} {}"#,
+            3 * SERVICES
+        );
+        has(busiest);
+
+        book.forget(|_| false, |_| true, now);
+        assert!(
+            lines(&book).contains(&format!("tidegate_traffic_connections_total {sum}")),
+            "it never falls"
+        );
+    }
 }

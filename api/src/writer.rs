@@ -244,6 +244,7 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
         // Noted first: an agent may be faster than this task.
         context.convergence.note(&revisions, Instant::now());
         context.hub.publish(steps);
+        context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
     }
     for (reply, answer) in answers {
         // A client that went away does not take back its write.

@@ -191,3 +191,62 @@ async fn a_question_reaches_the_agent_behind_the_state_and_its_answer_who_asked(
     });
     assert_eq!(asked, (200, json!({ "node": "n1", "findings": [finding] })));
 }
+
+/// A question whose answer the test gives as the agent.
+async fn asked(
+    server: &Server,
+    feed: &mut Lines,
+    request: (&str, &str, Option<Value>),
+    answer: Value,
+) -> (Value, u16, Value) {
+    let (method, path, body) = request;
+    let (answered, question) = tokio::join!(server.call(method, path, body), async {
+        let lines = feed.until("\"ask\"").await;
+        let ask: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        let path = format!("/v1/nodes/n1/answers/{}", ask["id"]);
+        assert_eq!(server.call("PUT", &path, Some(answer)).await.0, 204);
+        ask["question"].clone()
+    });
+    (question, answered.0, answered.1)
+}
+
+/// The clock of the node beside that of this server; fixes of the closed list only, refused in words, and in the audit log.
+#[tokio::test]
+async fn a_doctors_clock_is_compared_and_fixes_are_asked_for_and_remembered() {
+    let server = cluster(0).await;
+    let mut feed = open(&server, None).await;
+    feed.until("\"synced\"").await;
+    for (seconds, state) in [(5, "Fine"), (-6, "Warning"), (3600, "Warning")] {
+        let clock = model::quantity::Timestamp::from_unix_seconds(common::START + seconds);
+        let answer = json!({ "answer": "doctor", "findings": [], "clock": clock });
+        let (_, status, body) = asked(&server, &mut feed, ("GET", "/v1/nodes/n1/doctor", None), answer).await;
+        let found = &body["findings"][0];
+        assert_eq!(
+            (status, &found["check"], &found["state"]),
+            (200, &json!("clock"), &json!(state)),
+            "{body}"
+        );
+    }
+
+    let path = "/v1/nodes/n1/fixes";
+    for wrong in [json!({ "fixes": [] }), json!({ "fixes": ["Reboot"] }), json!({ "fix": ["IpForward"] })] {
+        let (status, body) = server.call("POST", path, Some(wrong)).await;
+        assert_eq!((status, &body["code"]), (422, &json!("Invalid")), "{body}");
+    }
+    let wish = json!({ "fixes": ["IpForward"] });
+    let done = json!([{ "fix": "IpForward", "outcome": "Done", "message": "it was 0 and is 1" }]);
+    let answer = json!({ "answer": "fix", "fixes": done });
+    let (question, status, body) =
+        asked(&server, &mut feed, ("POST", path, Some(wish.clone())), answer).await;
+    assert_eq!(question, json!({ "ask": "fix", "fixes": ["IpForward"] }));
+    assert_eq!((status, body), (200, json!({ "node": "n1", "fixes": done })));
+    let refusal = json!({ "answer": "failed", "message": "start it with --allow-fixes" });
+    let (_, status, body) = asked(&server, &mut feed, ("POST", path, Some(wish)), refusal).await;
+    assert_eq!((status, &body["code"]), (502, &json!("NodeCannotSay")), "{body}");
+
+    let (_, audit) = server.call("GET", "/v1/audit", None).await;
+    let entries: Vec<_> =
+        audit["items"].as_array().unwrap().iter().filter(|entry| entry["path"] == path).collect();
+    assert_eq!(entries.len(), 5, "every request to change a machine is remembered: {audit}");
+    assert_eq!(entries.iter().filter(|entry| entry["decision"] == "accepted").count(), 1, "{entries:?}");
+}

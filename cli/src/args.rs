@@ -2,11 +2,13 @@
 
 pub mod bgp;
 pub mod confirm;
+pub mod doctor;
 pub mod drain;
 pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod top;
 pub mod wait;
 pub mod what_if;
 
@@ -86,6 +88,9 @@ pub enum Command {
     /// Say whether everything is as it should be
     #[command(after_help = help::STATUS_HELP)]
     Status(Status),
+    /// Show the busiest Services, or the nodes that take longest to follow changes
+    #[command(subcommand, after_help = help::TOP_HELP, disable_help_subcommand = true)]
+    Top(top::Top),
     /// Show what went through a Service, by node and endpoint
     #[command(after_help = help::TRAFFIC_HELP)]
     Traffic(Traffic),
@@ -125,6 +130,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Say what is odd on the machines of nodes
+    #[command(after_help = help::DOCTOR_HELP)]
+    Doctor(doctor::Doctor),
     /// Wait until an object, or every node, is as wanted
     #[command(after_help = help::WAIT_HELP)]
     Wait(wait::Wait),
@@ -322,10 +330,10 @@ pub struct Traffic {
     pub output: TrafficOutput,
 }
 
-/// Forms of the output of `traffic`.
+/// Forms of the output of `traffic` and `top`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum TrafficOutput {
-    /// A row for each endpoint on each node
+    /// Columns
     #[default]
     Table,
     /// What the server answered, as JSON

@@ -149,9 +149,9 @@ pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> Str
     format!("{}{} {}{suffix}\n", object_name(object), clean(&place), style.paint(tone, &clean(action)))
 }
 
-/// What `status` prints.
+/// What `status` prints, with what is known of how long changes take.
 #[must_use]
-pub fn status(status: &Value, now: Timestamp, style: Style) -> String {
+pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style) -> String {
     let mut lines = vec![format!(
         "Control    {}, at {}",
         or_unknown(text(status, "/version")),
@@ -169,6 +169,7 @@ pub fn status(status: &Value, now: Timestamp, style: Style) -> String {
         "Nodes      {}",
         style.paint(tone, &format!("{connected}/{total} connected, {converged}/{total} converged"))
     ));
+    lines.extend(lag.and_then(crate::lag::summary));
     let [total, ready] = ["total", "ready"].map(|key| number(status, &format!("/services/{key}")));
     let tone = if ready == total { Tone::Good } else { Tone::Bad };
     lines.push(format!("Services   {}", style.paint(tone, &format!("{ready}/{total} ready"))));

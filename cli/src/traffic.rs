@@ -13,13 +13,27 @@ use crate::{
 const NOT_COUNTED: &str = "-";
 
 /// The figures of a row, with their headings.
-const COUNTS: [(&str, &str); 5] = [
-    ("CONNECTIONS", "/connections"),
-    ("ACTIVE", "/active"),
-    ("INACTIVE", "/inactive"),
-    ("PACKETS", "/packets"),
-    ("BYTES", "/bytes"),
+const COUNTS: [(&str, Figure); 8] = [
+    ("CONNECTIONS", Figure::Count("/connections")),
+    ("CONN/S", Figure::Rate("/perSecond/connections")),
+    ("ACTIVE", Figure::Count("/active")),
+    ("INACTIVE", Figure::Count("/inactive")),
+    ("PACKETS", Figure::Count("/packets")),
+    ("BYTES", Figure::Count("/bytes")),
+    ("BYTES/S", Figure::Rate("/perSecond/bytes")),
+    ("FAILED", Figure::Failed),
 ];
+
+/// A figure of a row, and where it stands.
+#[derive(Debug, Clone, Copy)]
+enum Figure {
+    /// A number of things.
+    Count(&'static str),
+    /// A number in a second.
+    Rate(&'static str),
+    /// Connections that failed, by how.
+    Failed,
+}
 
 /// What `traffic` prints: a row for each endpoint on each node, and a sum.
 #[must_use]
@@ -39,6 +53,24 @@ pub fn by_node(traffic: &Value, style: Style) -> String {
     sum.push(NOT_COUNTED.into());
     table.push(sum);
     table.render(style)
+}
+
+/// What `top services` prints: a row for each Service, the busiest first, and a sum; nothing when none has traffic.
+#[must_use]
+pub fn busiest(answer: &Value, style: Style) -> Option<String> {
+    let mut table = table(&["SERVICE", "NODES"], &[]);
+    for service in items(answer, "/services") {
+        let mut row: Vec<Cell> = vec![text(service, "/service").into(), text(service, "/nodes").into()];
+        row.extend(counts(service));
+        table.push(row);
+    }
+    if table.is_empty() {
+        return None;
+    }
+    let mut sum: Vec<Cell> = vec!["total".into(), NOT_COUNTED.into()];
+    sum.extend(counts(answer.get("total").unwrap_or(&Value::Null)));
+    table.push(sum);
+    Some(table.render(style))
 }
 
 /// A row for each endpoint, summed over the nodes; nothing when no node reports any.
@@ -75,9 +107,32 @@ fn endpoint_cells(endpoint: &Value) -> Vec<Cell> {
 }
 
 fn counts(of: &Value) -> Vec<Cell> {
-    let cell = |(_, at): (&str, &str)| {
-        let figure = clean(&text(of, at));
+    let cell = |(_, figure): (&str, Figure)| {
+        let figure = match figure {
+            Figure::Count(at) => clean(&text(of, at)),
+            Figure::Rate(at) => rate(of, at),
+            Figure::Failed => failed(of),
+        };
         Cell::from(if figure.is_empty() { NOT_COUNTED } else { &figure })
     };
     COUNTS.map(cell).to_vec()
+}
+
+/// A number in a second: small ones with a tenth.
+fn rate(of: &Value, at: &str) -> String {
+    let rate = of.pointer(at).and_then(Value::as_f64);
+    let digits = |rate: f64| usize::from(rate > 0.0 && rate < 100.0);
+    rate.map(|rate| format!("{rate:.0$}", digits(rate))).unwrap_or_default()
+}
+
+/// How many connections failed, and how; empty where nobody sees that.
+fn failed(of: &Value) -> String {
+    if of.get("failed").is_none_or(Value::is_null) {
+        return String::new();
+    }
+    let kinds =
+        ["refused", "unreachable", "silent", "reset"].map(|how| (how, number(of, &format!("/failed/{how}"))));
+    let words: Vec<_> =
+        kinds.iter().filter(|(_, count)| *count > 0).map(|(how, count)| format!("{count} {how}")).collect();
+    if words.is_empty() { "0".to_owned() } else { words.join(", ") }
 }

@@ -25,6 +25,7 @@ use model::{
     compiled::CompiledService,
     endpoint_health::EndpointHealthSpec,
     endpoint_set::EndpointSetSpec,
+    lag::LagOverview,
     metadata::Metadata,
     node::NodeSpec,
     quantity::Timestamp,
@@ -35,7 +36,7 @@ use model::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
         EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
-    traffic::ServiceTraffic,
+    traffic::{Busiest, ServiceTraffic},
     workload::WorkloadSpec,
 };
 use serde::de::DeserializeOwned;
@@ -161,6 +162,18 @@ fn f086_traffic_reads_as_recorded() {
     check("traffic", &format!("{}\n{by_endpoint}", cli::traffic::by_node(traffic, Style::PLAIN)));
 }
 
+/// The busiest Services, and the nodes that take longest; a server that has nothing to say gets no table.
+#[test]
+fn f086_top_reads_as_recorded() {
+    let fixtures = fixtures();
+    let services = cli::traffic::busiest(&fixtures["busiest"], Style::PLAIN).unwrap();
+    let nodes = cli::lag::by_node(&fixtures["lag"], Style::PLAIN).unwrap();
+    check("top", &format!("{services}\n{nodes}"));
+    let nothing = json!({ "services": [], "nodes": [] });
+    assert_eq!(cli::traffic::busiest(&nothing, Style::PLAIN), None);
+    assert_eq!((cli::lag::by_node(&nothing, Style::PLAIN), cli::lag::summary(&nothing)), (None, None));
+}
+
 /// F148: who says what of each endpoint, and what was made of it.
 #[test]
 fn f148_health_reads_as_recorded() {
@@ -201,8 +214,11 @@ fn f126_sessions_routes_and_events_read_as_recorded() {
 #[test]
 fn the_one_look_status_reads_as_recorded() {
     let fixtures = fixtures();
-    check("status_problems", &render::status(&fixtures["status"], now(), Style::PLAIN));
-    check("status_healthy", &render::status(&fixtures["healthy"], now(), Style::PLAIN));
+    check(
+        "status_problems",
+        &render::status(&fixtures["status"], Some(&fixtures["lag"]), now(), Style::PLAIN),
+    );
+    check("status_healthy", &render::status(&fixtures["healthy"], None, now(), Style::PLAIN));
     assert!(!render::is_healthy(&fixtures["status"]));
     assert!(render::is_healthy(&fixtures["healthy"]));
     assert!(render::is_healthy(&json!({})), "an empty cluster is healthy");
@@ -351,6 +367,8 @@ fn fixtures_have_the_shape_that_the_model_publishes() {
     for traffic in fixtures["traffic"].as_array().unwrap() {
         let _traffic: ServiceTraffic = serde_json::from_value(traffic.clone()).unwrap();
     }
+    let _busiest: Busiest = serde_json::from_value(fixtures["busiest"].clone()).unwrap();
+    let _lag: LagOverview = serde_json::from_value(fixtures["lag"].clone()).unwrap();
     // The defaults of the status of a node that never reported are the server's to fill in.
     fixtures["nodes"].as_array_mut().unwrap().pop();
     all::<NodeSpec, NodeStatus>(&fixtures["nodes"]);
@@ -392,6 +410,8 @@ fn no_shape_of_an_answer_stops_the_rendering() {
             );
         }
         let _table = cli::traffic::by_node(object, Style::PLAIN);
+        let rows = json!({ "services": [object], "nodes": [object], "slowest": object });
+        let _table = (cli::traffic::busiest(&rows, Style::PLAIN), cli::lag::by_node(&rows, Style::PLAIN));
         let odd_rows = json!({ "endpoints": [object], "held": [object] });
         let _table = cli::health::endpoints_wide(&odd_rows, now(), Style::PLAIN);
         let _table = cli::health::held(&odd_rows, now(), Style::PLAIN);
@@ -400,7 +420,7 @@ fn no_shape_of_an_answer_stops_the_rendering() {
         let _table = cli::bgp::routes(&listing, true, now(), Style::PLAIN);
         let _table = cli::bgp::events(&listing, Style::PLAIN);
         let _hints = cli::bgp::hints(&listing);
-        let _text = render::status(object, now(), Style::PLAIN);
+        let _text = render::status(object, Some(object), now(), Style::PLAIN);
         let _text = cli::explain::explanation(object, Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }

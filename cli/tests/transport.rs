@@ -402,6 +402,16 @@ fn f086_traffic_asks_for_one_service_and_prints_its_table() {
     assert!(out.contains("n1") && out.contains("10.1.1.1:80/TCP") && out.contains('7'), "{out}");
     assert_eq!(server.first_lines(), ["GET /v1/namespaces/shop/services/web/traffic HTTP/1.1"]);
 
+    let busiest = r#"{"services": [{"service": "shop/web", "nodes": 2, "connections": 7, "perSecond": {"bytes": 9.5}}], "servicesOmitted": 3}"#;
+    let server = Stub::fixed("200 OK", "application/json", busiest);
+    let (code, out, note) = run(&server.url, &["top", "services", "-n", "shop", "--sort", "byte-rate"]);
+    assert!(code == 0 && out.contains("shop/web") && out.contains("9.5"), "{out}");
+    assert!(note.contains("3 more Services"), "{note}");
+    assert_eq!(server.first_lines(), ["GET /v1/traffic?sortBy=byteRate&limit=20&namespace=shop HTTP/1.1"]);
+    let server = Stub::fixed("200 OK", "application/json", r#"{"nodes": []}"#);
+    assert_eq!(run(&server.url, &["top", "nodes"]).0, 0);
+    assert_eq!(server.first_lines(), ["GET /v1/convergence HTTP/1.1"]);
+
     let empty = Stub::fixed("200 OK", "application/json", r#"{"nodes": {}, "endpoints": []}"#);
     let (code, out, note) = run(&empty.url, &["traffic", "web"]);
     assert_eq!((code, out.as_str()), (0, ""));

@@ -3,14 +3,16 @@
 //! A question is a frame of the feed, an answer a request of the agent (`PUT /v1/nodes/{node}/answers/{id}`). Nothing
 //! rests on an answer: who asked waits a while, and else says that the node did not answer.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
+    doctor::{Finding, FixDone, SafeFix},
     hold::Held,
-    name::Name,
     plan::{Preview, Proposal},
-    quantity::Epoch,
+    quantity::{Epoch, Timestamp},
     trace::{Packet, Traced},
 };
 
@@ -39,6 +41,12 @@ pub enum Question {
         /// Which life.
         epoch: Epoch,
     },
+    /// To put right what is odd on the machine; an agent does so only where its operator has allowed it.
+    Fix {
+        /// What to do, of the closed list.
+        #[schema(max_items = 8)]
+        fixes: BTreeSet<SafeFix>,
+    },
 }
 
 /// An answer.
@@ -54,6 +62,16 @@ pub enum Reply {
         /// What was looked at.
         #[schema(max_items = 256)]
         findings: Vec<Finding>,
+        /// What the node's clock showed after the look.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<String>, format = DateTime)]
+        clock: Option<Timestamp>,
+    },
+    /// To [`Question::Fix`].
+    Fix {
+        /// What came of each fix.
+        #[schema(max_items = 8)]
+        fixes: Vec<FixDone>,
     },
     /// To [`Question::Confirm`]: this was held, and is taken now.
     Confirmed(Held),
@@ -63,43 +81,4 @@ pub enum Reply {
         #[schema(max_length = 1024)]
         message: String,
     },
-}
-
-/// What the agent of a node found on its machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Diagnosis {
-    /// The node.
-    pub node: Name,
-    /// What was looked at.
-    #[schema(max_items = 256)]
-    pub findings: Vec<Finding>,
-}
-
-/// Something that was looked at on a machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Finding {
-    /// What was looked at, as a stable word such as `forward-policy`.
-    #[schema(max_length = 64)]
-    pub check: String,
-    /// How it is.
-    pub state: FindingState,
-    /// What was found, in words.
-    #[schema(max_length = 1024)]
-    pub message: String,
-    /// What to do about it, when it is not well.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1024)]
-    pub fix: Option<String>,
-}
-
-/// How something is that was looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
-pub enum FindingState {
-    /// As it should be.
-    Fine,
-    /// It may do harm.
-    Warning,
-    /// It does harm.
-    Broken,
 }

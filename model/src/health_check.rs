@@ -57,6 +57,11 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(minimum = 0, maximum = 3600, default = 0)]
     pub slow_start_seconds: u32,
+    /// Count what clients' connections meet as well: an endpoint that refuses `fall` connections in a row within one interval
+    /// is unhealthy at once, until the checks find it healthy again. Seen by the relay of userspace mode on the nodes that check
+    /// the endpoint; Nodes in other modes warn that they see none of it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub passive: bool,
     /// The request of HTTP and HTTPS checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpCheck>,
@@ -90,6 +95,11 @@ impl HealthCheck {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

@@ -21,6 +21,7 @@ use crate::{
     quantity::{Port, Position, Revision, Timestamp},
     resource::ServiceKey,
     service::Protocol,
+    traffic::{Rates, TargetFailures},
 };
 
 /// Exceptions in one report; an agent that has more says so in `failuresTotal`.
@@ -279,6 +280,12 @@ pub struct TargetTraffic {
     /// Connections that are known but not established.
     #[serde(default)]
     pub inactive: Option<u64>,
+    /// What went through in a second, on average between the last two readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<Rates>,
+    /// Connections that the target did not take or broke off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<TargetFailures>,
 }
 
 /// Why a Service is not as it should be on a node.

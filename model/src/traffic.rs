@@ -4,6 +4,9 @@
 //! Beside it runs a sum that never falls, whatever endpoint, agent or proxy mode comes and goes: the form that
 //! Prometheus needs to tell a rate.
 
+mod busiest;
+mod counts;
+
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -24,65 +27,18 @@ use crate::{
     service::Protocol,
 };
 
-/// Endpoints remembered, once for each node that has them: about 100 bytes each, so 20 MB. Of more, nothing is kept.
+pub use self::{
+    busiest::{BUSIEST_LISTED_MAX, Busiest, BusyService, SortBy},
+    counts::{Counts, Rate, Rates, TargetFailures},
+};
+
+/// Endpoints remembered, once for each node that has them: about 200 bytes each, so 40 MB. Of more, nothing is kept.
 pub const TARGETS_KEPT_MAX: usize = 200_000;
 /// Endpoints listed in one answer, and rows of endpoints over all of its nodes: some 2 MB. Sums cover all.
 pub const ROWS_LISTED_MAX: usize = 10_000;
 /// How long what an agent's earlier start said is believed when its next start does not repeat it, in seconds: an agent
 /// counts every 10 s and spreads much over several reports.
 pub const REPEAT_WITHIN_SECS: i64 = 120;
-
-/// What was counted; `null` where nobody counts it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Counts {
-    /// Connections given to it; datagram flows count as connections.
-    pub connections: u64,
-    /// Packets in both directions.
-    pub packets: Option<u64>,
-    /// Bytes in both directions.
-    pub bytes: Option<u64>,
-    /// Established connections.
-    pub active: Option<u64>,
-    /// Connections that are known but not established.
-    pub inactive: Option<u64>,
-}
-
-impl Counts {
-    /// Adds what somebody else counted.
-    fn add(&mut self, other: &Self) {
-        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.saturating_add(b)),
-            (one, None) | (None, one) => one,
-        };
-        let Self { connections, packets, bytes, active, inactive } = other;
-        self.connections = self.connections.saturating_add(*connections);
-        self.packets = sum(self.packets, *packets);
-        self.bytes = sum(self.bytes, *bytes);
-        self.active = sum(self.active, *active);
-        self.inactive = sum(self.inactive, *inactive);
-    }
-
-    /// What was counted since an earlier count; a lower count has begun anew. What is open at the moment is no difference.
-    fn since(&self, earlier: &Self) -> Self {
-        let grown = |new: u64, old: u64| new.checked_sub(old).unwrap_or(new);
-        let grown_if = |new: Option<u64>, old: Option<u64>| new.map(|new| grown(new, old.unwrap_or(0)));
-        Self {
-            connections: grown(self.connections, earlier.connections),
-            packets: grown_if(self.packets, earlier.packets),
-            bytes: grown_if(self.bytes, earlier.bytes),
-            active: None,
-            inactive: None,
-        }
-    }
-
-    fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
-        all.fold(Self::default(), |mut sum, one| {
-            sum.add(one);
-            sum
-        })
-    }
-}
 
 /// An endpoint of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,6 +122,8 @@ pub struct TrafficBook {
     /// The start of each node's agent.
     boots: BTreeMap<Name, String>,
     targets: usize,
+    /// What went through Services that are gone.
+    gone: Counts,
     /// How often a node's word on a Service was not kept because [`TARGETS_KEPT_MAX`] is reached.
     pub refused: u64,
 }
@@ -238,7 +196,9 @@ impl TrafficBook {
         now: Timestamp,
     ) {
         self.boots.retain(|node, _| has_node(node));
-        self.services.retain(|service, _| has_service(service));
+        for (_, pages) in self.services.extract_if(.., |service, _| !has_service(service)) {
+            self.gone.add(&Counts::sum(pages.sums.values().chain([&pages.gone])));
+        }
         let is_over = |since: Timestamp| now.unix_seconds() - since.unix_seconds() > REPEAT_WITHIN_SECS;
         self.targets = 0;
         for pages in self.services.values_mut() {
@@ -267,16 +227,21 @@ impl TrafficBook {
         now: Timestamp,
     ) -> ServiceTraffic {
         let ports = compiled.map(service_ports).unwrap_or_default();
-        let rows = |targets: &BTreeMap<TargetKey, Counts>| {
-            targets.iter().map(|(target, counts)| row(*target, *counts, &ports)).collect::<Vec<_>>()
+        let rows = |targets: &BTreeMap<TargetKey, Counts>, view: Option<&NodeView<'_>>| {
+            let row = |(target, counts): (&TargetKey, &Counts)| {
+                row(*target, view.map_or(*counts, |view| current(counts, view)), &ports)
+            };
+            targets.iter().map(row).collect::<Vec<_>>()
         };
         let mut sums: BTreeMap<TargetKey, Counts> = BTreeMap::new();
         let pages = self.services.get(key);
         let page_of = |view: &'_ NodeView<'_>| pages.and_then(|pages| pages.nodes.get(view.name));
         let mut reporting: Vec<_> =
             views.iter().filter_map(|view| page_of(view).map(|page| (view, page))).collect();
-        for (target, counts) in reporting.iter().flat_map(|(_, page)| &page.targets) {
-            sums.entry(*target).or_default().add(counts);
+        for (view, page) in &reporting {
+            for (target, counts) in &page.targets {
+                sums.entry(*target).or_default().add(&current(counts, view));
+            }
         }
         reporting.sort_by_cached_key(|(_, page)| Reverse(Counts::sum(page.targets.values()).connections));
         let mut room = ROWS_LISTED_MAX;
@@ -288,16 +253,17 @@ impl TrafficBook {
         let mut nodes = BTreeMap::new();
         for (view, page) in listed {
             let age = view.last_report.map(|at| now.unix_seconds().saturating_sub(at.unix_seconds()));
+            let endpoints = rows(&page.targets, Some(view));
             let traffic = NodeTraffic {
                 mode: view.report.map(|report| report.mode),
                 last_report: view.last_report,
                 age_seconds: age.map(|age| u64::try_from(age).unwrap_or(0)),
-                total: Counts::sum(page.targets.values()),
-                endpoints: rows(&page.targets),
+                total: Counts::sum(endpoints.iter().map(|row| &row.counts)),
+                endpoints,
             };
             nodes.insert(view.name.clone(), traffic);
         }
-        let mut endpoints = rows(&sums);
+        let mut endpoints = rows(&sums, None);
         endpoints.truncate(ROWS_LISTED_MAX);
         ServiceTraffic {
             service: key.clone(),
@@ -319,24 +285,46 @@ impl TrafficBook {
         nodes.filter_map(|(node, page)| Some((node, page.targets.get(target)?.active?)))
     }
 
-    /// The sums of every Service that had a connection.
+    /// What went through Services that are gone.
+    #[must_use]
+    pub const fn gone(&self) -> &Counts {
+        &self.gone
+    }
+
+    /// The sums of every Service that had a connection, or failed to give one to an endpoint.
     pub fn totals(&self) -> impl Iterator<Item = ServiceTotals<'_>> {
         let all = self.services.iter().map(|(service, pages)| {
             let mut endpoints = pages.sums.clone();
             for (target, counts) in pages.nodes.values().flat_map(|page| &page.targets) {
-                let open = Counts { connections: 0, packets: None, bytes: None, ..*counts };
-                endpoints.entry(*target).or_default().add(&open);
+                endpoints.entry(*target).or_default().add(&counts.momentary());
             }
             let counts = Counts::sum(endpoints.values().chain([&pages.gone]));
             ServiceTotals { service, counts, endpoints }
         });
-        all.filter(|totals| totals.counts.connections > 0)
+        all.filter(|totals| totals.counts.has_any())
     }
 }
 
+/// What was counted by a node, without rates once its agent is silent: nobody knows what goes through at the moment.
+fn current(counts: &Counts, view: &NodeView<'_>) -> Counts {
+    Counts { per_second: counts.per_second.filter(|_| view.is_connected), ..*counts }
+}
+
 fn split(traffic: &TargetTraffic) -> (TargetKey, Counts) {
-    let TargetTraffic { protocol, address, port, connections, packets, bytes, active, inactive } = *traffic;
-    (TargetKey { protocol, address, port }, Counts { connections, packets, bytes, active, inactive })
+    let TargetTraffic {
+        protocol,
+        address,
+        port,
+        connections,
+        packets,
+        bytes,
+        active,
+        inactive,
+        per_second,
+        failed,
+    } = *traffic;
+    let counts = Counts { connections, packets, bytes, active, inactive, per_second, failed };
+    (TargetKey { protocol, address, port }, counts)
 }
 
 fn row(target: TargetKey, counts: Counts, ports: &BTreeMap<TargetKey, Vec<String>>) -> EndpointTraffic {

@@ -21,6 +21,7 @@ pub mod conntrack;
 pub mod dataplane;
 pub mod defaults;
 pub mod desired;
+pub mod doctor;
 mod events;
 pub mod facts;
 pub mod feed;

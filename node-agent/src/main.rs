@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::Write as _,
+    io::{BufRead as _, IsTerminal as _, Read as _, Write as _},
     path::Path,
     process::ExitCode,
     time::{Duration, Instant},
@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use model::{
+    doctor::FindingState,
     feed::NodeState,
     node::{Naming, ProxyMode},
     quantity::Epoch,
@@ -21,7 +22,7 @@ use node_agent::{
     config::{
         Config, LOG_DEFAULT,
         announcing::AnnounceConfig,
-        check_mode,
+        check_mode, check_proxy,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
@@ -30,6 +31,7 @@ use node_agent::{
         userspace::process::{self, Ended, OWN_PROGRAM, Relays},
     },
     defaults::{Backend, ProxyDefaults},
+    doctor::{self, Subject},
     hold::consent,
     journal::{
         self,
@@ -72,10 +74,14 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
-        Command::Confirm { epoch } => confirm(&configure(options)?, Epoch(epoch)),
+        Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
         Command::Preflight { no_load, output } => {
             AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
+        }
+        Command::Doctor { all, fix, yes, output } => {
+            let Backend { mode, options } = check_proxy(options.proxy)?.backend(&NodeState::default());
+            examine(&Subject { mode, options }, &Examination { all, fix, yes, output })
         }
     }
 }
@@ -122,6 +128,66 @@ fn preflight(mode: ProxyMode, load: bool, output: OutputFormat) -> anyhow::Resul
     }
     Ok(())
 }
+
+/// How a machine is looked at.
+struct Examination {
+    all: bool,
+    fix: bool,
+    yes: bool,
+    output: OutputFormat,
+}
+
+/// Needs no setting but those of the proxy, as preflight.
+fn examine(subject: &Subject, examination: &Examination) -> anyhow::Result<()> {
+    let Examination { all, fix, yes, output } = *examination;
+    let mut findings = doctor::examine(subject);
+    if fix {
+        // With a listing for programs on standard output, what was done is for people.
+        let tell = |line: &str| {
+            let _gone = writeln!(std::io::stderr(), "{line}");
+        };
+        let fixes = doctor::helpful(&findings);
+        if fixes.is_empty() {
+            tell("nothing was found that --fix puts right");
+        } else {
+            let names: Vec<_> = fixes.iter().map(|fix| fix.as_str()).collect();
+            confirm(&format!("make these fixes on this machine: {}", names.join(", ")), yes)?;
+            tell(doctor::show::done(&doctor::make(&fixes, subject.mode)).trim_end());
+            findings = doctor::examine(subject);
+        }
+    }
+    match output {
+        OutputFormat::Table => say(doctor::show::table(&findings, all).trim_end()),
+        OutputFormat::Json => say(&serde_json::to_string_pretty(&findings)?),
+    }
+    let broken = findings.iter().filter(|finding| finding.state == FindingState::Broken);
+    let broken: Vec<_> = broken.map(|finding| finding.check.as_str()).collect();
+    if !broken.is_empty() {
+        bail!("broken: {}", broken.join(", "));
+    }
+    Ok(())
+}
+
+/// Asks whoever is at the terminal; nobody there has to have said it before.
+fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
+    if yes {
+        return Ok(());
+    }
+    let (input, mut error) = (std::io::stdin(), std::io::stderr());
+    if !input.is_terminal() {
+        bail!("to {what}, say --yes: there is no terminal to ask at");
+    }
+    write!(error, "{what}? [y/N] ")?;
+    let mut answer = String::new();
+    input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => bail!("nothing was changed"),
+    }
+}
+
+/// An answer is a word.
+const ANSWER_BYTES_MAX: u64 = 64;
 
 fn start_log(log: &str, format: LogFormat, has_setting: bool) -> anyhow::Result<()> {
     let from_environment = || EnvFilter::try_from_default_env().ok().filter(|_| !has_setting);
@@ -178,7 +244,7 @@ const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
 const CONSENT_POLL: Duration = Duration::from_millis(50);
 
 /// Leaves consent for the agent that runs, and takes it back when it is of no use.
-fn confirm(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
+fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
     let (dir, shown) = (&config.state_dir, config.state_dir.display());
     if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
         bail!("no agent runs with --state-dir {shown}");

@@ -74,6 +74,7 @@ pub async fn run(
         proxy,
         state_guard_percent,
         announcing: announce_config,
+        allow_fixes,
         log: _,
         log_format: _,
     } = config;
@@ -140,6 +141,7 @@ pub async fn run(
         api: api.clone(),
         node: node.clone(),
         status: running.status.clone(),
+        allow_fixes,
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {

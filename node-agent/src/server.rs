@@ -162,6 +162,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
     let healthy = status.is_healthy();
     let Status {
         mode,
+        options: _,
         received,
         verified,
         held,

@@ -10,13 +10,18 @@ use model::{
     resource::ServiceKey,
 };
 
-use crate::{agent::traffic::TrafficByService, dataplane::KernelCounters};
+use crate::{
+    agent::traffic::TrafficByService,
+    dataplane::{BackendOptions, KernelCounters},
+};
 
 /// Where the agent is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// How the kernel is programmed.
     pub mode: ProxyMode,
+    /// The options of the mode, as far as they make a difference in it.
+    pub options: BackendOptions,
     /// Everything up to here has arrived; `None` before the first complete state.
     pub received: Option<Position>,
     /// Everything up to here, but for the failures, has been programmed and read back.

@@ -15,6 +15,7 @@ use model::{
     program,
     report::{EventReason, FAILURES_MAX, FailureReason},
     service::Protocol,
+    traffic::Rate,
 };
 use node_agent::{
     agent::{Agent, Beginning},
@@ -385,6 +386,7 @@ fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
         bytes: None,
         active: None,
         inactive: None,
+        failed: None,
     };
     node.kernel.set_traffic(vec![row(5)]);
     node.take([delta("7-11", vec![service(1, 2, 11)])]);
@@ -394,7 +396,10 @@ fn f086_traffic_is_read_every_ten_seconds_and_kept_by_service() {
     assert_eq!(read[&service_key(1)][0].connections, 5);
     node.kernel.set_traffic(vec![row(6)]);
     node.pass_time(10);
-    assert_eq!(node.status().traffic[&service_key(1)][0].connections, 6);
+    let read = node.status().traffic;
+    assert_eq!(read[&service_key(1)][0].connections, 6);
+    let rates = read[&service_key(1)][0].per_second.expect("two readings were taken");
+    assert_eq!((rates.connections, rates.packets), (Rate::of(1, 10_000), Some(Rate::of(0, 1))));
     node.kernel.set_traffic(Vec::new());
     node.pass_time(10);
     assert!(node.status().traffic.is_empty());

@@ -97,6 +97,9 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     node.nft(THEIRS);
     let before = ruleset(node);
     let announcing = Announcing::start(node);
+    announcing.set(Some(Reply::Answer));
+    // A request that came before would be passed on.
+    eventually("the table", || node.has_table(TABLE));
     announcing.own(Reply::Answer);
     wait_for_answers(client);
     assert!(!node.exec(&["ip", "addr"]).contains(".77"), "the node does not own it");
@@ -124,6 +127,36 @@ fn f124_f125_announced_addresses_answer_to_ping_or_stay_silent() {
     eventually("the table goes with the last address", || !node.has_table(TABLE));
     assert_eq!(ruleset(node), before);
     assert_eq!(*announcing.warnings.lock().unwrap(), [], "nothing went wrong");
+}
+
+/// F124, F125: a ping that this node passed on before the address was its to announce is answered from then on, though it goes
+/// on all the time and the kernel tracks it as a flow that nobody translates.
+#[test]
+fn f124_f125_a_ping_that_began_before_is_answered() {
+    let segment = Segment::new("ping-early", 2);
+    let [client, node] = [&segment.members[0], &segment.members[1]];
+    forward(node);
+    node.nft("table inet tracking { chain passing { type filter hook forward priority 0; ct state new counter accept; }; }");
+    let mac = node.exec(&["cat", "/sys/class/net/eth0/address"]);
+    let mut running = [V4, V6].map(|address| {
+        client.ip(&["neigh", "replace", address, "lladdr", mac.trim(), "dev", "eth0"]);
+        pinger(client, address)
+    });
+    for ping in &mut running {
+        eventually("the node to pass it on", || !ping.asks() && flows_of_pings(node) > 0);
+    }
+    assert_eq!(flows_of_pings(node), 2);
+    let announcing = Announcing::start(node);
+    announcing.own(Reply::Answer);
+    for ping in &mut running {
+        eventually("an answer", || ping.asks());
+    }
+}
+
+/// How many flows of echo requests the kernel of this machine tracks.
+fn flows_of_pings(node: &Namespace) -> usize {
+    let listed = ["ipv4", "ipv6"].map(|family| node.exec(&["conntrack", "-L", "-f", family]));
+    listed.iter().flat_map(|text| text.lines()).filter(|line| line.contains("icmp")).count()
 }
 
 /// F124, F125: the new owner answers to pings as soon as it announces.

@@ -157,6 +157,23 @@ fn a_restarted_agent_finds_the_flows_that_went_stale_meanwhile() {
     });
 }
 
+/// What is looked for is one address then, which the kernel can be asked for; its filter for IPv6 addresses is not to be trusted.
+#[test]
+fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
+    let topology = Topology::new("udpone");
+    for (vip, a, b) in [("10.96.0.12", "10.1.1.2", "10.1.2.2"), ("fd00:96::12", "fd01:1::2", "fd01:2::2")] {
+        let one =
+            |target| program(&[vip], &[], &[(at(vip, Protocol::Udp, 53), verdict(&[(target, 8080, 1)]))]);
+        topology.node.run(|| {
+            let mut node = Node::real(desired(vec![("one", one(a))]));
+            let client = topology.client.udp(vip, 53);
+            assert_eq!(client.ask(WAIT).unwrap().name, "a");
+            node.set("one", one(b));
+            assert_eq!(client.ask(WAIT).unwrap().name, "b", "{vip}");
+        });
+    }
+}
+
 #[test]
 fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     let topology = Topology::new("udprange");
@@ -450,4 +467,37 @@ fn connectionless_flows_move_to_relays_that_take_over() {
     node.cleaner.follow(&Scope::Everything, &node.desired, &pass.outcomes, Depth::Everything);
     node.cleaner.hand_over_to_relays(&node.desired.networks, node.now).unwrap();
     assert_eq!(flows.flows(), [relayed, connection, foreign].into());
+}
+
+/// As many flows as `TIDEGATE_TEST_FLOWS` says, 20,000 without it → a reading counts every one; how long it took is printed.
+#[test]
+fn a_reading_of_a_full_table_sees_every_flow() {
+    let count: u32 = std::env::var("TIDEGATE_TEST_FLOWS").map_or(20_000, |text| text.parse().unwrap());
+    let topology = Topology::silent("ct-full");
+    let lines: String = (0..count)
+        .map(|flow| {
+            let client = std::net::Ipv4Addr::from(0xc612_0000 + flow / 4);
+            format!(
+                "-I -s {client} -d 10.96.0.9 -p tcp --sport {} --dport 7 --dst-nat 10.1.1.2:9000 --state ESTABLISHED -t 3600\n",
+                20_000 + flow % 4
+            )
+        })
+        .collect();
+    let file = std::env::temp_dir().join(format!("tg-flows-{}", std::process::id()));
+    std::fs::write(&file, lines).unwrap();
+    topology.node.exec(&["conntrack", "-R", file.to_str().unwrap()]);
+    std::fs::remove_file(&file).unwrap();
+    let frontend = at("10.96.0.9", Protocol::Tcp, 7);
+    let program =
+        program(&["10.96.0.9"], &[], &[(frontend, forward(Masquerade::Always, &[("10.1.1.2", 9000, 1)]))]);
+    topology.node.run(|| {
+        let mut node = Node::real(desired(vec![("web", program)]));
+        for _ in 0..2 {
+            let begun = Instant::now();
+            assert!(node.cleaner.read_flows(&node.desired.networks).unwrap());
+            println!("a reading of {count} flows took {} ms", begun.elapsed().as_millis());
+            let seen: u64 = node.cleaner.flows().map(|(_, _, _, flows)| flows.active + flows.inactive).sum();
+            assert_eq!(seen, u64::from(count));
+        }
+    });
 }

@@ -21,10 +21,12 @@ use model::{
     health::{CheckReport, CheckState},
     health_check::HealthCheck,
     name::Name,
+    program::Target,
     quantity::Weight,
     service::Protocol,
 };
 use node_agent::{
+    dataplane::Refusals,
     health::{self, CHECKS_IN_FLIGHT_PER_SERVICE_MAX, Running, plan::Changes},
     tally::Tally,
 };
@@ -532,4 +534,44 @@ fn a_service_whose_endpoints_all_hang_does_not_keep_others_from_being_checked() 
     assert!(node.reports("hanging").iter().all(|report| report.state == CheckState::Pending));
     node.set("hanging", None, &[]);
     until("nothing waits", || node.tally.health_checks_waiting.get() == 0);
+}
+
+/// A healthy endpoint that refuses so many connections of clients in a row is unhealthy at once, and healthy again when the
+/// checks say so; nothing of it where the Service does not want it.
+#[test]
+fn f148_connections_that_clients_see_refused_count_at_once() {
+    let node = Node::new("hc-passive");
+    let _server = Answering::tcp(&node.namespace, "10.9.0.1:8001", |_, stream| drop(stream));
+    let at = ["10.9.0.1:8001"];
+    let check = json!({"type": "Tcp", "intervalMs": 5000, "timeoutMs": 5000, "fall": 3});
+    let mut wanting = check.clone();
+    wanting["passive"] = json!(true);
+    for (service, check) in [("wants", &wanting), ("ignores", &check)] {
+        node.set(service, Some(check), &at);
+        assert_eq!(node.until_state(service, CheckState::Healthy), "accepted the connection");
+    }
+    let refuse = |in_a_row: u64| {
+        let row = |service: &str| Refusals {
+            service: key(service),
+            target: Target { address: "10.9.0.1".parse().unwrap(), port: Some(port(8001)) },
+            in_a_row,
+        };
+        node.running.checking.refuse(if in_a_row == 0 { vec![] } else { vec![row("wants"), row("ignores")] });
+    };
+    let end = Instant::now() + PATIENCE;
+    let fallen = loop {
+        // A reading that nobody has looked at yet is replaced by a later one.
+        for in_a_row in [0, 3] {
+            refuse(in_a_row);
+            thread::sleep(Duration::from_millis(20));
+        }
+        let report = node.reports("wants").remove(0);
+        if report.state == CheckState::Unhealthy {
+            break report;
+        }
+        assert!(Instant::now() < end, "{report:?}");
+    };
+    assert_eq!(fallen.message, "refused 3 connections of clients in a row");
+    assert_eq!(node.reports("ignores")[0].state, CheckState::Healthy);
+    assert_eq!(node.until_state("wants", CheckState::Healthy), "accepted the connection");
 }

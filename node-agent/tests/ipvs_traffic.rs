@@ -25,7 +25,7 @@ use model::{
 };
 use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Scope, ipvs::IpvsBackend};
 use support::{
-    Namespace, drain, guest,
+    Namespace, counters, drain, guest,
     net::{Server, Topology},
     programs::*,
 };
@@ -519,6 +519,19 @@ fn f065_f087_f092_f104_f105_f106_f107_f109_f110_f111_f112_f114_f115_packets_go_w
             ("retiring waits", retiring_waits_for_established_connections),
             ("a drain lets connections finish", a_drain_lets_connections_finish_and_its_deadline_cuts_them),
         ],
+    );
+}
+
+fn what_goes_through_is_counted() {
+    let topology = Topology::silent("count");
+    counters::tell(&topology, || Box::new(open()));
+}
+
+#[test]
+fn f086_f087_what_goes_through_is_counted_in_ipvs_mode() {
+    guest::run(
+        "f086_f087_what_goes_through_is_counted_in_ipvs_mode",
+        &[("what goes through is counted", what_goes_through_is_counted)],
     );
 }
 

@@ -189,6 +189,8 @@ fn f086_reports_carry_the_traffic_that_control_has_not_been_told() {
         bytes: None,
         active: None,
         inactive: None,
+        per_second: None,
+        failed: None,
     };
     let of = |rows: &[(u16, u64)]| -> Arc<TrafficByService> {
         Arc::new(

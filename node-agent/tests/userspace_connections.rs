@@ -19,12 +19,16 @@ use std::{
 use model::{
     program::{Masquerade, Removal},
     service::{Protocol, ProxyProtocol},
+    traffic::TargetFailures,
 };
-use node_agent::dataplane::{Dataplane as _, Desired, Scope, Traffic, userspace::Limits};
+use node_agent::dataplane::{
+    Dataplane as _, Desired, Scope, Traffic,
+    userspace::{Limits, UserspaceBackend},
+};
 use support::{
     Namespace,
     net::Server,
-    programs::{at, desired, forward, key, only, program, set, verified},
+    programs::{address, at, desired, forward, key, only, program, set, verified},
     relay::{
         TcpServer, change, connect, echo, echoes, eventually, open, read_pattern, relaying, send_pattern, udp,
     },
@@ -516,5 +520,46 @@ fn f086_traffic_is_counted_exactly_per_target() {
     drop(streams);
     eventually("nothing is active", || {
         tcp_traffic(&backend.traffic().unwrap()).iter().all(|it| it.active == Some(0))
+    });
+}
+
+/// A target that nobody serves refuses, another breaks off: counted at the target that did it, while clients are served by
+/// one that answers. Refusals in a row end with the first connection that is taken.
+#[test]
+fn f086_failures_of_targets_are_counted_where_they_happen() {
+    let wanted = desired(vec![("web", service(9000, true))]);
+    let (topology, mut backend) = relaying("us-failed", &wanted, Limits::default());
+    // Round robin: every second connection meets the one that refuses first, and is served by the other.
+    let server = TcpServer::start(&topology.b, 9000, echo);
+    for _ in 0..6 {
+        assert!(echoes(&mut connect(&topology.client, "10.96.0.1", 80).unwrap(), "hello"));
+    }
+    let failed = |backend: &mut UserspaceBackend, ip: &str| {
+        let rows = tcp_traffic(&backend.traffic().unwrap());
+        rows.iter().find(|row| row.target.address == address(ip)).and_then(|row| row.failed).unwrap()
+    };
+    let refused = failed(&mut backend, "10.1.1.2");
+    assert!(refused.refused >= 3 && refused.silent + refused.reset + refused.unreachable == 0, "{refused:?}");
+    assert_eq!(failed(&mut backend, "10.1.2.2"), TargetFailures::default());
+    let rows = backend.refusals().unwrap();
+    let [row] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((row.target.address, row.in_a_row), (address("10.1.1.2"), refused.refused));
+
+    let _back = TcpServer::start(&topology.a, 9000, echo);
+    drop(server);
+    let _breaking = TcpServer::start(&topology.b, 9000, |stream| {
+        (&stream).read_exact(&mut [0; 5])?;
+        // Unread bytes make the end a reset.
+        nix::sys::socket::setsockopt(
+            &stream,
+            nix::sys::socket::sockopt::Linger,
+            &nix::libc::linger { l_onoff: 1, l_linger: 0 },
+        )?;
+        Ok(())
+    });
+    eventually("both were met again", || {
+        let _broken =
+            connect(&topology.client, "10.96.0.1", 80).map(|mut stream| echoes(&mut stream, "hello"));
+        failed(&mut backend, "10.1.2.2").reset > 0 && backend.refusals().unwrap().is_empty()
     });
 }

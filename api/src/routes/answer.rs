@@ -32,6 +32,8 @@ const MESSAGE_LENGTH_MAX: usize = 1024;
 const RULE_LENGTH_MAX: usize = 4096;
 /// Characters of a place.
 const PLACE_LENGTH_MAX: usize = 256;
+/// Fixes in one answer; as published in the schema.
+const FIXES_MAX: usize = 8;
 /// Characters of the name of a check.
 const CHECK_LENGTH_MAX: usize = 64;
 
@@ -100,10 +102,15 @@ fn check(reply: &Reply) -> Result<(), Problem> {
             ("/ends", traced.ends.len(), ENDS_MAX),
             ("/ends/*/unknown", longest(traced.ends.iter().filter_map(End::unknown)), MESSAGE_LENGTH_MAX),
         ],
-        Reply::Doctor { findings } => vec![
+        Reply::Doctor { findings, clock: _ } => vec![
             ("/findings", findings.len(), FINDINGS_MAX),
             ("/findings/*/check", longest(findings.iter().map(|found| &found.check)), CHECK_LENGTH_MAX),
             ("/findings/*/message", longest(findings.iter().map(|found| &found.message)), MESSAGE_LENGTH_MAX),
+            (
+                "/findings/*/why",
+                longest(findings.iter().filter_map(|found| found.why.as_ref())),
+                MESSAGE_LENGTH_MAX,
+            ),
             (
                 "/findings/*/fix",
                 longest(findings.iter().filter_map(|found| found.fix.as_ref())),
@@ -111,6 +118,10 @@ fn check(reply: &Reply) -> Result<(), Problem> {
             ),
         ],
         Reply::Confirmed(_) => Vec::new(),
+        Reply::Fix { fixes } => vec![
+            ("/fixes", fixes.len(), FIXES_MAX),
+            ("/fixes/*/message", longest(fixes.iter().map(|done| &done.message)), MESSAGE_LENGTH_MAX),
+        ],
         Reply::Failed { message } => vec![("/message", message.chars().count(), MESSAGE_LENGTH_MAX)],
     };
     let violations: Vec<_> = limits

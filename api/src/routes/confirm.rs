@@ -101,7 +101,7 @@ async fn confirm(
         Reply::Failed { message } => {
             Err(Problem::new(Code::NodeCannotSay, format!("Node {node}: {message}")))
         }
-        Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } => {
+        Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } => {
             let detail = format!("Node {node} answered another question than it was asked");
             Err(Problem::new(Code::NodeCannotSay, detail))
         }

@@ -6,6 +6,7 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     history::{Revised, RevisionHead, differences},
+    lag::percentile,
     name::{Name, Namespace},
     quantity::{Position, Revision},
     resource::{Kind, ObjectKey},
@@ -19,7 +20,6 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
-    convergence::percentile,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     body,
+    convergence::Ladder,
     error::{Answer, Code, Problem},
     openapi::{Doc, OBJECT_TYPES, Route},
     params::{ApiPath, ApiQuery, NoQuery},
@@ -90,10 +91,13 @@ async fn report(
     let earlier = app.nodes.report(&*app.store, &node, Arc::clone(&report), now).await;
     // After the node is noted as heard, or its first words would not count.
     app.health.report(&node, health);
-    if report.verified.epoch == app.hub.load().epoch {
-        let before = earlier.report.as_ref().map(|report| report.verified);
-        app.convergence.take(&node, before, report.verified, std::time::Instant::now());
-    }
+    let before = earlier.report.as_ref().map(|report| Ladder::from(&**report));
+    app.convergence.take(
+        &node,
+        app.hub.load().epoch,
+        (before, Ladder::from(&*report)),
+        std::time::Instant::now(),
+    );
     let addresses = app.announcements().take(&node, news);
     app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -1,65 +1,90 @@
-//! `GET …/services/{name}/traffic`: what went through one Service, as the agents last reported it.
+//! What went through Services, as the agents last reported it: one whole, or the busiest of all.
 
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    name::{Name, Namespace},
-    resource::ServiceKey,
-    traffic::ServiceTraffic,
+    name::Namespace,
+    traffic::{BUSIEST_LISTED_MAX, Busiest, ServiceTraffic, SortBy},
 };
 use serde::Deserialize;
-use utoipa::openapi::HttpMethod;
+use utoipa::{IntoParams, openapi::HttpMethod};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::Shared;
+use super::{
+    Shared,
+    of_service::{ServicePath, document, find},
+};
 use crate::{
-    error::{Answer, Code},
+    error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
     params::{ApiPath, ApiQuery, NoQuery},
-    patch::not_found,
 };
 
-#[derive(Debug, Clone, Deserialize)]
-struct ServicePath {
-    namespace: Namespace,
-    name: Name,
+/// Services listed when nobody says how many.
+const BUSIEST_LISTED_DEFAULT: usize = 20;
+
+/// Which Services are listed, and in which order.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct BusiestQuery {
+    /// Only Services in this namespace.
+    #[param(value_type = Option<String>, max_length = 63)]
+    namespace: Option<Namespace>,
+    /// What the first have most of.
+    #[param(inline, default = "connectionRate")]
+    sort_by: Option<SortBy>,
+    /// How many.
+    #[param(minimum = 1, maximum = 1000, default = 20)]
+    limit: Option<usize>,
 }
 
-/// Adds the route.
+/// Adds the routes.
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
-    let doc = Doc::new(
-        "readTraffic",
-        "Service",
-        "Reads what went through one Service, by node and endpoint.",
-    )
-    .describe(
-        "The figures are those of the agents' last reports, which come every 10 s or so, counted since each node \
-         programmed the endpoint. Sums that never fall are at `/metrics`.",
-    )
-    .in_namespace()
-    .named("name", "The name of the Service.")
-    .answer::<ServiceTraffic>(200, "The traffic.", &OBJECT_TYPES, &[])
-    .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let one = Doc::new("readTraffic", "Service", "Reads what went through one Service, by node and endpoint.")
+        .describe(
+            "The figures are those of the agents' last reports, which come every 10 s or so, counted since each node \
+             programmed the endpoint. Sums that never fall are at `/metrics`.",
+        );
+    let one = document::<ServiceTraffic>(one, "The traffic.");
+    let busiest = Doc::new("listTraffic", "Service", "Lists the Services with most traffic.")
+        .describe("The figures are those of the agents' last reports. Services without any are not listed.")
+        .query::<BusiestQuery>()
+        .answer::<Busiest>(200, "The Services.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
     let path = "/v1/namespaces/{namespace}/services/{name}/traffic";
-    router.routes(Route::at(path).on(HttpMethod::Get, doc, read).done())
+    router
+        .routes(Route::at(path).on(HttpMethod::Get, one, read).done())
+        .routes(Route::at("/v1/traffic").on(HttpMethod::Get, busiest, list).done())
 }
 
 async fn read(
     State(app): State<Shared>,
-    ApiPath(ServicePath { namespace, name }): ApiPath<ServicePath>,
+    ApiPath(path): ApiPath<ServicePath>,
     ApiQuery(_): ApiQuery<NoQuery>,
     headers: HeaderMap,
 ) -> Answer {
-    let form = form(&headers)?;
-    let key = ServiceKey { namespace, name };
-    let view = app.view();
-    let published = view.published();
-    if published.snapshot.service(&key).is_none() {
-        return Err(not_found(&key.object_key()));
-    }
-    let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
+    let (form, service, view) = find(&app, path, &headers)?;
+    let compiled = view.published().compiled.get(&service).map(|entry| &*entry.form);
     let views = view.table().views();
-    let traffic = app.traffic().service(&key, compiled, &views, app.source.now());
+    let traffic = app.traffic().service(&service, compiled, &views, app.source.now());
     Ok(render(form, &traffic))
+}
+
+async fn list(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<BusiestQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let BusiestQuery { namespace, sort_by, limit } = query;
+    let limit = limit.unwrap_or(BUSIEST_LISTED_DEFAULT);
+    if !(1..=BUSIEST_LISTED_MAX).contains(&limit) {
+        return Err(Problem::bad_request(format!("`limit` must be 1–{BUSIEST_LISTED_MAX}, is {limit}")));
+    }
+    let view = app.view();
+    let views = view.table().views();
+    let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
+    Ok(render(form, &busiest))
 }

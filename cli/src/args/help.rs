@@ -8,6 +8,7 @@ First steps:
   tidegate describe service web         everything about one, with what is wrong and what to do
   tidegate get endpoints web -o wide    where its traffic goes
   tidegate traffic web                  how much went there
+  tidegate top services                 the busiest Services
   tidegate explain web                  each step from its addresses to its endpoints
   tidegate wait svc/web --for=ready     return when it is
   tidegate get addresses                which node announces which load balancer address
@@ -103,11 +104,41 @@ Exit codes:
 
 pub(super) const TRAFFIC_HELP: &str = "\
 Counted by each node since it programmed the endpoint, and reported every 10 s or so (AGE). A figure that the
-proxy mode of the node does not count is shown as `-`.
+proxy mode of the node does not count is shown as `-`. CONN/S and BYTES/S are averages between the last two
+readings of the node. FAILED is what the relay of userspace mode met: connections that the endpoint refused, did not
+answer, or broke off.
 
 Examples:
   tidegate traffic web                  connections, packets and bytes of Service web
   tidegate traffic web -n shop -o json  with the sums of each node";
+
+pub(super) const DOCTOR_HELP: &str = "\
+The agents look at this moment: at what the proxy mode needs, at rules and marks of others, at tables, sizes and programs that
+stand in the way of traffic, and at the clock. Without --fix they change nothing. Each finding says why it matters and how it is
+put right. Ends with 2 when something is broken, with 1 when a node does not answer or a fix failed.
+
+Examples:
+  tidegate doctor                       what is odd, on every node
+  tidegate doctor node/node-1 --all     everything that was looked at on one
+  tidegate doctor --fix                 put right what is safe to, after a question";
+
+pub(super) const TOP_HELP: &str = "\
+Examples:
+  tidegate top services                 most new connections first
+  tidegate top nodes                    which node is the slowest, and why";
+
+pub(super) const TOP_SERVICES_HELP: &str = "\
+Rates are averages between the last two readings of each node, which are 10 s apart or a little more.
+
+Examples:
+  tidegate top services --sort byte-rate -n shop --limit 5
+  tidegate top services --watch         again whenever something has changed";
+
+pub(super) const TOP_NODES_HELP: &str = "\
+Times are from the commit of a change until the node says that it has read it back, of the last 256 changes.
+
+Examples:
+  tidegate top nodes -o json";
 
 pub(super) const WAIT_HELP: &str = "\
 Looks again until it is so; says on stderr why it is not, when that changes. Ends with 0 when it is so, with 1 after --at-most.

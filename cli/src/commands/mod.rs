@@ -5,6 +5,7 @@ mod bgp;
 mod confirm;
 mod delete;
 mod describe;
+mod doctor;
 mod drain;
 mod explain;
 mod get;
@@ -14,6 +15,7 @@ mod import;
 mod move_address;
 mod plans;
 mod status;
+mod top;
 mod traffic;
 mod wait;
 mod watch;
@@ -44,6 +46,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Diff(arguments) => plans::diff(&client, arguments, terminal).await,
         Command::Delete(arguments) => delete::run(&client, arguments, terminal).await,
         Command::Status(arguments) => status::run(&client, arguments, terminal).await,
+        Command::Top(arguments) => top::run(&client, arguments, terminal).await,
         Command::Traffic(arguments) => traffic::run(&client, arguments, terminal).await,
         Command::Health(arguments) => health::run(&client, arguments, terminal).await,
         Command::Explain(arguments) => explain::run(&client, arguments, terminal).await,
@@ -57,6 +60,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
         Command::Undrain(subject) => drain::undrain(&client, subject, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
+        Command::Doctor(arguments) => doctor::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,

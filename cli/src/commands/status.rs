@@ -16,7 +16,11 @@ pub(crate) async fn run(
 ) -> Result<ExitCode, Failure> {
     let status = client.send(Request::get("/v1/status")).await?;
     let text = match arguments.output {
-        StatusOutput::Table => render::status(&status, now(), terminal.style),
+        StatusOutput::Table => {
+            // A server that does not know it yet says nothing of it.
+            let lag = client.send(Request::get("/v1/convergence")).await.ok();
+            render::status(&status, lag.as_ref(), now(), terminal.style)
+        }
         StatusOutput::Json => document(&status, Document::Json),
         StatusOutput::Yaml => document(&status, Document::Yaml),
     };

@@ -46,7 +46,7 @@ impl Agent {
         match question {
             Question::Plan(proposal) => self.preview(*proposal, position),
             Question::Trace(packet) => self.trace(&packet),
-            Question::Doctor => failed("the loop does not look at the machine"),
+            Question::Doctor | Question::Fix { .. } => failed("the loop does not look at the machine"),
             Question::Confirm { epoch } => self.confirm(epoch, Instant::now()),
         }
     }

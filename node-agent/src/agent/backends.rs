@@ -131,6 +131,11 @@ impl Backends {
         self.running.mode
     }
 
+    /// The options of the mode that runs.
+    pub(super) fn options(&self) -> BackendOptions {
+        self.running.options.clone()
+    }
+
     /// Says that another backend would be asked for, if it would.
     pub(super) fn would_change(&self, wanted: &Backend) -> Option<String> {
         let message = || {

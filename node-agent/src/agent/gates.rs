@@ -41,14 +41,20 @@ impl Agent {
         self.checking = checking;
         let services = self.state.services().iter();
         let services = services.filter(|(_, service)| service.health_check.is_some());
+        for (key, service) in services.clone() {
+            self.refusals.note(key, Some(service));
+        }
         let services = services.map(|(key, service)| (key.clone(), Some(Arc::clone(service)))).collect();
         let checkers = Some(self.state.network().checkers.clone());
         self.checking.follow(Changes { services, checkers });
     }
 
     /// Brings what a batch has changed of what is checked; does not wait.
-    pub(super) fn check_changes(&self, touched: &Touched) {
+    pub(super) fn check_changes(&mut self, touched: &Touched) {
         let Touched { services, addresses: _, network, node: _, bgp: _ } = touched;
+        for key in services {
+            self.refusals.note(key, self.state.services().get(key).map(|service| &**service));
+        }
         let service = |key: &ServiceKey| (key.clone(), self.state.services().get(key).cloned());
         let services = services.iter().map(service).collect();
         let checkers = network.then(|| self.state.network().checkers.clone());

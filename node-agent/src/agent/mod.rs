@@ -18,6 +18,8 @@ mod gates;
 mod guarding;
 mod outcomes;
 mod passes;
+mod rates;
+mod refusals;
 mod shown;
 pub mod thread;
 pub mod traffic;
@@ -96,6 +98,7 @@ pub struct Agent {
     /// Announces to routers; nothing in agents that do not.
     routing: Option<Routing>,
     checking: Checking,
+    refusals: refusals::Watch,
 }
 
 /// Everything is to be observed and looked at.
@@ -177,6 +180,7 @@ impl Agent {
             announcing: Announcing::default(),
             routing: None,
             checking: Checking::default(),
+            refusals: refusals::Watch::default(),
         })
     }
 
@@ -248,6 +252,7 @@ impl Agent {
             return;
         }
         self.remove_leftovers();
+        self.refusals.turn(self.backends.current(), &self.checking, now);
         let counted = Counted {
             cleaner: &mut self.cleaner,
             networks: &self.derived.desired().networks,

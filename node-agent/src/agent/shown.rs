@@ -23,9 +23,11 @@ impl Agent {
         warnings.extend(self.backends.warning());
         let held = self.guard.held(self.state.position(), wall_clock());
         warnings.extend(held.map(|held| limit_message(held.message())));
+        warnings.extend(self.refusals.warning(self.backends.current()));
         let kernel = self.backends.counters();
         Status {
             mode: self.backends.mode(),
+            options: self.backends.options(),
             received: self.state.position(),
             verified: self.verified,
             held,

@@ -13,9 +13,11 @@ use model::{
     report::TargetTraffic,
     resource::ServiceKey,
     service::Protocol,
+    traffic::Counts,
 };
 use tracing::debug;
 
+use super::rates::Meter;
 use crate::{
     conntrack::Cleaner,
     dataplane::{Dataplane, Traffic},
@@ -54,6 +56,7 @@ pub(super) struct Readings {
     last: Arc<TrafficByService>,
     /// What the backend counted last.
     rows: Vec<Traffic>,
+    meter: Meter<Row>,
     position: Option<Position>,
     next_at: Instant,
     /// When the next reading is due if something drains.
@@ -71,6 +74,7 @@ impl Readings {
         Self {
             last: Arc::default(),
             rows: Vec::new(),
+            meter: Meter::default(),
             position: None,
             next_at: now + TRAFFIC_INTERVAL,
             next_drain_at: now,
@@ -131,7 +135,7 @@ impl Readings {
         } else {
             None
         };
-        self.take(cleaner, flows);
+        self.take(cleaner, flows, is_due.then_some(now));
         self.position = position;
         let took = begun.elapsed();
         if is_due {
@@ -152,8 +156,9 @@ impl Readings {
         self.next_drain_at = self.next_at;
     }
 
-    /// Makes one picture of what was read. `flows` says whether what flows carry is counted, where they were read.
-    fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>) {
+    /// Makes one picture of what was read. `flows` says whether what flows carry is counted, where they were read, and
+    /// `whole_at` when everything was read, connections as well.
+    fn take(&mut self, cleaner: &Cleaner, flows: Option<bool>, whole_at: Option<Instant>) {
         let mut rows: BTreeMap<Row, Traffic> = BTreeMap::new();
         for row in &self.rows {
             let at = (row.service.clone(), row.protocol, row.target);
@@ -177,7 +182,10 @@ impl Readings {
             is_open(row) && cleaner.programmed().is_leaving(&row.service, row.protocol, &row.target)
         };
         self.is_draining = rows.values().any(drains);
-        let read = by_service(rows.into_values());
+        if let Some(now) = whole_at {
+            self.meter.read(now, rows.iter().map(|(at, row)| (at.clone(), counts(row))).collect());
+        }
+        let read = by_service(rows, &self.meter);
         if read != *self.last {
             self.last = Arc::new(read);
         }
@@ -196,6 +204,7 @@ impl Readings {
                 bytes: is_counted.then_some(0),
                 active: Some(0),
                 inactive: Some(0),
+                failed: None,
             });
             let add = |sum: &mut Option<u64>, more: u64| {
                 *sum = sum.map(|sum| sum.saturating_add(more));
@@ -215,10 +224,11 @@ impl Readings {
     }
 }
 
-fn by_service(rows: impl Iterator<Item = Traffic>) -> TrafficByService {
+fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByService {
     let mut traffic = TrafficByService::new();
-    for row in rows {
-        let Traffic { service, protocol, target, connections, packets, bytes, active, inactive } = row;
+    for (at, row) in rows {
+        let Traffic { service, protocol, target, connections, packets, bytes, active, inactive, failed } =
+            row;
         traffic.entry(service).or_default().push(TargetTraffic {
             protocol,
             address: target.address,
@@ -228,10 +238,28 @@ fn by_service(rows: impl Iterator<Item = Traffic>) -> TrafficByService {
             bytes,
             active,
             inactive,
+            per_second: meter.rates(&at),
+            failed,
         });
     }
     for rows in traffic.values_mut() {
         rows.sort_by_key(|row| (row.protocol, row.address, row.port));
     }
     traffic
+}
+
+/// What of a row is counted, and not of the moment.
+fn counts(row: &Traffic) -> Counts {
+    let Traffic {
+        service: _,
+        protocol: _,
+        target: _,
+        connections,
+        packets,
+        bytes,
+        active: _,
+        inactive: _,
+        failed: _,
+    } = row;
+    Counts { connections: *connections, packets: *packets, bytes: *bytes, ..Counts::default() }
 }

@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! feed ──Asked──▶ this task ──Errand──▶ loop thread, between two turns     (plan, trace: they need the kernel's mirror)
-//!                     │  └────────────▶ a thread of its own                (doctor: needs only the machine)
+//!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! What must not happen here: a kernel write; what is confirmed is written at the next turn, as if it came with the feed.
+//! What must not happen here: a kernel write, but for fixes of the closed list where the operator allows them. What is confirmed is
+//! written at the next turn, as if it came with the feed.
 
-mod doctor;
-
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use model::{
     ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
+    doctor::SafeFix,
     name::Name,
 };
 use reqwest::{Client, Url};
@@ -21,9 +21,11 @@ use tokio::{
     task::spawn_blocking,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::{
+    clock::wall_clock,
+    doctor::{self, Subject},
     feed::{chain, read_error},
     status::Status,
 };
@@ -73,6 +75,8 @@ pub struct Answerer {
     pub node: Name,
     /// Where the agent is.
     pub status: watch::Receiver<Status>,
+    /// Whether control may ask for fixes.
+    pub allow_fixes: bool,
 }
 
 /// Answers until told to stop.
@@ -97,19 +101,18 @@ impl Answerer {
     async fn reply(&self, question: Question, errands: &mpsc::Sender<Errand>) -> Reply {
         match question {
             Question::Doctor => {
-                let (mode, held) = {
-                    let status = self.status.borrow();
-                    (status.mode, status.held)
-                };
-                let findings = spawn_blocking(move || doctor::findings(mode)).await;
+                let subject = self.subject();
+                let findings = spawn_blocking(move || doctor::examine(&subject)).await;
+                let held = self.status.borrow().held;
                 let held = held.map(|held| doctor::held(&held, &self.node));
                 let findings =
                     findings.map(|findings| held.into_iter().chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
                     |_| failed("the look at the machine broke off"),
-                    |findings| Reply::Doctor { findings },
+                    |findings| Reply::Doctor { findings, clock: Some(wall_clock()) },
                 )
             }
+            Question::Fix { fixes } => self.fix(fixes).await,
             question @ (Question::Plan(_) | Question::Trace(_) | Question::Confirm { .. }) => {
                 let (reply, answer) = oneshot::channel();
                 if errands.send(Errand { question, reply }).await.is_err() {
@@ -118,6 +121,31 @@ impl Answerer {
                 answer.await.unwrap_or_else(|_| failed("the agent is stopping"))
             }
         }
+    }
+
+    fn subject(&self) -> Subject {
+        let status = self.status.borrow();
+        Subject { mode: status.mode, options: status.options.clone() }
+    }
+
+    async fn fix(&self, fixes: BTreeSet<SafeFix>) -> Reply {
+        if !self.allow_fixes {
+            return failed(
+                "this agent changes nothing of its machine on request: start it with --allow-fixes, or run `tidegate-agent \
+                 doctor --fix` on the machine",
+            );
+        }
+        let mode = self.subject().mode;
+        let made = spawn_blocking(move || doctor::make(&fixes, mode)).await;
+        made.map_or_else(
+            |_| failed("the fixes broke off"),
+            |fixes| {
+                for done in &fixes {
+                    info!(fix = done.fix.as_str(), outcome = ?done.outcome, message = done.message, "fix asked for by control");
+                }
+                Reply::Fix { fixes }
+            },
+        )
     }
 
     async fn deliver(&self, id: AskId, reply: &Reply) -> Result<(), String> {

@@ -65,6 +65,8 @@ pub struct Config {
     pub proxy: ProxyDefaults,
     /// How load balancer addresses are announced.
     pub announcing: AnnounceConfig,
+    /// Whether control may ask for fixes of the machine.
+    pub allow_fixes: bool,
     /// What is logged.
     pub log: String,
     /// How it is written.
@@ -101,6 +103,7 @@ impl Config {
             state_guard_percent,
             proxy,
             announcing,
+            allow_fixes,
         } = options;
         Ok(Self {
             api: check_api(api.as_deref().unwrap_or(API_DEFAULT))?,
@@ -114,6 +117,7 @@ impl Config {
             state_guard_percent: check_state_guard(state_guard_percent)?,
             proxy: check_proxy(proxy)?,
             announcing: AnnounceConfig::check(announcing)?,
+            allow_fixes: allow_fixes.unwrap_or(false),
             log: log.unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.unwrap_or_default(),
         })
@@ -159,7 +163,11 @@ fn check_state_guard(percent: Option<u8>) -> Result<u8, ConfigError> {
     Ok(percent)
 }
 
-fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
+/// Checks the settings of the proxy.
+///
+/// # Errors
+/// The first that cannot be.
+pub fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError> {
     let ProxySettings { mode, masquerade_bit, cluster_cidr, node_port_addresses, naming, strict_arp } =
         options;
     if let Some(bit) = masquerade_bit.filter(|bit| *bit > 31) {

@@ -79,6 +79,24 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t)]
         output: OutputFormat,
     },
+    /// Say what is odd on this machine: what the proxy mode lacks, and what else stands in the way of traffic
+    ///
+    /// Looks at rules, marks, sizes, tables and programs of others, and says why each matters and how to put it right. The
+    /// agent need not run, and control is not asked. Exits with 1 when something is broken.
+    Doctor {
+        /// Show what is well, too
+        #[arg(long, short)]
+        all: bool,
+        /// Make the fixes that take nothing from anybody; each is named with its finding
+        #[arg(long)]
+        fix: bool,
+        /// Do not ask before fixes are made
+        #[arg(long, short, requires = "fix")]
+        yes: bool,
+        /// How to print the findings
+        #[arg(long, short, value_enum, default_value_t)]
+        output: OutputFormat,
+    },
 }
 
 /// How to print what was found.
@@ -134,6 +152,18 @@ pub struct Options {
     /// before it is held back until it is confirmed; in percent, 100 to take everything [default: 50]
     #[arg(long, global = true, env = "TIDEGATE_STATE_GUARD_PERCENT", value_name = "PERCENT")]
     pub state_guard_percent: Option<u8>,
+    /// Let control ask for the fixes that `doctor` marks as safe, a closed list: packets are forwarded, the table of connections
+    /// is made larger, kernel modules of the mode are loaded [default: false]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_ALLOW_FIXES",
+        value_name = "BOOLEAN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub allow_fixes: Option<bool>,
     /// The proxy.
     #[command(flatten)]
     #[serde(flatten)]
@@ -292,6 +322,7 @@ impl Options {
             state_guard_percent,
             proxy,
             announcing,
+            allow_fixes,
         } = self;
         Self {
             api: api.or(other.api),
@@ -307,6 +338,7 @@ impl Options {
             state_guard_percent: state_guard_percent.or(other.state_guard_percent),
             proxy: proxy.or(other.proxy),
             announcing: announcing.or(other.announcing),
+            allow_fixes: allow_fixes.or(other.allow_fixes),
         }
     }
 }

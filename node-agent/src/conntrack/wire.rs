@@ -56,33 +56,47 @@ const FILTER_DESTINATION_PORT: u32 = 1 << 5;
 #[must_use]
 pub fn dump(filter: &Filter) -> Message {
     let Filter { family, protocol, destination, port } = *filter;
-    let family_number = family.map_or(0, |family| match family {
-        IpFamily::V4 => uapi::NFPROTO_IPV4,
-        IpFamily::V6 => uapi::NFPROTO_IPV6,
-    });
-    // The kernel takes a tuple only together with the family, and a port only together with the protocol.
-    let (Some(_), Some(protocol)) = (family, protocol) else {
-        return message(GET, uapi::NLM_F_DUMP, family_number, Attributes::default());
-    };
+    match (family, protocol) {
+        (Some(family), Some(protocol)) => dump_protocol(family, protocol.number(), destination, port),
+        // The kernel takes a tuple only together with the family, and a port only together with the protocol.
+        (Some(_), None) | (None, _) => {
+            message(GET, uapi::NLM_F_DUMP, family.map_or(0, family_number), Attributes::default())
+        }
+    }
+}
+
+/// The request for the flows of one protocol, to one destination or all. More may be shown: whoever asks looks at each.
+pub(crate) fn dump_protocol(
+    family: IpFamily,
+    protocol: u8,
+    destination: Option<IpAddr>,
+    port: Option<Port>,
+) -> Message {
     let mut flags = FILTER_PROTOCOL;
-    let mut proto = Attributes::default().bytes(CTA_PROTO_NUM, &[protocol.number()]);
+    let mut proto = Attributes::default().bytes(CTA_PROTO_NUM, &[protocol]);
     if let Some(port) = port {
         flags |= FILTER_DESTINATION_PORT;
         proto = proto.be16(CTA_PROTO_DST_PORT, port.get());
     }
     let mut tuple = Attributes::default();
-    if let Some(destination) = destination {
+    // Asked for one IPv6 address, the kernel shows the flows to all others (its comparison is the wrong way round, seen in
+    // 6.18): such a request names no address.
+    if let Some(IpAddr::V4(destination)) = destination {
         flags |= FILTER_DESTINATION;
-        let address = match destination {
-            IpAddr::V4(address) => Attributes::default().bytes(CTA_IP_V4_DST, &address.octets()),
-            IpAddr::V6(address) => Attributes::default().bytes(CTA_IP_V6_DST, &address.octets()),
-        };
+        let address = Attributes::default().bytes(CTA_IP_V4_DST, &destination.octets());
         tuple = tuple.nested(CTA_TUPLE_IP, &address);
     }
     let tuple = tuple.nested(CTA_TUPLE_PROTO, &proto);
     let flags = Attributes::default().ne32(CTA_FILTER_ORIG_FLAGS, flags);
     let attributes = Attributes::default().nested(CTA_TUPLE_ORIG, &tuple).nested(CTA_FILTER, &flags);
-    message(GET, uapi::NLM_F_DUMP, family_number, attributes)
+    message(GET, uapi::NLM_F_DUMP, family_number(family), attributes)
+}
+
+const fn family_number(family: IpFamily) -> u8 {
+    match family {
+        IpFamily::V4 => uapi::NFPROTO_IPV4,
+        IpFamily::V6 => uapi::NFPROTO_IPV6,
+    }
 }
 
 /// The request for all flows whose destination was translated. Kernels before 5.14 do not know this filter and show all.

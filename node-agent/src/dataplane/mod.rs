@@ -26,6 +26,7 @@ use model::{
     resource::ServiceKey,
     service::Protocol,
     trace::{Packet, Traced},
+    traffic::TargetFailures,
 };
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,19 @@ pub trait Dataplane: Send {
         Ok(Vec::new())
     }
 
+    /// Whether the backend sees that targets refuse connections.
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    /// The targets that have refused connections since the last one that they took.
+    ///
+    /// # Errors
+    /// When whoever sees it cannot be asked.
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
+    }
+
     /// Whether packets, bytes and open connections are to be had from connection tracking: the backend counts connections
     /// only. Where it counts everything itself, and where a relay stands between, they are not.
     fn is_counted_by_flows(&self) -> bool {
@@ -226,6 +240,19 @@ pub struct Traffic {
     pub active: Option<u64>,
     /// Connections that are known but not established, where that is known.
     pub inactive: Option<u64>,
+    /// Connections that the target did not take or broke off, where somebody sees that.
+    pub failed: Option<TargetFailures>,
+}
+
+/// Connections that a target of a Service has refused since the last one that it took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// The Service.
+    pub service: ServiceKey,
+    /// The target.
+    pub target: Target,
+    /// How many; more than none.
+    pub in_a_row: u64,
 }
 
 /// How a backend programs. Another value means another backend.

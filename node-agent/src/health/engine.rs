@@ -15,10 +15,12 @@ use super::{
     machine::{self, Change, Machine, Rules},
     plan::{Changes, Delta, Plan},
     probe::{Probe, Recipe},
+    refusals::{Limit, Streaks},
     shown::Checked,
     slots::Slots,
     verdict::Verdict,
 };
+use crate::dataplane::Refusals;
 
 /// Makes another number of one: many checks that begin together have one random number among them.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -40,6 +42,7 @@ pub(super) struct Engine {
     services: BTreeMap<ServiceKey, Group>,
     due: BTreeSet<(Instant, Id)>,
     slots: Slots,
+    streaks: Streaks<Id>,
     left_out: BTreeMap<ServiceKey, usize>,
     checked: Checked,
     change: Change,
@@ -77,6 +80,7 @@ impl Engine {
             services: BTreeMap::new(),
             due: BTreeSet::new(),
             slots: Slots::default(),
+            streaks: Streaks::default(),
             left_out: BTreeMap::new(),
             checked: Checked::default(),
             change: Change::Nothing,
@@ -241,6 +245,35 @@ impl Engine {
         }
         if change != Change::Nothing {
             self.show(service, *key, change);
+        }
+    }
+
+    /// Takes who refuses connections of clients; of Services that want it, endpoints that refuse too many are unhealthy.
+    pub(super) fn refuse(&mut self, refusals: &[Refusals], moment: Moment) {
+        let mut rows = BTreeMap::new();
+        for Refusals { service, target, in_a_row } in refusals {
+            let Some(group) = self.services.get(service).filter(|group| group.check.passive) else {
+                continue;
+            };
+            let Some(port) = group.check.port.or(target.port) else { continue };
+            let key = CheckKey { address: target.address, port };
+            if group.checks.contains_key(&key) {
+                let limit = Limit { fall: group.check.fall, interval: interval(&group.check) };
+                // Several ports may lead to one check.
+                let row = rows.entry((service.clone(), key)).or_insert((0, limit));
+                row.0 = row.0.max(*in_a_row);
+            }
+        }
+        for ((service, key), in_a_row) in self.streaks.read(moment.now, &rows) {
+            let Some(check) = check_mut(&mut self.services, &service, key) else { continue };
+            let change = check.machine.refuse(in_a_row, moment.now, moment.wall);
+            if change == Change::State {
+                let CheckKey { address, port } = key;
+                info!(%service, %address, %port, in_a_row, "an endpoint refuses connections");
+            }
+            if change != Change::Nothing {
+                self.show(&service, key, change);
+            }
         }
     }
 

@@ -5,6 +5,16 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use super::plan::Changes;
+use crate::dataplane::Refusals;
+
+/// What has come.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    /// What is different of the state.
+    pub(super) changes: Changes,
+    /// Who refuses connections of clients, if that was read.
+    pub(super) refusals: Option<Vec<Refusals>>,
+}
 
 /// Changes that wait.
 #[derive(Debug, Default)]
@@ -16,6 +26,8 @@ pub(super) struct Inbox {
 #[derive(Debug, Default)]
 struct Waiting {
     changes: Changes,
+    /// The last reading; an older one that was not looked at says nothing more.
+    refusals: Option<Vec<Refusals>>,
     is_closed: bool,
 }
 
@@ -27,6 +39,10 @@ impl Inbox {
         self.change(|waiting| waiting.changes.then(changes));
     }
 
+    pub(super) fn put_refusals(&self, refusals: Vec<Refusals>) {
+        self.change(|waiting| waiting.refusals = Some(refusals));
+    }
+
     pub(super) fn close(&self) {
         self.change(|waiting| waiting.is_closed = true);
     }
@@ -36,16 +52,17 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// The next changes; nothing when there will be none. May be dropped and asked again.
-    pub(super) async fn next(&self) -> Option<Changes> {
+    /// What comes next; nothing when nothing more will come. May be dropped and asked again.
+    pub(super) async fn next(&self) -> Option<Mail> {
         loop {
             {
                 let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
                 if waiting.is_closed {
                     return None;
                 }
-                if !waiting.changes.is_empty() {
-                    return Some(std::mem::take(&mut waiting.changes));
+                if !waiting.changes.is_empty() || waiting.refusals.is_some() {
+                    let Waiting { changes, refusals, is_closed: _ } = &mut *waiting;
+                    return Some(Mail { changes: std::mem::take(changes), refusals: refusals.take() });
                 }
             }
             // A notification that came meanwhile is kept.

@@ -111,6 +111,22 @@ impl Machine {
         }
     }
 
+    /// Clients' connections were refused, so many in a row that no check is waited for. The checks bring it back.
+    pub fn refuse(&mut self, in_a_row: u64, now: Instant, wall: Timestamp) -> Change {
+        self.lenient_until = self.lenient_until.filter(|until| now < *until);
+        self.good = 0;
+        let words = format!("refused {in_a_row} connections of clients in a row");
+        match self.state {
+            CheckState::Unhealthy => Change::Nothing,
+            CheckState::Pending | CheckState::Healthy if self.lenient_until.is_none() => {
+                self.become_state(CheckState::Unhealthy, &words, wall)
+            }
+            CheckState::Pending | CheckState::Healthy => {
+                self.say_while_pending(format!("{words}; does not count during the start delay"))
+            }
+        }
+    }
+
     /// Another question is asked from here on: the state stays until the new answers say something else.
     pub const fn begin_anew(&mut self) {
         (self.good, self.bad) = (0, 0);

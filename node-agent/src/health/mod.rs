@@ -16,6 +16,7 @@ pub mod machine;
 pub mod pinned;
 pub mod plan;
 mod probe;
+mod refusals;
 mod shown;
 mod slots;
 mod thread;
@@ -31,7 +32,7 @@ pub use self::{
     shown::{Checked, Counts},
     slots::{CHECKS_IN_FLIGHT_MAX, CHECKS_IN_FLIGHT_PER_SERVICE_MAX},
 };
-use crate::tally::Tally;
+use crate::{dataplane::Refusals, tally::Tally};
 
 /// Says to the thread what is to be checked; the thread ends when this is dropped. By default nobody listens.
 #[derive(Debug, Default)]
@@ -62,6 +63,15 @@ impl Checking {
     pub fn follow(&self, changes: Changes) {
         if let Some(inbox) = &self.0 {
             inbox.put(changes);
+        }
+    }
+}
+
+impl Checking {
+    /// Brings who refuses connections of clients at this moment; never waits.
+    pub fn refuse(&self, refusals: Vec<Refusals>) {
+        if let Some(inbox) = &self.0 {
+            inbox.put_refusals(refusals);
         }
     }
 }

@@ -18,7 +18,7 @@ use tracing::error;
 
 use super::{
     engine::{Engine, Id, Moment},
-    inbox::Inbox,
+    inbox::{Inbox, Mail},
     machine::Change,
     shown::Checked,
     verdict::{Outcome, Verdict},
@@ -59,11 +59,14 @@ impl Checker {
                 }
             };
             tokio::select! {
-                changes = inbox.next() => {
-                    let Some(changes) = changes else { return };
+                mail = inbox.next() => {
+                    let Some(Mail { changes, refusals }) = mail else { return };
                     for id in self.engine.follow(changes, moment()) {
                         self.flights.cut(&id);
                         self.engine.cut(&id);
+                    }
+                    if let Some(refusals) = refusals {
+                        self.engine.refuse(&refusals, moment());
                     }
                 }
                 Some((id, verdict)) = self.flights.next() => {

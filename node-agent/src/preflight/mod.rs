@@ -92,6 +92,21 @@ impl Report {
 }
 
 impl Finding {
+    /// Whether it is a module that the mode cannot do without, and that is not loaded yet.
+    #[must_use]
+    pub fn is_to_load(&self) -> bool {
+        self.required && self.state == State::Loadable
+    }
+
+    /// Whether nothing has to be done for it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        match self.state {
+            State::Present | State::BuiltIn => true,
+            State::Loadable | State::Missing => false,
+        }
+    }
+
     fn is_fatal(&self) -> bool {
         self.required && self.state == State::Missing
     }

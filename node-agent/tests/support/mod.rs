@@ -13,6 +13,7 @@ pub mod change;
 pub mod changes;
 pub mod control;
 pub mod cost;
+pub mod counters;
 pub mod dir;
 pub mod docker;
 pub mod drain;

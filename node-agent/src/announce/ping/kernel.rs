@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
+use tracing::{debug, warn};
+
 use super::{
+    forget,
     parse::{self, Observation},
     plan::{self, Plan, Replies, Table},
     render,
-    schema::TABLE,
+    schema::{Reply, TABLE},
 };
 use crate::{
     dataplane::nftables::{self, kernel},
@@ -63,10 +66,21 @@ impl Kernel {
         // Until it is known what came of it.
         let before = self.generation.take();
         kernel::commit(&mut self.netlink, &render::messages(&plan))?.map_err(kernel::Refused::to_error)?;
+        let answered: BTreeSet<_> =
+            plan.added.iter().filter(|(set, _)| set.reply == Reply::Answer).map(|(_, it)| *it).collect();
         let after = self.read_generation()?;
         self.note(plan, wanted);
         // Otherwise somebody else has written, too, and the next look reads.
         self.generation = before.map(|before| before.wrapping_add(1)).filter(|expected| *expected == after);
+        match forget::forget(&mut self.netlink, &answered) {
+            Ok(0) => {}
+            Ok(flows) => debug!(flows, "pings that began before their address was answered begin anew"),
+            // The table is as it should be all the same; a socket in the middle of an answer is not used again.
+            Err(error) => {
+                warn!(%error, "a ping that began before its address was answered stays unanswered while it goes on");
+                self.netlink = Netlink::open(Protocol::Netfilter)?;
+            }
+        }
         Ok(true)
     }
 

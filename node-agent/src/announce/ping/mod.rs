@@ -8,11 +8,12 @@
 //! ```
 //! It is the same in every proxy mode and apart from what modes make: it comes with the first address that this node
 //! announces and goes with the last. Addresses are elements of its sets and nothing else; a change of one address writes
-//! one element. The table is recognised by its name, whoever made it; nothing outside of it is written.
+//! one element, and then the flows of pings that this node had passed on before are forgotten. The table is recognised by its name, whoever made it; nothing outside of it is written.
 //!
 //! A thread of its own writes it, because the kernel lets one writer at a time change its tables, and taking over an
 //! address must not wait for a pass over all Services.
 
+mod forget;
 mod kernel;
 pub mod parse;
 pub mod plan;

@@ -112,6 +112,7 @@ pub fn traffic(layout: &Layout, family: IpFamily, text: &str) -> Vec<Traffic> {
             bytes: None,
             active: None,
             inactive: None,
+            failed: None,
         })
         .collect()
 }
@@ -238,7 +239,7 @@ pub(super) fn normal(rule: &str) -> String {
 }
 
 /// The words of a rule, without the quotes around them.
-fn words(rule: &str) -> Vec<String> {
+pub(crate) fn words(rule: &str) -> Vec<String> {
     let mut words = Vec::new();
     let (mut word, mut is_quoted, mut is_word) = (String::new(), false, false);
     let mut characters = rule.chars();

@@ -142,6 +142,7 @@ impl IpvsBackend {
                     bytes: Some(0),
                     active: Some(0),
                     inactive: Some(0),
+                    failed: None,
                 });
                 let add = |sum: Option<u64>, more: u64| sum.map(|sum| sum.saturating_add(more));
                 entry.connections = entry.connections.saturating_add(load.connections);

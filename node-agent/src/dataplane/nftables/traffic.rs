@@ -104,6 +104,7 @@ impl NftablesBackend {
             bytes: None,
             active: None,
             inactive: None,
+            failed: None,
         };
         Ok(sums.into_iter().map(traffic).collect())
     }

@@ -13,6 +13,7 @@
 //! queues, tries and tables have limits, and a side that does not read stops the other one.
 
 pub mod balance;
+mod failures;
 mod lines;
 mod listen;
 pub mod lower;
@@ -52,7 +53,7 @@ use self::{
     relay::{Account, Orders, Relay, RelayTally, Shared},
 };
 use super::{
-    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    Dataplane, Desired, DesiredProgram, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
 };
 use crate::{
@@ -389,6 +390,19 @@ impl Dataplane for UserspaceBackend {
             account.traffic(service.clone(), *protocol, *target)
         });
         Ok(traffic.collect())
+    }
+
+    fn sees_refusals(&self) -> bool {
+        true
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        let refusals = self.accounts.iter().map(|((service, _, target), account)| Refusals {
+            service: service.clone(),
+            target: *target,
+            in_a_row: account.failures.refused_in_a_row(),
+        });
+        Ok(refusals.filter(|refusals| refusals.in_a_row > 0).collect())
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {

@@ -21,7 +21,7 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, lines::Told, lower::Policy};
+use super::{balance::Balancer, failures::Failures, lines::Told, lower::Policy};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// How much a relay may hold, and how patient it is.
@@ -108,11 +108,12 @@ pub(super) struct Account {
     pub(super) packets: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) active: AtomicU64,
+    pub(super) failures: Failures,
 }
 
 impl Account {
     pub(super) fn traffic(&self, service: ServiceKey, protocol: Protocol, target: Target) -> Traffic {
-        let Self { connections, packets, bytes, active } = self;
+        let Self { connections, packets, bytes, active, failures } = self;
         let packets = match protocol {
             Protocol::Tcp | Protocol::Sctp => None,
             Protocol::Udp => Some(packets.load(Ordering::Relaxed)),
@@ -126,6 +127,7 @@ impl Account {
             bytes: Some(bytes.load(Ordering::Relaxed)),
             active: Some(active.load(Ordering::Relaxed)),
             inactive: None,
+            failed: Some(failures.read()),
         }
     }
 }

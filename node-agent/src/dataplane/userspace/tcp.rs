@@ -110,6 +110,7 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
         End::Finished => {}
         End::ClientGone => reset(&target),
         End::TargetGone => {
+            placed.seat.account.failures.note_reset();
             sleep(LAST_WORDS).await;
             reset(&client);
         }
@@ -138,11 +139,16 @@ async fn connect(relay: &Relay, client: SocketAddr, original: SocketAddr) -> Opt
             }
         };
         match timeout(wait, TcpStream::connect(placed.address)).await {
-            Ok(Ok(target)) => return Some((target, placed)),
-            Ok(Err(_)) => {
+            Ok(Ok(target)) => {
+                placed.seat.account.failures.note_taken();
+                return Some((target, placed));
+            }
+            Ok(Err(error)) => {
+                placed.seat.account.failures.note(&error);
                 refused.insert(placed.seat.target);
             }
             Err(_) => {
+                placed.seat.account.failures.note_silent();
                 silent.insert(placed.seat.target);
                 wait = patience.next()?;
             }

@@ -192,6 +192,7 @@ impl Flow {
                 }
                 received = target.recv_buf(&mut buffer) => match received {
                     Ok(_) => {
+                        placed.seat.account.failures.note_taken();
                         is_answered = true;
                         self.answer(placed, &buffer).await;
                         Ok(())
@@ -201,8 +202,10 @@ impl Flow {
             };
             match said {
                 Ok(()) => idle.as_mut().reset(Instant::now() + idle_time),
-                Err(_) if is_answered => return Ok(Left::Over),
-                Err(_) => return Ok(Left::Refused(last)),
+                Err(error) => {
+                    placed.seat.account.failures.note(&error);
+                    return Ok(if is_answered { Left::Over } else { Left::Refused(last) });
+                }
             }
         }
     }

@@ -32,7 +32,7 @@ use super::{
     wire::{Failure, Farewell, Intent, PROTOCOL, Refusal, Reply, Request, Welcome},
 };
 use crate::dataplane::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     nftables::{NftablesBackend, NftablesOptions},
     userspace::TABLE,
 };
@@ -178,9 +178,12 @@ impl RelayClient {
             Reply::Passed { outcomes, writes, failure } => {
                 Some(Pass { outcomes, writes, failed: failure.map(KernelError::from) })
             }
-            Reply::Done | Reply::Disturbed(_) | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
-                None
-            }
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Traffic(_)
+            | Reply::Preview(_)
+            | Reply::Traced(_)
+            | Reply::Refusals(_) => None,
         };
         *pass = self.ask(&Request::Apply { networks, scope: scope.clone() }, take)?;
         pass.outcomes.extend(too_long);
@@ -281,9 +284,12 @@ impl Dataplane for RelayClient {
     fn is_disturbed(&mut self) -> Result<bool, KernelError> {
         self.ask(&Request::IsDisturbed, |reply| match reply {
             Reply::Disturbed(is_disturbed) => Some(is_disturbed),
-            Reply::Done | Reply::Passed { .. } | Reply::Traffic(_) | Reply::Preview(_) | Reply::Traced(_) => {
-                None
-            }
+            Reply::Done
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Preview(_)
+            | Reply::Traced(_)
+            | Reply::Refusals(_) => None,
         })
     }
 
@@ -351,6 +357,26 @@ impl Dataplane for RelayClient {
             | Reply::Disturbed(_)
             | Reply::Passed { .. }
             | Reply::Preview(_)
+            | Reply::Traced(_)
+            | Reply::Refusals(_) => None,
+        })
+    }
+
+    fn sees_refusals(&self) -> bool {
+        true
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        if self.link.is_none() {
+            return Ok(Vec::new());
+        }
+        self.ask(&Request::Refusals, |reply| match reply {
+            Reply::Refusals(refusals) => Some(refusals),
+            Reply::Done
+            | Reply::Disturbed(_)
+            | Reply::Passed { .. }
+            | Reply::Traffic(_)
+            | Reply::Preview(_)
             | Reply::Traced(_) => None,
         })
     }
@@ -369,7 +395,8 @@ impl Dataplane for RelayClient {
             | Reply::Disturbed(_)
             | Reply::Passed { .. }
             | Reply::Traffic(_)
-            | Reply::Traced(_) => None,
+            | Reply::Traced(_)
+            | Reply::Refusals(_) => None,
         })
     }
 
@@ -380,7 +407,8 @@ impl Dataplane for RelayClient {
             | Reply::Disturbed(_)
             | Reply::Passed { .. }
             | Reply::Traffic(_)
-            | Reply::Preview(_) => None,
+            | Reply::Preview(_)
+            | Reply::Refusals(_) => None,
         })
     }
 

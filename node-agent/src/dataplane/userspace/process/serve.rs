@@ -299,6 +299,7 @@ fn converse(served: &Served, stream: &UnixStream) -> io::Result<()> {
                 answer(served, stream, true, |it| it.is_disturbed().map(Reply::Disturbed))?;
             }
             Request::Traffic => answer(served, stream, false, |it| it.traffic().map(Reply::Traffic))?,
+            Request::Refusals => answer(served, stream, false, |it| it.refusals().map(Reply::Refusals))?,
             Request::Trace(packet) => {
                 answer(served, stream, true, |it| it.trace(&packet).map(Reply::Traced))?;
             }

@@ -25,10 +25,10 @@ use model::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::dataplane::{KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};
+use crate::dataplane::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
 /// The version of what is said after the greeting.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// The first bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
 /// The longest greeting, welcome or farewell.
@@ -127,6 +127,8 @@ pub enum Request {
     },
     /// As [`crate::dataplane::Dataplane::trace`].
     Trace(Packet),
+    /// As [`crate::dataplane::Dataplane::refusals`].
+    Refusals,
 }
 
 /// What a relay answers.
@@ -160,6 +162,8 @@ pub enum Reply {
     Preview(Option<Vec<LineChange>>),
     /// What would become of a packet.
     Traced(Option<Traced>),
+    /// Who has refused connections.
+    Refusals(Vec<Refusals>),
 }
 
 /// Why a request was not carried out.

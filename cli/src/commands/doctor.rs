@@ -1,0 +1,142 @@
+//! `doctor`: what is odd on the machines of nodes, asked of their agents at this moment; and what agents put right.
+
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
+
+use model::{name::Name, resource::Kind};
+use serde_json::{Value, json};
+
+use super::{document, get::parse_name};
+use crate::{
+    args::{
+        Document,
+        doctor::{Doctor, DoctorOutput},
+    },
+    client::{Client, Request, shell_quoted},
+    doctor::{done, has_failed, is_broken, safe_fixes, table},
+    error::{ExitCode, Failure},
+    output::Terminal,
+    parse::Language,
+    resource::Resource,
+    view::{items, text},
+};
+
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Doctor,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let nodes = nodes(client, &arguments.nodes).await?;
+    let total = nodes.len();
+    let (mut answers, mut failures) = look(client, &nodes).await?;
+    if arguments.fix {
+        let fixed = fix(client, &answers, arguments.yes, terminal).await?;
+        if fixed.is_any {
+            (answers, failures) = look(client, &nodes).await?;
+        }
+        failures.extend(fixed.failures);
+    }
+    let printed = match arguments.output {
+        DoctorOutput::Table => table(&answers, arguments.all, terminal.style),
+        DoctorOutput::Json => document(&json!({ "items": answers }), Document::Json),
+        DoctorOutput::Yaml => document(&json!({ "items": answers }), Document::Yaml),
+    };
+    terminal.print(&printed)?;
+    for failure in &failures {
+        terminal.report(failure);
+    }
+    if !failures.is_empty() {
+        return Err(Failure::Some { failed: failures.len(), total, code: ExitCode::Failed });
+    }
+    Ok(if is_broken(&answers) { ExitCode::Usage } else { ExitCode::Success })
+}
+
+/// The answers of the nodes, and why others gave none.
+async fn look(client: &Client, nodes: &[Name]) -> Result<(Value, Vec<Failure>), Failure> {
+    let (mut answers, mut failures) = (Vec::new(), Vec::new());
+    for node in nodes {
+        let path = format!("/v1/{}/{node}/doctor", Kind::Node.plural());
+        match client.send(Request::get(path)).await {
+            Ok(answer) => answers.push(answer),
+            // A node that is silent hides nothing of the others.
+            Err(failure) if failure.problem_code().is_some() && nodes.len() > 1 => failures.push(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok((Value::Array(answers), failures))
+}
+
+/// What came of fixes.
+struct Fixed {
+    /// Whether any node was asked.
+    is_any: bool,
+    failures: Vec<Failure>,
+}
+
+async fn fix(
+    client: &Client,
+    answers: &Value,
+    is_confirmed: bool,
+    terminal: &mut Terminal,
+) -> Result<Fixed, Failure> {
+    let fixes = safe_fixes(answers);
+    let mut fixed = Fixed { is_any: !fixes.is_empty(), failures: Vec::new() };
+    if fixes.is_empty() {
+        terminal.note("nothing was found that --fix puts right");
+        return Ok(fixed);
+    }
+    let wanted = fixes.iter().map(|(node, fixes)| {
+        let fixes: Vec<_> = fixes.iter().map(String::as_str).collect();
+        format!("{node}: {}", fixes.join(", "))
+    });
+    confirm(&wanted.collect::<Vec<_>>().join("; "), is_confirmed, terminal)?;
+    for (node, fixes) in fixes {
+        let node = parse_name(Resource::Object(Kind::Node), &node)?;
+        let path = format!("/v1/{}/{node}/fixes", Kind::Node.plural());
+        let body = json!({ "fixes": fixes }).to_string();
+        let curl_data = shell_quoted(&body);
+        match client.send(Request::post(&path, Language::Json, body.into_bytes(), curl_data)).await {
+            Ok(answer) => {
+                terminal.note(done(&answer).trim_end());
+                if has_failed(&answer) {
+                    let message = format!("node {node} could not make every fix");
+                    fixed.failures.push(Failure::Usage { message, hint: None });
+                }
+            }
+            Err(failure) if failure.problem_code().is_some() => fixed.failures.push(failure),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(fixed)
+}
+
+/// An answer is a word.
+const ANSWER_BYTES_MAX: u64 = 64;
+
+/// Asks whoever is at the terminal; nobody there has to have said it before.
+fn confirm(wanted: &str, is_confirmed: bool, terminal: &mut Terminal) -> Result<(), Failure> {
+    if is_confirmed {
+        return Ok(());
+    }
+    let input = io::stdin();
+    if !input.is_terminal() {
+        let message = format!("--fix changes machines ({wanted}), and there is no terminal to ask at");
+        return Err(Failure::Usage { message, hint: Some("say --yes".to_owned()) });
+    }
+    terminal.note(&format!("{wanted}\nmake these fixes? [y/N]"));
+    let mut answer = String::new();
+    input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::Usage { message: "nothing was changed".to_owned(), hint: None }),
+    }
+}
+
+async fn nodes(client: &Client, given: &[String]) -> Result<Vec<Name>, Failure> {
+    let resource = Resource::Object(Kind::Node);
+    if !given.is_empty() {
+        let bare = given.iter().map(|name| name.strip_prefix("node/").unwrap_or(name));
+        return bare.map(|name| parse_name(resource, name)).collect();
+    }
+    let listing = client.list(|| Request::get(format!("/v1/{}", Kind::Node.plural()))).await?.envelope;
+    items(&listing, "/items").iter().map(|node| parse_name(resource, &text(node, "/metadata/name"))).collect()
+}

@@ -1,0 +1,80 @@
+//! How much goes through in a second: what was counted between two readings, by the time between them. Pure.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use model::traffic::{Counts, Rates};
+
+/// Least time between two readings that make a rate: of less, a single connection would look like many.
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+
+/// The last readings of many things.
+#[derive(Debug)]
+pub(super) struct Meter<K> {
+    last: Option<(Instant, BTreeMap<K, Counts>)>,
+    rates: BTreeMap<K, Rates>,
+}
+
+impl<K> Default for Meter<K> {
+    fn default() -> Self {
+        Self { last: None, rates: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord> Meter<K> {
+    /// Takes a reading. What was not there before was not counted before; of the first reading there are no rates.
+    pub(super) fn read(&mut self, now: Instant, counts: BTreeMap<K, Counts>)
+    where
+        K: Clone,
+    {
+        if let Some((at, before)) = &self.last {
+            let window = now.saturating_duration_since(*at);
+            if window < WINDOW_MIN {
+                return;
+            }
+            let millis = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+            let rates = |(key, later): (&K, &Counts)| {
+                let earlier = before.get(key).copied().unwrap_or_default();
+                (key.clone(), Rates::between(&earlier, later, millis))
+            };
+            self.rates = counts.iter().map(rates).collect();
+        }
+        self.last = Some((now, counts));
+    }
+
+    /// The rates between the last two readings.
+    pub(super) fn rates(&self, key: &K) -> Option<Rates> {
+        self.rates.get(key).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::traffic::Rate;
+
+    use super::*;
+
+    /// Time and connections of readings → connections in a second after each.
+    #[test]
+    fn rates_begin_with_the_second_reading_and_need_a_second() {
+        let (mut meter, start) = (Meter::default(), Instant::now());
+        for (millis, connections, rate) in [
+            (0, 1000, None),
+            (500, 1500, None),
+            (10_000, 2000, Some((1000, 10_000))),
+            (10_900, 9000, Some((1000, 10_000))),
+            (20_000, 2000, Some((0, 1))),
+        ] {
+            let counts = Counts { connections, ..Counts::default() };
+            meter.read(start + Duration::from_millis(millis), BTreeMap::from([("a", counts)]));
+            let found = meter.rates(&"a").map(|rates| rates.connections);
+            assert_eq!(found, rate.map(|(count, millis)| Rate::of(count, millis)), "at {millis} ms");
+        }
+        let counts = Counts { connections: 5, ..Counts::default() };
+        meter.read(start + Duration::from_secs(25), BTreeMap::from([("new", counts)]));
+        assert_eq!(meter.rates(&"new").map(|rates| rates.connections), Some(Rate::of(5, 5000)));
+        assert_eq!(meter.rates(&"a"), None);
+    }
+}

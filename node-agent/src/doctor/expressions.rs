@@ -1,0 +1,274 @@
+//! What the expressions of one rule of nf_tables come to, as far as it matters to us: registers are followed from the mark and
+//! from connection tracking to comparisons and verdicts. Pure; what is not known makes a rule one with another condition.
+
+use std::collections::BTreeMap;
+
+use super::chains::{Condition, Effect, MarkUse, Rule};
+use crate::{
+    dataplane::nftables::uapi,
+    netlink::wire::{Attribute, AttributeIter, Malformed},
+};
+
+// `linux/netfilter/nf_tables.h`.
+const NFTA_META_DREG: u16 = 1;
+const NFTA_META_KEY: u16 = 2;
+const NFTA_META_SREG: u16 = 3;
+const NFT_META_MARK: u32 = 3;
+const NFTA_CT_DREG: u16 = 1;
+const NFTA_CT_KEY: u16 = 2;
+const NFT_CT_STATE: u32 = 0;
+const NFT_CT_STATUS: u32 = 2;
+const NFTA_IMMEDIATE_DREG: u16 = 1;
+const NFTA_IMMEDIATE_DATA: u16 = 2;
+const NFTA_BITWISE_SREG: u16 = 1;
+const NFTA_BITWISE_DREG: u16 = 2;
+const NFTA_BITWISE_MASK: u16 = 4;
+const NFTA_BITWISE_XOR: u16 = 5;
+const NFTA_BITWISE_OP: u16 = 6;
+const NFTA_CMP_SREG: u16 = 1;
+const NFTA_CMP_OP: u16 = 2;
+const NFTA_CMP_DATA: u16 = 3;
+const NFT_CMP_NEQ: u32 = 1;
+const NFTA_EXTHDR_TYPE: u16 = 2;
+const NFTA_EXTHDR_OP: u16 = 6;
+const NFTA_EXTHDR_SREG: u16 = 7;
+const NFT_EXTHDR_OP_TCPOPT: u32 = 1;
+const TCPOPT_MAXSEG: u8 = 2;
+const NFTA_TARGET_NAME: u16 = 1;
+const NFTA_TARGET_INFO: u16 = 3;
+const NFT_RETURN: i32 = -5;
+/// Registers of 16 bytes come before those of 4 bytes, and are the same memory.
+const NFT_REG32_00: u32 = 8;
+/// `IPS_DST_NAT` of `linux/netfilter/nf_conntrack_common.h`.
+const IPS_DST_NAT: u32 = 0x20;
+/// `NF_CT_STATE_BIT(IP_CT_ESTABLISHED)`.
+const STATE_ESTABLISHED: u32 = 2;
+
+/// What a register holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    /// The mark, with `and` and then `xor` applied.
+    Mark { and: u32, xor: u32 },
+    /// These bits of the status of the connection.
+    Status(u32),
+    /// These bits of the state of the connection.
+    State(u32),
+    /// A number.
+    Number(u32),
+}
+
+#[derive(Debug)]
+struct Reader {
+    registers: BTreeMap<u32, Held>,
+    rule: Rule,
+}
+
+/// Reads the expressions of a rule; `shown` names it.
+pub(super) fn rule(shown: String, expressions: Option<AttributeIter<'_>>) -> Result<Rule, Malformed> {
+    let rule =
+        Rule { shown, condition: Condition::Always, effect: Effect::Other, marks: Vec::new(), clamps: false };
+    let mut reader = Reader { registers: BTreeMap::new(), rule };
+    for element in expressions.into_iter().flatten() {
+        let (mut name, mut data) = ("", AttributeIter::new(&[]));
+        for attribute in element?.nested() {
+            let attribute = attribute?;
+            match attribute.kind {
+                uapi::NFTA_EXPR_NAME => name = attribute.text()?,
+                uapi::NFTA_EXPR_DATA => data = attribute.nested(),
+                _ => {}
+            }
+        }
+        reader.expression(name, data)?;
+    }
+    Ok(reader.rule)
+}
+
+impl Reader {
+    fn expression(&mut self, name: &str, data: AttributeIter<'_>) -> Result<(), Malformed> {
+        match name {
+            "counter" | "log" => {}
+            "reject" => self.rule.effect = Effect::Drop,
+            "meta" => self.meta(&Numbers::read(data)?),
+            "ct" => self.ct(&Numbers::read(data)?),
+            "immediate" => self.immediate(data)?,
+            "bitwise" => self.bitwise(&Numbers::read(data)?)?,
+            "cmp" => self.cmp(&Numbers::read(data)?)?,
+            "exthdr" => self.option_header(&Numbers::read(data)?),
+            "target" => self.target(data)?,
+            _ => self.rule.condition = Condition::Other,
+        }
+        Ok(())
+    }
+
+    fn meta(&mut self, numbers: &Numbers<'_>) {
+        let is_mark = numbers.be32(NFTA_META_KEY) == Some(NFT_META_MARK);
+        if let Some(from) = numbers.register(NFTA_META_SREG) {
+            let set = match self.registers.get(&from).filter(|_| is_mark) {
+                Some(Held::Number(value)) => Some(MarkUse::Sets { value: *value, touched: u32::MAX }),
+                Some(Held::Mark { and, xor }) => Some(MarkUse::Sets { value: *xor, touched: !and | xor }),
+                Some(Held::Status(_) | Held::State(_)) | None => None,
+            };
+            self.rule.marks.extend(set);
+        } else if let Some(to) = numbers.register(NFTA_META_DREG) {
+            self.hold(to, is_mark.then_some(Held::Mark { and: u32::MAX, xor: 0 }));
+        }
+    }
+
+    fn ct(&mut self, numbers: &Numbers<'_>) {
+        let Some(to) = numbers.register(NFTA_CT_DREG) else { return };
+        self.hold(
+            to,
+            match numbers.be32(NFTA_CT_KEY) {
+                Some(NFT_CT_STATE) => Some(Held::State(u32::MAX)),
+                Some(NFT_CT_STATUS) => Some(Held::Status(u32::MAX)),
+                Some(_) | None => None,
+            },
+        );
+    }
+
+    fn immediate(&mut self, data: AttributeIter<'_>) -> Result<(), Malformed> {
+        let numbers = Numbers::read(data)?;
+        let Some(content) = numbers.attribute(NFTA_IMMEDIATE_DATA) else { return Ok(()) };
+        for part in content.nested() {
+            let part = part?;
+            if part.kind == uapi::NFTA_DATA_VERDICT {
+                self.rule.effect = verdict(part.nested())?;
+            } else if let Some(to) = numbers.register(NFTA_IMMEDIATE_DREG) {
+                self.hold(to, part.ne32().ok().map(Held::Number));
+            }
+        }
+        Ok(())
+    }
+
+    fn bitwise(&mut self, numbers: &Numbers<'_>) -> Result<(), Malformed> {
+        let Some(to) = numbers.register(NFTA_BITWISE_DREG) else { return Ok(()) };
+        let from = numbers.register(NFTA_BITWISE_SREG).and_then(|from| self.registers.get(&from).copied());
+        let mask = data_of(numbers.attribute(NFTA_BITWISE_MASK))?;
+        let xor = data_of(numbers.attribute(NFTA_BITWISE_XOR))?;
+        let is_plain = numbers.be32(NFTA_BITWISE_OP).unwrap_or(0) == 0;
+        let held = match (from.filter(|_| is_plain), mask, xor) {
+            (Some(Held::Mark { and, xor: before }), Some(mask), Some(xor)) => {
+                Some(Held::Mark { and: and & mask, xor: (before & mask) ^ xor })
+            }
+            (Some(Held::Status(bits)), Some(mask), Some(0)) => Some(Held::Status(bits & mask)),
+            (Some(Held::State(bits)), Some(mask), Some(0)) => Some(Held::State(bits & mask)),
+            _ => None,
+        };
+        self.hold(to, held);
+        Ok(())
+    }
+
+    fn cmp(&mut self, numbers: &Numbers<'_>) -> Result<(), Malformed> {
+        let held = numbers.register(NFTA_CMP_SREG).and_then(|from| self.registers.get(&from).copied());
+        let value = data_of(numbers.attribute(NFTA_CMP_DATA))?;
+        let is_any = numbers.be32(NFTA_CMP_OP) == Some(NFT_CMP_NEQ) && value == Some(0);
+        let states = match held {
+            Some(Held::Mark { and, xor }) => {
+                // What is compared is behind the change.
+                let tests = value.map(|value| MarkUse::Tests { value: value ^ xor, mask: and });
+                self.rule.marks.extend(tests);
+                None
+            }
+            Some(Held::Status(bits)) if is_any => {
+                Some(Condition::States { translated: bits & IPS_DST_NAT != 0, established: false })
+            }
+            Some(Held::State(bits)) if is_any => {
+                Some(Condition::States { translated: false, established: bits & STATE_ESTABLISHED != 0 })
+            }
+            Some(Held::Status(_) | Held::State(_) | Held::Number(_)) | None => None,
+        };
+        self.rule.condition = match (self.rule.condition, states) {
+            (Condition::Always, Some(states)) => states,
+            (Condition::Always | Condition::States { .. } | Condition::Other, _) => Condition::Other,
+        };
+        Ok(())
+    }
+
+    fn option_header(&mut self, numbers: &Numbers<'_>) {
+        let kind = numbers.attribute(NFTA_EXTHDR_TYPE).and_then(|kind| kind.value.first());
+        let is_segment_size =
+            numbers.be32(NFTA_EXTHDR_OP) == Some(NFT_EXTHDR_OP_TCPOPT) && kind == Some(&TCPOPT_MAXSEG);
+        self.rule.clamps |= is_segment_size && numbers.register(NFTA_EXTHDR_SREG).is_some();
+        self.rule.condition = Condition::Other;
+    }
+
+    /// An extension of iptables that acts.
+    fn target(&mut self, data: AttributeIter<'_>) -> Result<(), Malformed> {
+        let numbers = Numbers::read(data)?;
+        let name = numbers.attribute(NFTA_TARGET_NAME).map_or(Ok(""), |name| name.text())?;
+        let info = numbers.attribute(NFTA_TARGET_INFO).map_or(&[][..], |info| info.value);
+        match name {
+            "REJECT" => self.rule.effect = Effect::Drop,
+            "TCPMSS" => self.rule.clamps = true,
+            // `struct xt_mark_tginfo2`: the mark, then the mask.
+            "MARK" => {
+                if let Some([a, b, c, d, e, f, g, h]) = info.first_chunk().copied() {
+                    let (value, mask) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
+                    self.rule.marks.push(MarkUse::Sets { value, touched: value | mask });
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, register: u32, held: Option<Held>) {
+        match held {
+            Some(held) => self.registers.insert(register, held),
+            None => self.registers.remove(&register),
+        };
+    }
+}
+
+fn verdict(parts: AttributeIter<'_>) -> Result<Effect, Malformed> {
+    let (mut code, mut chain) = (None, "");
+    for part in parts {
+        let part = part?;
+        match part.kind {
+            uapi::NFTA_VERDICT_CODE => code = Some(part.be32()?.cast_signed()),
+            uapi::NFTA_VERDICT_CHAIN => chain = part.text()?,
+            _ => {}
+        }
+    }
+    Ok(match code {
+        Some(uapi::NF_DROP) => Effect::Drop,
+        Some(code) if code.cast_unsigned() == uapi::NF_ACCEPT => Effect::Accept,
+        Some(NFT_RETURN) => Effect::Return,
+        Some(uapi::NFT_JUMP | uapi::NFT_GOTO) => Effect::Jump(chain.to_owned()),
+        Some(_) | None => Effect::Other,
+    })
+}
+
+/// The number within data that a register is worked on with.
+fn data_of(attribute: Option<Attribute<'_>>) -> Result<Option<u32>, Malformed> {
+    for part in attribute.iter().flat_map(Attribute::nested) {
+        let part = part?;
+        if part.kind == uapi::NFTA_DATA_VALUE {
+            return Ok(part.ne32().ok());
+        }
+    }
+    Ok(None)
+}
+
+/// The attributes of an expression.
+struct Numbers<'a>(Vec<Attribute<'a>>);
+
+impl<'a> Numbers<'a> {
+    fn read(data: AttributeIter<'a>) -> Result<Self, Malformed> {
+        data.collect::<Result<_, _>>().map(Self)
+    }
+
+    fn attribute(&self, kind: u16) -> Option<Attribute<'a>> {
+        self.0.iter().find(|attribute| attribute.kind == kind).copied()
+    }
+
+    fn be32(&self, kind: u16) -> Option<u32> {
+        self.attribute(kind)?.be32().ok()
+    }
+
+    /// A register by its number among those of 4 bytes.
+    fn register(&self, kind: u16) -> Option<u32> {
+        let number = self.be32(kind)?;
+        Some(if number < NFT_REG32_00 { NFT_REG32_00 + number.saturating_sub(1) * 4 } else { number })
+    }
+}

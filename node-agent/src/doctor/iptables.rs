@@ -1,0 +1,181 @@
+//! Reads what `iptables-save` prints, of any table and owner. Pure and total: what makes no sense is passed over.
+
+use std::collections::BTreeMap;
+
+use super::chains::{
+    Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Place, RULE_SHOWN_MAX, RULES_MAX, Rule,
+};
+use crate::dataplane::iptables::{Flavour, parse::words};
+
+/// The chains that were printed.
+pub(super) fn chains(flavour: Flavour, family: Family, text: &str) -> Vec<Chain> {
+    let mut chains: Vec<Chain> = Vec::new();
+    let (mut table, mut by_name) = (None, BTreeMap::new());
+    for line in text.lines().take(RULES_MAX) {
+        if let Some(name) = line.strip_prefix('*') {
+            table = Some(Place { keeper: Keeper::Iptables(flavour), family, table: name.trim().to_owned() });
+            by_name.clear();
+        }
+        let Some(place) = &table else { continue };
+        if let Some(declared) = line.strip_prefix(':') {
+            let mut parts = declared.split(' ');
+            let (name, policy) = (parts.next().unwrap_or_default(), parts.next());
+            by_name.insert(name.to_owned(), chains.len());
+            chains.push(Chain {
+                place: place.clone(),
+                name: name.to_owned(),
+                hook: Hook::of_iptables(name),
+                drops: policy == Some("DROP"),
+                rules_total: 0,
+                rules: Vec::new(),
+            });
+        } else if let Some((name, rule)) = line.strip_prefix("-A ").and_then(|rest| rest.split_once(' ')) {
+            let chain = by_name.get(name).and_then(|index: &usize| chains.get_mut(*index));
+            let Some(chain) = chain else { continue };
+            chain.rules_total += 1;
+            chain.rules.extend(Some(read(line, rule)).filter(Rule::matters));
+        }
+    }
+    chains
+}
+
+fn read(line: &str, rule: &str) -> Rule {
+    let words = words(rule);
+    let mut words = words.iter().map(String::as_str);
+    let (mut condition, mut effect, mut marks, mut clamps) =
+        (Condition::Always, Effect::Other, Vec::new(), false);
+    let (mut module, mut is_negated) = ("", false);
+    while let Some(word) = words.next() {
+        match word {
+            "-m" => {
+                module = words.next().unwrap_or_default();
+                continue;
+            }
+            "--comment" => {
+                words.next();
+                continue;
+            }
+            "-j" | "-g" => {
+                let target = words.next().unwrap_or_default();
+                module = target;
+                clamps = target == "TCPMSS";
+                effect = match target {
+                    "ACCEPT" => Effect::Accept,
+                    "DROP" | "REJECT" => Effect::Drop,
+                    "RETURN" => Effect::Return,
+                    name => Effect::Jump(name.to_owned()),
+                };
+                continue;
+            }
+            // Of a target: it says nothing about which packets are met.
+            "--reject-with" => {
+                words.next();
+                continue;
+            }
+            "--set-xmark" if module == "MARK" => {
+                if let Some((value, mask)) = words.next().and_then(masked) {
+                    marks.push(MarkUse::Sets { value, touched: value | mask });
+                }
+                continue;
+            }
+            "--mark" if module == "mark" => {
+                if let Some((value, mask)) = words.next().and_then(masked) {
+                    marks.push(MarkUse::Tests { value, mask });
+                }
+            }
+            "--ctstate" | "--state" if matches!(module, "conntrack" | "state") && !is_negated => {
+                let states = words.next().unwrap_or_default();
+                let has = |state| states.split(',').any(|one| one == state);
+                let states = Condition::States { translated: has("DNAT"), established: has("ESTABLISHED") };
+                condition = if condition == Condition::Always { states } else { Condition::Other };
+                continue;
+            }
+            "!" => is_negated = true,
+            _ => {}
+        }
+        // What follows the target belongs to it.
+        if effect == Effect::Other {
+            condition = Condition::Other;
+        }
+    }
+    let shown = line.chars().take(RULE_SHOWN_MAX).collect();
+    Rule { shown, condition, effect, marks, clamps }
+}
+
+/// A number, with a mask of all bits where it says none.
+fn masked(text: &str) -> Option<(u32, u32)> {
+    let (value, mask) = text.split_once('/').map_or((text, None), |(value, mask)| (value, Some(mask)));
+    Some((number(value)?, mask.map_or(Some(u32::MAX), number)?))
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What iptables-save of version 1.8.9 printed where Docker and others had been at work.
+    pub(super) const SAVED: &str = r#"# Generated by iptables-nft-save v1.8.9 (nf_tables) on Sat Nov 21 21:37:36 2026
+*mangle
+:PREROUTING ACCEPT [0:0]
+:FORWARD ACCEPT [0:0]
+-A PREROUTING -j MARK --set-xmark 0x1/0xffffffff
+-A FORWARD -m mark ! --mark 0x8000/0x8000 -j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff
+-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
+COMMIT
+# Completed on Sat Nov 21 21:37:36 2026
+*filter
+:FORWARD DROP [12:720]
+:DOCKER-USER - [0:0]
+-A FORWARD -j DOCKER-USER
+-A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -m comment --comment "allow -j DROP \" all" -m conntrack --ctstate RELATED,ESTABLISHED,DNAT -j ACCEPT
+-A FORWARD -j REJECT --reject-with icmp-port-unreachable
+-A DOCKER-USER -j RETURN
+COMMIT
+"#;
+
+    #[test]
+    fn what_iptables_save_prints_is_read() {
+        let chains = chains(Flavour::Nft, Family::Ip, SAVED);
+        let names: Vec<_> =
+            chains.iter().map(|chain| (chain.name.as_str(), chain.rules_total, chain.drops)).collect();
+        let expected = [
+            ("PREROUTING", 1, false),
+            ("FORWARD", 2, false),
+            ("FORWARD", 4, true),
+            ("DOCKER-USER", 1, false),
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(chains[0].rules[0].marks, [MarkUse::Sets { value: 1, touched: u32::MAX }]);
+        assert_eq!(chains[1].rules[0].marks, [MarkUse::Tests { value: 0x8000, mask: 0x8000 }]);
+        assert!(chains[1].rules[1].clamps);
+        let followed: Vec<_> =
+            chains[2].rules.iter().map(|rule| (rule.condition, rule.effect.clone())).collect();
+        let states = Condition::States { translated: true, established: true };
+        assert_eq!(
+            followed,
+            [
+                (Condition::Always, Effect::Jump("DOCKER-USER".to_owned())),
+                (states, Effect::Accept),
+                (Condition::Always, Effect::Drop),
+            ]
+        );
+        assert_eq!(chains[3].rules[0].effect, Effect::Return);
+        assert_eq!(chains[3].place.to_string(), "iptables-nft table filter");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "(\\*[a-z]{0,4}\n|:[A-Z]{0,4} DROP\n|-A [A-Z]{0,4} [-!a-z \"/0-9x]{0,40}\n|.{0,40}\n){0,20}") {
+            let _ = chains(Flavour::Legacy, Family::Ip6, &text);
+        }
+    }
+}

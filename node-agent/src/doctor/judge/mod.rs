@@ -1,0 +1,128 @@
+//! What is said of what was read: a finding for each check that has a say in the mode. Pure.
+
+mod machine;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use model::{
+    doctor::{Finding, FindingState, SafeFix},
+    node::{Naming, ProxyMode},
+};
+
+use super::{
+    Subject,
+    chains::{Chain, Keeper},
+    checks::Check,
+    seen::Seen,
+};
+use crate::{
+    announce::ping,
+    dataplane::{nftables, userspace},
+};
+
+/// Findings of one check; on a machine with more, these are enough to begin with.
+const PER_CHECK_MAX: usize = 8;
+
+/// Judges what was read.
+pub(super) fn judge(subject: &Subject, seen: &Seen) -> Vec<Finding> {
+    let judges = [
+        machine::conntrack_size,
+        machine::conntrack_helper,
+        rules::forward_drop,
+        rules::input_drop,
+        rules::docker_direct_access,
+        rules::firewalld,
+        rules::flavours,
+        rules::kube_proxy,
+        rules::mark_clash,
+        machine::mtu,
+        machine::bridge_traffic,
+        machine::arp_flux,
+        machine::other_announcer,
+        machine::unseen,
+    ];
+    let mut findings = Vec::new();
+    for judge in judges {
+        let found = judge(subject, seen);
+        findings.extend(found.into_iter().take(PER_CHECK_MAX).map(Said::finding));
+    }
+    findings
+}
+
+/// A finding in the making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    check: Check,
+    state: FindingState,
+    message: String,
+    fix: Option<String>,
+    safe_fix: Option<SafeFix>,
+}
+
+impl Said {
+    fn fine(check: Check, message: impl Into<String>) -> Self {
+        Self { check, state: FindingState::Fine, message: message.into(), fix: None, safe_fix: None }
+    }
+
+    fn warning(check: Check, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        let (message, fix) = (message.into(), Some(fix.into()));
+        Self { check, state: FindingState::Warning, message, fix, safe_fix: None }
+    }
+
+    fn finding(self) -> Finding {
+        let Self { check, state, message, fix, safe_fix } = self;
+        Finding {
+            check: check.as_str().to_owned(),
+            state,
+            message,
+            why: (state != FindingState::Fine).then(|| check.why().to_owned()),
+            fix,
+            safe_fix,
+        }
+    }
+}
+
+/// Whether packets to endpoints go through the forward hook. In userspace mode the relay is an end of both connections.
+const fn forwards(mode: ProxyMode) -> bool {
+    match mode {
+        ProxyMode::Nftables | ProxyMode::Iptables | ProxyMode::Ipvs => true,
+        ProxyMode::Userspace => false,
+    }
+}
+
+/// The tables that only we write.
+const OWN_TABLES: [&str; 3] = [nftables::schema::TABLE, userspace::TABLE, ping::schema::TABLE];
+/// What the names of our chains begin with, in iptables and ipvs mode.
+const OWN_PREFIXES: [&str; 2] = ["TG-", "TGV-"];
+/// What the names of kube-proxy's chains begin with, and of ours where we name them so.
+const KUBE_PREFIX: &str = "KUBE-";
+
+/// Whether a chain is ours.
+fn is_ours(subject: &Subject, chain: &Chain) -> bool {
+    match chain.place.keeper {
+        Keeper::Nft => OWN_TABLES.contains(&chain.place.table.as_str()),
+        Keeper::Iptables(_) => {
+            let has_kube_names = has_kube_names(subject) && chain.name.starts_with(KUBE_PREFIX);
+            has_kube_names || OWN_PREFIXES.iter().any(|prefix| chain.name.starts_with(prefix))
+        }
+    }
+}
+
+/// Whether our own chains have the names of kube-proxy's.
+fn has_kube_names(subject: &Subject) -> bool {
+    match (subject.mode, subject.options.naming) {
+        (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Kube) => true,
+        (ProxyMode::Iptables | ProxyMode::Ipvs, Naming::Tidegate) => false,
+        (ProxyMode::Nftables | ProxyMode::Userspace, _) => false,
+    }
+}
+
+/// The bits of the mark that we set.
+fn own_bits(subject: &Subject) -> u32 {
+    let options = &subject.options;
+    match subject.mode {
+        ProxyMode::Nftables | ProxyMode::Userspace => options.masquerade_mark,
+        ProxyMode::Iptables | ProxyMode::Ipvs => options.masquerade_mark | options.drop_mark,
+    }
+}

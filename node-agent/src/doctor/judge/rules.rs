@@ -1,0 +1,258 @@
+//! Rules of others.
+
+use std::collections::BTreeSet;
+
+use model::{doctor::FindingState, node::ProxyMode};
+
+use super::{KUBE_PREFIX, PER_CHECK_MAX, Said, has_kube_names, is_ours, own_bits};
+use crate::{
+    dataplane::iptables::Flavour,
+    doctor::{
+        Subject,
+        chains::{Chain, Condition, Effect, Family, Hook, Keeper, MarkUse, Passing, Place, dropped_by},
+        checks::Check,
+        holders::KUBE_PROXY,
+        seen::Seen,
+    },
+};
+
+pub(super) fn forward_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
+    let passing = match subject.mode {
+        ProxyMode::Nftables | ProxyMode::Iptables => Passing::Translated,
+        // What goes to endpoints leaves by the output hook; their answers are forwarded.
+        ProxyMode::Ipvs => Passing::Established,
+        ProxyMode::Userspace => {
+            return vec![Said::fine(Check::ForwardDrop, "nothing is forwarded in this mode")];
+        }
+    };
+    let found = dropping(subject, seen, Hook::Forward, passing).map(|(chain, by)| {
+        let message = format!("{} drops what it forwards: chain {}, {by}", chain.place, chain.name);
+        Said::warning(Check::ForwardDrop, message, accepting(seen, chain, passing))
+    });
+    or_fine(found.collect(), Check::ForwardDrop, "no rule drops all that is forwarded")
+}
+
+pub(super) fn input_drop(subject: &Subject, seen: &Seen) -> Vec<Said> {
+    let passing = match subject.mode {
+        // The way to the relay is a translation.
+        ProxyMode::Userspace => Passing::Translated,
+        ProxyMode::Ipvs => Passing::Any,
+        ProxyMode::Nftables | ProxyMode::Iptables => return Vec::new(),
+    };
+    let found = dropping(subject, seen, Hook::Input, passing).map(|(chain, by)| {
+        let message = format!("{} drops what comes in: chain {}, {by}", chain.place, chain.name);
+        let fix = match passing {
+            Passing::Translated | Passing::Established => accepting(seen, chain, passing),
+            Passing::Any => "accept the virtual addresses before it, such as `iptables -I INPUT -d 10.96.0.0/12 -j ACCEPT` \
+                with the network of cluster IPs"
+                .to_owned(),
+        };
+        Said::warning(Check::InputDrop, message, fix)
+    });
+    or_fine(found.collect(), Check::InputDrop, "no rule drops all that comes in")
+}
+
+/// The chains of others at a hook that drop what has to pass, and by what.
+fn dropping<'a>(
+    subject: &'a Subject,
+    seen: &'a Seen,
+    hook: Hook,
+    passing: Passing,
+) -> impl Iterator<Item = (&'a Chain, String)> {
+    let at_hook =
+        seen.chains.iter().filter(move |chain| chain.hook == Some(hook) && !is_ours(subject, chain));
+    at_hook.filter_map(move |chain| Some((chain, dropped_by(&seen.chains, chain, passing)?)))
+}
+
+/// The command that lets pass what has to.
+fn accepting(seen: &Seen, chain: &Chain, passing: Passing) -> String {
+    let is_established = passing == Passing::Established;
+    let Place { keeper, family, table } = &chain.place;
+    match keeper {
+        Keeper::Nft => {
+            let condition = if is_established { "ct state established" } else { "ct status dnat" };
+            format!("nft insert rule {} {table} {} {condition} accept", family.as_str(), chain.name)
+        }
+        Keeper::Iptables(_) => {
+            let states = if is_established { "ESTABLISHED" } else { "DNAT" };
+            // Docker leaves this chain to others, and puts its own rules before theirs elsewhere.
+            let has_user_chain =
+                |name| seen.chains.iter().any(|other| other.place == chain.place && other.name == name);
+            let is_docker = chain.hook == Some(Hook::Forward) && has_user_chain("DOCKER-USER");
+            let name = if is_docker { "DOCKER-USER" } else { &chain.name };
+            format!("{} -I {name} -m conntrack --ctstate {states} -j ACCEPT", chain.place.command())
+        }
+    }
+}
+
+fn or_fine(found: Vec<Said>, check: Check, message: &str) -> Vec<Said> {
+    if found.is_empty() { vec![Said::fine(check, message)] } else { found }
+}
+
+pub(super) fn docker_direct_access(_: &Subject, seen: &Seen) -> Vec<Said> {
+    let is_docker = |chain: &Chain| match chain.place.keeper {
+        Keeper::Nft => chain.place.table.starts_with("docker"),
+        Keeper::Iptables(_) => {
+            // Its chains are in another table of the same tool.
+            let is_beside = |other: &&Chain| {
+                other.place.keeper == chain.place.keeper && other.place.family == chain.place.family
+            };
+            chain.place.table == "raw"
+                && seen.chains.iter().filter(is_beside).any(|other| other.name == "DOCKER")
+        }
+    };
+    let early = seen.chains.iter().filter(|chain| chain.hook == Some(Hook::Prerouting) && is_docker(chain));
+    let found = early.filter_map(|chain| {
+        let rule = chain.rules.iter().find(|rule| rule.effect == Effect::Drop && rule.condition == Condition::Other)?;
+        let message = format!("{} drops what other machines send to containers: `{}`", chain.place, rule.shown);
+        let fix = "only where endpoints are containers of Docker: set \"allow-direct-routing\": true in /etc/docker/daemon.json \
+            and restart Docker, or give their network the option com.docker.network.bridge.gateway_mode_ipv4=nat-unprotected";
+        Some(Said::warning(Check::DockerDirectAccess, message, fix))
+    });
+    or_fine(
+        found.collect(),
+        Check::DockerDirectAccess,
+        "Docker drops nothing that other nodes send to containers",
+    )
+}
+
+pub(super) fn firewalld(subject: &Subject, seen: &Seen) -> Vec<Said> {
+    let is_there = seen.chains.iter().any(|chain| match chain.place.keeper {
+        Keeper::Nft => chain.place.table == "firewalld",
+        Keeper::Iptables(_) => chain.name == "FORWARD_direct",
+    });
+    if !is_there {
+        return vec![Said::fine(Check::Firewalld, "it has no rules here")];
+    }
+    let open = "firewall-cmd --permanent --zone=trusted --add-source=NETWORK for the networks of nodes and workloads, and \
+        `firewall-cmd --reload`";
+    let (message, fix) = match subject.mode {
+        ProxyMode::Nftables | ProxyMode::Userspace => ("it is at work", open.to_owned()),
+        ProxyMode::Iptables | ProxyMode::Ipvs => (
+            "it is at work, and a reload of it flushes iptables",
+            format!("{open}; set FlushAllOnReload=no in /etc/firewalld/firewalld.conf, or use mode nftables"),
+        ),
+    };
+    vec![Said::warning(Check::Firewalld, message, fix)]
+}
+
+pub(super) fn flavours(_: &Subject, seen: &Seen) -> Vec<Said> {
+    let rules = |flavour| -> usize {
+        let of = |chain: &&Chain| chain.place.keeper == Keeper::Iptables(flavour);
+        seen.chains.iter().filter(of).map(|chain| chain.rules_total).sum()
+    };
+    let (nft, legacy) = (rules(Flavour::Nft), rules(Flavour::Legacy));
+    if nft == 0 || legacy == 0 {
+        return vec![Said::fine(Check::IptablesFlavours, "at most one flavour of iptables has rules")];
+    }
+    let message = format!("{nft} rules are in nf_tables, and {legacy} in the legacy tables");
+    let fix = "list the legacy ones by iptables-legacy-save and ip6tables-legacy-save; move or remove what nobody needs \
+        (`iptables-legacy -F`), and let one flavour serve all (`update-alternatives --config iptables`)";
+    vec![Said::warning(Check::IptablesFlavours, message, fix)]
+}
+
+/// Chains of Kubernetes that are kubelet's, and do no harm.
+const OF_KUBELET: [&str; 6] = [
+    "KUBE-FIREWALL",
+    "KUBE-KUBELET-CANARY",
+    "KUBE-IPTABLES-HINT",
+    "KUBE-MARK-DROP",
+    "KUBE-MARK-MASQ",
+    "KUBE-POSTROUTING",
+];
+
+pub(super) fn kube_proxy(subject: &Subject, seen: &Seen) -> Vec<Said> {
+    let check = Check::KubeProxy;
+    let running = seen.holders.iter().filter(|holder| holder.program == KUBE_PROXY).map(|holder| {
+        let process = holder.process.map(|process| format!(" as process {process}")).unwrap_or_default();
+        let message = format!("kube-proxy runs{process}");
+        let fix =
+            "kubectl -n kube-system delete daemonset kube-proxy, or stop its service; then clean up after it";
+        Said { state: FindingState::Broken, ..Said::warning(check, message, fix) }
+    });
+    let places: BTreeSet<_> = seen
+        .chains
+        .iter()
+        .filter(|chain| {
+            !has_kube_names(subject)
+                && chain.name.starts_with(KUBE_PREFIX)
+                && !OF_KUBELET.contains(&chain.name.as_str())
+        })
+        .filter(|chain| matches!(chain.place.keeper, Keeper::Iptables(_)))
+        .map(|chain| (chain.place.keeper, chain.place.family))
+        .collect();
+    let chains = places.into_iter().map(|(keeper, family)| {
+        let tool = Place { keeper, family, table: String::new() }.command();
+        let message = format!("chains of kube-proxy are in {tool}");
+        Said::warning(
+            check,
+            message,
+            format!("kube-proxy --cleanup, or `{tool}-save | grep -v KUBE- | {tool}-restore`"),
+        )
+    });
+    let tables: BTreeSet<_> = seen
+        .chains
+        .iter()
+        .filter(|chain| chain.place.keeper == Keeper::Nft && chain.place.table == KUBE_PROXY)
+        .map(|chain| chain.place.family.as_str())
+        .collect();
+    let tables = tables.into_iter().map(|family| {
+        let message = format!("table {family} {KUBE_PROXY} is in nf_tables");
+        Said::warning(check, message, format!("nft delete table {family} {KUBE_PROXY}"))
+    });
+    let is_link_left = !has_kube_names(subject) && seen.links.iter().any(|link| link.name == KUBE_LINK);
+    let link = is_link_left.then(|| {
+        let fix = format!("kube-proxy --cleanup, or `ip link delete {KUBE_LINK}` and `ipvsadm -C` where nobody else uses IPVS");
+        Said::warning(check, format!("interface {KUBE_LINK} holds addresses"), fix)
+    });
+    or_fine(running.chain(chains).chain(tables).chain(link).collect(), check, "nothing of it is here")
+}
+
+/// The interface of kube-proxy's IPVS mode.
+const KUBE_LINK: &str = "kube-ipvs0";
+
+pub(super) fn mark_clash(subject: &Subject, seen: &Seen) -> Vec<Said> {
+    let bits = own_bits(subject);
+    let fix = "let them use other bits, or us: --masquerade-bit, or spec.proxy of the Node (masqueradeBit, dropBit)";
+    let said = |message| Said::warning(Check::MarkClash, message, fix);
+    let is_foreign = |chain: &&Chain| {
+        // kube-proxy means the same by the same bits, and is a finding of its own.
+        !is_ours(subject, chain) && !chain.name.starts_with(KUBE_PREFIX) && chain.place.table != KUBE_PROXY
+    };
+    let rules = seen.chains.iter().filter(is_foreign).flat_map(|chain| {
+        let marks = chain.rules.iter().flat_map(|rule| rule.marks.iter().map(move |mark| (rule, mark)));
+        marks.filter_map(move |(rule, mark)| {
+            let does = clash(*mark, bits, chain.hook)?;
+            Some(format!("{}, chain {}: `{}` {does}", chain.place, chain.name, rule.shown))
+        })
+    });
+    let routing = seen.routing_rules.iter().filter(|rule| rule.mark & rule.mask & bits != 0).map(|rule| {
+        let family = match rule.family {
+            Family::Ip | Family::Inet => "-4",
+            Family::Ip6 => "-6",
+        };
+        let (priority, mark, mask) = (rule.priority, rule.mark, rule.mask);
+        format!("`ip {family} rule` {priority} asks for mark {mark:#x}/{mask:#x}, which has a bit of ours")
+    });
+    let found = rules.chain(routing).take(PER_CHECK_MAX).map(said).collect();
+    or_fine(found, Check::MarkClash, &format!("nobody else uses the bits {bits:#x} of the mark"))
+}
+
+/// What a rule does with bits of ours.
+fn clash(mark: MarkUse, bits: u32, hook: Option<Hook>) -> Option<&'static str> {
+    // Between the hooks where we set a bit and where we ask for it.
+    let is_between = match hook {
+        Some(Hook::Forward | Hook::Postrouting) => true,
+        Some(Hook::Prerouting | Hook::Input | Hook::Output) | None => false,
+    };
+    match mark {
+        MarkUse::Sets { value, .. } if value & bits != 0 => Some("sets a bit of ours"),
+        MarkUse::Sets { touched, .. } => {
+            (touched & bits != 0 && is_between).then_some("clears a bit of ours")
+        }
+        MarkUse::Tests { value, mask } => {
+            let is_asked = if mask == u32::MAX { value & bits != 0 } else { mask & bits != 0 };
+            is_asked.then_some("asks for a bit of ours")
+        }
+    }
+}

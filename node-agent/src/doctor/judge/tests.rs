@@ -1,0 +1,259 @@
+//! Machines in the words of their tools, and what is said of them.
+
+use std::collections::BTreeSet;
+
+use model::{
+    doctor::{Finding, FindingState, SafeFix},
+    node::{Naming, ProxyMode},
+};
+
+use super::judge;
+use crate::{
+    dataplane::{BackendOptions, iptables::Flavour},
+    doctor::{
+        Subject,
+        chains::{Chain, Family, Hook, Keeper, Place},
+        checks::Check,
+        iptables,
+        parse::{Link, RoutingRule},
+        seen::{Holder, Seen},
+    },
+};
+
+fn subject(mode: ProxyMode, naming: Naming) -> Subject {
+    Subject { mode, options: BackendOptions { naming, ..BackendOptions::default() } }
+}
+
+fn of(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<Finding> {
+    let found = judge(&subject(mode, Naming::Tidegate), seen);
+    found.into_iter().filter(|finding| finding.check == check.as_str()).collect()
+}
+
+/// The states of the findings of a check.
+fn states(mode: ProxyMode, check: Check, seen: &Seen) -> Vec<FindingState> {
+    of(mode, check, seen).into_iter().map(|finding| finding.state).collect()
+}
+
+const FINE: [FindingState; 1] = [FindingState::Fine];
+const WARNING: [FindingState; 1] = [FindingState::Warning];
+
+fn saved(flavour: Flavour, text: &str) -> Seen {
+    Seen { chains: iptables::chains(flavour, Family::Ip, text), ..Seen::default() }
+}
+
+fn table(name: &str, chain: &str) -> Chain {
+    Chain {
+        place: Place { keeper: Keeper::Nft, family: Family::Ip, table: name.to_owned() },
+        name: chain.to_owned(),
+        hook: None,
+        drops: false,
+        rules_total: 1,
+        rules: Vec::new(),
+    }
+}
+
+/// What Docker 28 makes, as iptables-save of version 1.8.9 prints it.
+const DOCKER: &str = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n\
+    -A PREROUTING -d 172.17.0.2/32 ! -i docker0 -j DROP\nCOMMIT\n\
+    *filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:DOCKER - [0:0]\n:DOCKER-BRIDGE - [0:0]\n\
+    :DOCKER-CT - [0:0]\n:DOCKER-FORWARD - [0:0]\n:DOCKER-USER - [0:0]\n-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-FORWARD\n\
+    -A DOCKER ! -i docker0 -o docker0 -j DROP\n-A DOCKER-BRIDGE -o docker0 -j DOCKER\n\
+    -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A DOCKER-FORWARD -j DOCKER-CT\n\
+    -A DOCKER-FORWARD -j DOCKER-BRIDGE\n-A DOCKER-FORWARD -i docker0 -j ACCEPT\nCOMMIT\n";
+
+#[test]
+fn docker_drops_what_is_forwarded_until_its_user_chain_lets_it_pass() {
+    let seen = saved(Flavour::Nft, DOCKER);
+    let found = of(ProxyMode::Nftables, Check::ForwardDrop, &seen);
+    let fix = "iptables-nft -I DOCKER-USER -m conntrack --ctstate DNAT -j ACCEPT";
+    assert_eq!(found[0].fix.as_deref(), Some(fix));
+    assert!(found[0].message.contains("its policy is to drop"), "{}", found[0].message);
+    assert_eq!(states(ProxyMode::Nftables, Check::DockerDirectAccess, &seen), WARNING);
+    assert_eq!(states(ProxyMode::Userspace, Check::ForwardDrop, &seen), FINE);
+
+    let rule = fix.strip_prefix("iptables-nft -I ").unwrap();
+    let passes = saved(Flavour::Nft, &DOCKER.replace("-A DOCKER ! ", &format!("-A {rule}\n-A DOCKER ! ")));
+    assert_eq!(states(ProxyMode::Nftables, Check::ForwardDrop, &passes), FINE);
+    assert_eq!(states(ProxyMode::Ipvs, Check::ForwardDrop, &passes), WARNING, "answers are not translated");
+}
+
+/// A rule before, a rule that ends the chain, a chain that leads to itself.
+#[test]
+fn rules_are_followed_in_their_order_and_no_loop_holds_up() {
+    let state = |rules: &str| {
+        let text = format!("*filter\n:FORWARD ACCEPT [0:0]\n:A - [0:0]\n:B - [0:0]\n{rules}COMMIT\n");
+        states(ProxyMode::Iptables, Check::ForwardDrop, &saved(Flavour::Legacy, &text)).remove(0)
+    };
+    assert_eq!(state("-A FORWARD -i br0 -j DROP\n"), FindingState::Fine, "somebody else's packets");
+    assert_eq!(state("-A FORWARD -j REJECT --reject-with icmp-port-unreachable\n"), FindingState::Warning);
+    assert_eq!(state("-A FORWARD -j ACCEPT\n-A FORWARD -j DROP\n"), FindingState::Fine);
+    assert_eq!(
+        state("-A FORWARD -j A\n-A A -j RETURN\n-A A -j ACCEPT\n-A FORWARD -j DROP\n"),
+        FindingState::Warning
+    );
+    assert_eq!(state("-A FORWARD -j A\n-A A -g B\n-A B -j DROP\n"), FindingState::Warning);
+    assert_eq!(state("-A FORWARD -j A\n-A A -j B\n-A A -j B\n-A B -j A\n-A B -j A\n"), FindingState::Fine);
+    let new = "-A FORWARD -m conntrack --ctstate NEW -j ACCEPT\n-A FORWARD -j DROP\n";
+    assert_eq!(state(new), FindingState::Warning);
+    assert_eq!(
+        state("-A FORWARD -m conntrack ! --ctstate DNAT -j ACCEPT\n-A FORWARD -j DROP\n"),
+        FindingState::Warning
+    );
+}
+
+#[test]
+fn what_comes_in_matters_in_the_modes_in_which_it_does() {
+    let seen = saved(Flavour::Nft, "*filter\n:INPUT DROP [0:0]\nCOMMIT\n");
+    assert_eq!(states(ProxyMode::Nftables, Check::InputDrop, &seen), []);
+    for mode in [ProxyMode::Userspace, ProxyMode::Ipvs] {
+        assert_eq!(states(mode, Check::InputDrop, &seen), WARNING);
+    }
+}
+
+#[test]
+fn two_flavours_are_told_when_both_have_rules() {
+    let rule = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n";
+    let mut seen = saved(Flavour::Nft, rule);
+    assert_eq!(states(ProxyMode::Nftables, Check::IptablesFlavours, &seen), FINE);
+    seen.chains.extend(iptables::chains(
+        Flavour::Legacy,
+        Family::Ip6,
+        "*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n",
+    ));
+    assert_eq!(states(ProxyMode::Nftables, Check::IptablesFlavours, &seen), FINE, "the table is empty");
+    seen.chains.extend(iptables::chains(Flavour::Legacy, Family::Ip6, rule));
+    assert_eq!(states(ProxyMode::Nftables, Check::IptablesFlavours, &seen), WARNING);
+}
+
+#[test]
+fn what_kube_proxy_left_is_told_but_not_our_own_chains_of_its_names() {
+    let chains = saved(Flavour::Nft, "*nat\n:PREROUTING ACCEPT [0:0]\n:KUBE-SERVICES - [0:0]\nCOMMIT\n");
+    assert_eq!(states(ProxyMode::Iptables, Check::KubeProxy, &chains), WARNING);
+    let own = judge(&subject(ProxyMode::Iptables, Naming::Kube), &chains);
+    let state = |findings: &[Finding]| {
+        findings
+            .iter()
+            .find(|finding| finding.check == Check::KubeProxy.as_str())
+            .map(|finding| finding.state)
+    };
+    assert_eq!(state(&own), Some(FindingState::Fine));
+    let kubelet =
+        saved(Flavour::Nft, "*filter\n:KUBE-FIREWALL - [0:0]\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n");
+    assert_eq!(states(ProxyMode::Iptables, Check::KubeProxy, &kubelet), FINE);
+
+    let nftables = Seen { chains: vec![table("kube-proxy", "services")], ..Seen::default() };
+    let found = of(ProxyMode::Nftables, Check::KubeProxy, &nftables);
+    assert_eq!(found[0].fix.as_deref(), Some("nft delete table ip kube-proxy"));
+    let link = Link { name: "kube-ipvs0".to_owned(), mtu: 1500, kind: "dummy".to_owned() };
+    let ipvs = Seen { links: vec![link], ..Seen::default() };
+    assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &ipvs), WARNING);
+    let process = Holder { program: "kube-proxy".to_owned(), process: Some(7), does: String::new() };
+    let runs = Seen { holders: vec![process], ..Seen::default() };
+    assert_eq!(states(ProxyMode::Nftables, Check::KubeProxy, &runs), [FindingState::Broken]);
+}
+
+/// Rules of iptables in each hook, rules of routing; the bits 0x4000, and 0x8000 in the modes that use it.
+#[test]
+fn rules_about_our_bits_are_told_and_about_others_not() {
+    let state = |mode, chain: &str, rule: &str| {
+        let text = format!("*mangle\n:{chain} ACCEPT [0:0]\n-A {chain} {rule}\nCOMMIT\n");
+        states(mode, Check::MarkClash, &saved(Flavour::Nft, &text)).remove(0)
+    };
+    let nftables = |chain: &str, rule: &str| state(ProxyMode::Nftables, chain, rule);
+    assert_eq!(nftables("PREROUTING", "-j MARK --set-xmark 0x4000/0x4000"), FindingState::Warning);
+    assert_eq!(nftables("PREROUTING", "-j MARK --set-xmark 0x1/0xffffffff"), FindingState::Fine);
+    assert_eq!(
+        nftables("FORWARD", "-j MARK --set-xmark 0x1/0xffffffff"),
+        FindingState::Warning,
+        "clears ours"
+    );
+    assert_eq!(nftables("FORWARD", "-m mark ! --mark 0xc000/0xc000 -j ACCEPT"), FindingState::Warning);
+    assert_eq!(nftables("FORWARD", "-m mark --mark 0x1 -j ACCEPT"), FindingState::Fine);
+    assert_eq!(nftables("FORWARD", "-m connmark --mark 0x4000/0x4000 -j ACCEPT"), FindingState::Fine);
+    assert_eq!(nftables("TG-X", "-j MARK --set-xmark 0x4000/0x4000"), FindingState::Fine, "it is ours");
+    let drop = "-j MARK --set-xmark 0x8000/0x8000";
+    assert_eq!(nftables("PREROUTING", drop), FindingState::Fine);
+    assert_eq!(state(ProxyMode::Iptables, "PREROUTING", drop), FindingState::Warning);
+
+    let routing = |mark, mask| {
+        let rule = RoutingRule { family: Family::Ip, priority: 100, mark, mask };
+        states(ProxyMode::Nftables, Check::MarkClash, &Seen { routing_rules: vec![rule], ..Seen::default() })
+    };
+    // The mark of wg-quick, which is a port number.
+    assert_eq!(routing(0xca6c, u32::MAX), WARNING);
+    assert_eq!(routing(0x80000, 0xff0000), FINE);
+}
+
+#[test]
+fn a_table_of_connections_that_fills_is_told_before_it_is_full() {
+    let found = |count| {
+        let seen = Seen { conntrack_count: Some(count), conntrack_max: Some(1000), ..Seen::default() };
+        let found = of(ProxyMode::Nftables, Check::ConntrackSize, &seen).remove(0);
+        (found.state, found.safe_fix)
+    };
+    assert_eq!(found(799), (FindingState::Fine, None));
+    assert_eq!(found(800), (FindingState::Warning, Some(SafeFix::ConntrackMax)));
+    assert_eq!(found(1000), (FindingState::Broken, Some(SafeFix::ConntrackMax)));
+    let helper = |value| {
+        let seen = Seen { conntrack_helper: value, ..Seen::default() };
+        states(ProxyMode::Nftables, Check::ConntrackHelper, &seen)
+    };
+    assert_eq!((helper(None), helper(Some(0)), helper(Some(1))), (vec![], FINE.to_vec(), WARNING.to_vec()));
+}
+
+#[test]
+fn networks_of_different_sizes_are_told_unless_segments_are_made_smaller() {
+    let link = |name: &str, mtu, kind: &str| Link { name: name.to_owned(), mtu, kind: kind.to_owned() };
+    let links = vec![
+        link("lo", 65_536, ""),
+        link("eth0", 1450, ""),
+        link("docker0", 1500, "bridge"),
+        link("tidegate-ipvs", 9000, "dummy"),
+        link("veth1", 9000, "veth"),
+    ];
+    let names: BTreeSet<_> = ["lo", "eth0", "docker0", "tidegate-ipvs"].map(str::to_owned).into();
+    let mut seen = Seen { links, with_network: [names, BTreeSet::new()], ..Seen::default() };
+    let found = of(ProxyMode::Nftables, Check::Mtu, &seen).remove(0);
+    assert_eq!(found.message, "packets of 1500 bytes that come by docker0 do not fit eth0 (1450 bytes)");
+    assert_eq!(states(ProxyMode::Userspace, Check::Mtu, &seen), FINE);
+    assert_eq!(states(ProxyMode::Nftables, Check::BridgeTraffic, &seen), WARNING);
+    assert_eq!(states(ProxyMode::Userspace, Check::BridgeTraffic, &seen), FINE);
+    seen.bridge_calls = [Some(1), None];
+    assert_eq!(states(ProxyMode::Nftables, Check::BridgeTraffic, &seen), FINE);
+    let clamp = "*mangle\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu\nCOMMIT\n";
+    seen.chains = iptables::chains(Flavour::Nft, Family::Ip, clamp);
+    assert_eq!(states(ProxyMode::Nftables, Check::Mtu, &seen), FINE);
+}
+
+#[test]
+fn other_programs_firewalld_and_what_could_not_be_read_are_told() {
+    let holder = Holder { program: "keepalived".to_owned(), process: Some(7), does: "announces".to_owned() };
+    let mut firewalld = table("firewalld", "filter_FORWARD");
+    firewalld.hook = Some(Hook::Forward);
+    let seen = Seen {
+        holders: vec![holder],
+        chains: vec![firewalld],
+        unseen: vec!["rules of nf_tables: not permitted".to_owned()],
+        arp: [Some(0), Some(0)],
+        ..Seen::default()
+    };
+    for check in [Check::OtherAnnouncer, Check::Firewalld, Check::Unseen] {
+        assert_eq!(states(ProxyMode::Nftables, check, &seen), WARNING, "{check:?}");
+        assert_eq!(states(ProxyMode::Nftables, check, &Seen::default()), FINE, "{check:?}");
+    }
+    assert_eq!(states(ProxyMode::Ipvs, Check::ArpFlux, &seen), WARNING);
+    assert_eq!(
+        states(ProxyMode::Ipvs, Check::ArpFlux, &Seen { arp: [Some(1), Some(2)], ..Seen::default() }),
+        FINE
+    );
+    assert_eq!(states(ProxyMode::Nftables, Check::ArpFlux, &seen), []);
+}
+
+#[test]
+fn whatever_is_not_well_says_why_it_matters_and_what_to_do() {
+    let seen = saved(Flavour::Nft, DOCKER);
+    for finding in judge(&subject(ProxyMode::Iptables, Naming::Tidegate), &seen) {
+        let is_well = finding.state == FindingState::Fine;
+        assert_eq!((finding.why.is_none(), finding.fix.is_none()), (is_well, is_well), "{finding:?}");
+    }
+}

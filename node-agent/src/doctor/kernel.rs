@@ -1,0 +1,108 @@
+//! Dumps of the kernel: foreign chains, rules of routing, interfaces. Nothing is decided here.
+
+use std::{collections::BTreeMap, io};
+
+use super::{
+    chains::{Chain, Family, Place, RULES_MAX, Rule},
+    parse::{self, Link, RoutingRule},
+};
+use crate::{
+    dataplane::nftables::uapi,
+    links::parse::{LINK_HEADER_BYTES, RTM_GETLINK},
+    netlink::{
+        socket::{Netlink, Protocol},
+        uapi::{NFPROTO_IPV4, NFPROTO_IPV6, NLM_F_DUMP, NLM_F_REQUEST},
+        wire::{Attributes, Message, Received, netfilter_header},
+    },
+};
+
+/// Reads all chains of nf_tables with what matters of their rules.
+///
+/// # Errors
+/// When the kernel gives no access, or somebody changes the rules without end.
+pub(super) fn chains() -> io::Result<Vec<Chain>> {
+    let mut netlink = Netlink::open(Protocol::Netfilter)?;
+    let of_all_families = |kind| Message {
+        kind,
+        flags: NLM_F_REQUEST | NLM_F_DUMP,
+        header: netfilter_header(0, 0),
+        attributes: Attributes::default(),
+    };
+    let mut chains =
+        netlink.dump(&of_all_families(uapi::NFT_MSG_GETCHAIN), Vec::new, |chains, message| {
+            chains.extend(parse::chain(message)?);
+            Ok(())
+        })?;
+    let numbers: BTreeMap<_, _> = chains
+        .iter()
+        .enumerate()
+        .map(|(index, chain): (_, &Chain)| ((chain.place.clone(), chain.name.clone()), index))
+        .collect();
+    let index = |place: &Place, chain: &str| numbers.get(&(place.clone(), chain.to_owned())).copied();
+    let begin = || (0_usize, BTreeMap::<usize, (usize, Vec<Rule>)>::new());
+    let (_, rules) =
+        netlink.dump(&of_all_families(uapi::NFT_MSG_GETRULE), begin, |(seen, rules), message| {
+            *seen += 1;
+            if *seen > RULES_MAX {
+                return Ok(());
+            }
+            let counted = |place: &Place, chain: &str| {
+                index(place, chain).map_or(0, |index| {
+                    let (total, _) = rules.entry(index).or_default();
+                    *total += 1;
+                    *total
+                })
+            };
+            if let Some((place, chain, rule)) = parse::rule(message, counted)?
+                && rule.matters()
+                && let Some(index) = index(&place, &chain)
+            {
+                rules.entry(index).or_default().1.push(rule);
+            }
+            Ok(())
+        })?;
+    for (index, (total, matter)) in rules {
+        if let Some(chain) = chains.get_mut(index) {
+            (chain.rules_total, chain.rules) = (total, matter);
+        }
+    }
+    Ok(chains)
+}
+
+/// Reads the rules of routing that ask for a mark.
+///
+/// # Errors
+/// When the kernel gives no access.
+pub(super) fn routing_rules() -> io::Result<Vec<RoutingRule>> {
+    let mut netlink = Netlink::open(Protocol::Route)?;
+    let mut found = Vec::new();
+    // Families of netfilter have the numbers of those of sockets.
+    for (family, number) in [(Family::Ip, NFPROTO_IPV4), (Family::Ip6, NFPROTO_IPV6)] {
+        let request = routing_request(parse::RTM_GETRULE, number, parse::RULE_HEADER_BYTES);
+        found.extend(netlink.dump(&request, Vec::new, |rules, message: &Received<'_>| {
+            rules.extend(parse::routing_rule(family, message)?);
+            Ok(())
+        })?);
+    }
+    Ok(found)
+}
+
+/// Reads the interfaces.
+///
+/// # Errors
+/// When the kernel gives no access.
+pub(super) fn links() -> io::Result<Vec<Link>> {
+    let request = routing_request(RTM_GETLINK, 0, LINK_HEADER_BYTES);
+    Netlink::open(Protocol::Route)?.dump(&request, Vec::new, |links, message| {
+        links.extend(parse::link(message)?);
+        Ok(())
+    })
+}
+
+fn routing_request(kind: u16, family: u8, header_bytes: usize) -> Message {
+    let mut header = vec![0; header_bytes];
+    if let Some(first) = header.first_mut() {
+        *first = family;
+    }
+    Message { kind, flags: NLM_F_REQUEST | NLM_F_DUMP, header, attributes: Attributes::default() }
+}

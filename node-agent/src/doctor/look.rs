@@ -1,0 +1,122 @@
+//! Reads what is judged. Changes nothing and makes no table.
+
+use std::{
+    fs,
+    io::{self, Read as _},
+    process::{Command, Stdio},
+};
+
+use super::{
+    chains::{Chain, Family, Keeper},
+    holders, iptables, kernel,
+    seen::Seen,
+};
+use crate::{dataplane::iptables::Flavour, facts};
+
+/// Bytes that a tool may print: the rules that kube-proxy leaves for ten thousand Services are some ten millions.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// Tables that iptables keeps in nf_tables, as it names them there.
+const IPTABLES_TABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+
+/// Looks.
+pub(super) fn look() -> Seen {
+    let mut seen = Seen {
+        conntrack_count: sysctl("net/netfilter/nf_conntrack_count"),
+        conntrack_max: sysctl("net/netfilter/nf_conntrack_max"),
+        conntrack_helper: sysctl("net/netfilter/nf_conntrack_helper"),
+        arp: ["arp_ignore", "arp_announce"].map(|name| sysctl(&format!("net/ipv4/conf/all/{name}"))),
+        bridge_calls: ["iptables", "ip6tables"]
+            .map(|name| sysctl(&format!("net/bridge/bridge-nf-call-{name}"))),
+        holders: holders::find(),
+        ..Seen::default()
+    };
+    let subnets = facts::collect().subnets;
+    seen.with_network = [true, false].map(|is_v4| {
+        let has =
+            |networks: &[ipnet::IpNet]| networks.iter().any(|network| network.addr().is_ipv4() == is_v4);
+        subnets.iter().filter(|(_, networks)| has(networks)).map(|(name, _)| name.clone()).collect()
+    });
+    let mut unseen = Vec::new();
+    let mut note = |what: &str, error: io::Error| unseen.push(format!("{what}: {error}"));
+    seen.links = kernel::links().unwrap_or_else(|error| {
+        note("interfaces", error);
+        Vec::new()
+    });
+    seen.routing_rules = kernel::routing_rules().unwrap_or_else(|error| {
+        note("rules of routing", error);
+        Vec::new()
+    });
+    match kernel::chains() {
+        Ok(chains) => seen.chains = chains,
+        // A kernel without nf_tables has no rules in it.
+        Err(error) if is_absent(&error) => {}
+        Err(error) => note("rules of nf_tables", error),
+    }
+    read_iptables(&mut seen.chains, &mut note);
+    seen.unseen = unseen;
+    seen
+}
+
+/// Puts what the tools of iptables print in the place of what nf_tables shows of the same tables: they know their extensions.
+fn read_iptables(chains: &mut Vec<Chain>, note: &mut impl FnMut(&str, io::Error)) {
+    for family in [Family::Ip, Family::Ip6] {
+        let is_of_iptables = |chain: &Chain| {
+            chain.place.keeper == Keeper::Nft
+                && chain.place.family == family
+                && IPTABLES_TABLES.contains(&chain.place.table.as_str())
+        };
+        if chains.iter().any(is_of_iptables) {
+            // Without the tool, what nf_tables shows has to do.
+            if let Ok(text) = output(&format!("{}-nft-save", family.tool())) {
+                chains.retain(|chain| !is_of_iptables(chain));
+                chains.extend(iptables::chains(Flavour::Nft, family, &text));
+            }
+        }
+        let names = match family {
+            Family::Ip | Family::Inet => "ip_tables_names",
+            Family::Ip6 => "ip6_tables_names",
+        };
+        let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+        if !tables.trim().is_empty() {
+            match output(&format!("{}-legacy-save", family.tool())) {
+                Ok(text) => chains.extend(iptables::chains(Flavour::Legacy, family, &text)),
+                Err(error) => note(&format!("legacy rules of {}", family.tool()), error),
+            }
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    let absent = [io::ErrorKind::Unsupported, io::ErrorKind::InvalidInput, io::ErrorKind::NotFound];
+    absent.contains(&error.kind())
+}
+
+fn sysctl(path: &str) -> Option<u64> {
+    fs::read_to_string(format!("/proc/sys/{path}")).ok()?.trim().parse().ok()
+}
+
+/// Where the programs may be when the environment does not say so.
+const MORE_PATHS: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
+
+/// What a program prints when it succeeds.
+fn output(program: &str) -> io::Result<String> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(program);
+    command.env("PATH", format!("{path}:{MORE_PATHS}")).env("LC_ALL", "C");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut printed = Vec::new();
+    let read = match child.stdout.take() {
+        Some(out) => out.take(OUTPUT_BYTES_MAX).read_to_end(&mut printed),
+        None => Ok(0),
+    };
+    if read.is_err() || printed.len() as u64 == OUTPUT_BYTES_MAX {
+        // It may still print, and nobody reads any longer.
+        let _gone = child.kill();
+    }
+    let status = child.wait()?;
+    read?;
+    if !status.success() {
+        return Err(io::Error::other(format!("{program}: {status}")));
+    }
+    Ok(String::from_utf8_lossy(&printed).into_owned())
+}

@@ -1,0 +1,115 @@
+//! What is odd on this machine: what `preflight` sees, and what else stands in the way of traffic.
+//!
+//! ```text
+//! look (I/O) ──Seen──▶ judge (pure) ──▶ findings     asked by control (`ask`), or by `tidegate-agent doctor`
+//!                                        fixes       made when asked, where the operator allows it
+//! ```
+//! What must not happen here: a change of anything but by `fixes`, and a look that does not end: everything that is read has a
+//! bound. No text of `nft` is read; what iptables keeps is read by its own tools, because only they know its extensions.
+
+mod chains;
+pub mod checks;
+mod expressions;
+pub mod fixes;
+mod holders;
+mod iptables;
+mod judge;
+mod kernel;
+mod look;
+mod parse;
+mod seen;
+pub mod show;
+
+use std::{collections::BTreeSet, path::Path};
+
+use model::{
+    ask::FINDINGS_MAX,
+    doctor::{Finding, FindingState, FixDone, SafeFix},
+    hold::Held,
+    name::Name,
+    node::ProxyMode,
+};
+
+use crate::{
+    dataplane::BackendOptions,
+    desired::limit_message,
+    preflight::{self, State},
+};
+
+/// Characters of the name of a check (`model::doctor::Finding`).
+const CHECK_LENGTH_MAX: usize = 64;
+/// The need of preflight that [`SafeFix::IpForward`] meets.
+const IP_FORWARD_NEED: &str = "net.ipv4.ip_forward=1";
+
+/// What the machine is to carry out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The mode.
+    pub mode: ProxyMode,
+    /// The bits of the mark that are ours, and how our chains are named.
+    pub options: BackendOptions,
+}
+
+/// Looks at everything; loads no module and changes nothing.
+#[must_use]
+pub fn examine(subject: &Subject) -> Vec<Finding> {
+    let needs = preflight::run(subject.mode, false).findings.into_iter().map(need);
+    let surroundings = judge::judge(subject, &look::look());
+    needs.chain(surroundings).map(limited).take(FINDINGS_MAX).collect()
+}
+
+/// Makes these fixes.
+#[must_use]
+pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixDone> {
+    fixes.iter().map(|fix| fixes::make(*fix, mode, Path::new(fixes::SYSCTLS))).collect()
+}
+
+/// The fixes that would help.
+#[must_use]
+pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
+    findings.iter().filter_map(|finding| finding.safe_fix).collect()
+}
+
+/// A state of control that is held back, as a finding.
+#[must_use]
+pub fn held(held: &Held, node: &Name) -> Finding {
+    limited(Finding {
+        check: "state-guard".to_owned(),
+        state: FindingState::Broken,
+        message: held.message(),
+        why: Some("changes of the control server do not reach this node".to_owned()),
+        fix: Some(held.hint(node.as_str())),
+        safe_fix: None,
+    })
+}
+
+fn limited(found: Finding) -> Finding {
+    let Finding { check, state, message, why, fix, safe_fix } = found;
+    Finding {
+        check: check.chars().take(CHECK_LENGTH_MAX).collect(),
+        state,
+        message: limit_message(message),
+        why: why.map(limit_message),
+        fix: fix.map(limit_message),
+        safe_fix,
+    }
+}
+
+fn need(found: preflight::Finding) -> Finding {
+    let is_to_load = found.is_to_load();
+    let preflight::Finding { need, kind: _, state, required, purpose, detail, remedy } = found;
+    let how = match (state, required) {
+        (State::Present | State::BuiltIn, _) | (State::Loadable, false) => FindingState::Fine,
+        (State::Loadable, true) | (State::Missing, false) => FindingState::Warning,
+        (State::Missing, true) => FindingState::Broken,
+    };
+    let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    let safe_fix = match (need == IP_FORWARD_NEED && state == State::Missing, is_to_load) {
+        (true, _) => Some(SafeFix::IpForward),
+        (false, true) => Some(SafeFix::LoadModules),
+        (false, false) => None,
+    };
+    let fix = if is_to_load { Some(format!("modprobe {need}")) } else { remedy };
+    let message = format!("{}{detail}", state.as_str());
+    Finding { check: need, state: how, message, why: Some(format!("needed for {purpose}")), fix, safe_fix }
+}

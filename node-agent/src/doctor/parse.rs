@@ -1,0 +1,202 @@
+//! Reads what the kernel tells of foreign chains, rules of routing and interfaces. Pure and total: what is malformed is an
+//! error, what is about something else is passed over.
+
+use super::{
+    chains::{Chain, Family, Hook, Keeper, Place, Rule},
+    expressions,
+};
+use crate::{
+    dataplane::nftables::{parse::parse_hook, uapi},
+    netlink::wire::{Malformed, Received},
+};
+
+/// Asks for rules of routing (`linux/rtnetlink.h`).
+pub(super) const RTM_GETRULE: u16 = 34;
+/// `struct fib_rule_hdr`, in bytes.
+pub(super) const RULE_HEADER_BYTES: usize = 12;
+const LINK_HEADER_BYTES: usize = 16;
+// `linux/fib_rules.h`.
+const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
+const FRA_FWMASK: u16 = 16;
+// `linux/if_link.h`.
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) name: String,
+    /// The largest packet that it carries, in bytes.
+    pub(super) mtu: u32,
+    /// What the kernel calls its kind; empty for hardware.
+    pub(super) kind: String,
+}
+
+/// A rule of routing that asks for a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RoutingRule {
+    pub(super) family: Family,
+    pub(super) priority: u32,
+    pub(super) mark: u32,
+    pub(super) mask: u32,
+}
+
+/// A chain; none for families that meet no IP packets.
+pub(super) fn chain(message: &Received<'_>) -> Result<Option<Chain>, Malformed> {
+    let Some(family) = family(message) else { return Ok(None) };
+    let (mut table, mut name, mut hook, mut drops) = ("", "", None, false);
+    for attribute in message.attributes() {
+        let attribute = attribute?;
+        match attribute.kind {
+            uapi::NFTA_CHAIN_TABLE => table = attribute.text()?,
+            uapi::NFTA_CHAIN_NAME => name = attribute.text()?,
+            uapi::NFTA_CHAIN_HOOK => hook = Hook::of_number(parse_hook(attribute.nested())?.number),
+            uapi::NFTA_CHAIN_POLICY => drops = attribute.be32()? == uapi::NF_DROP.cast_unsigned(),
+            _ => {}
+        }
+    }
+    let place = Place { keeper: Keeper::Nft, family, table: table.to_owned() };
+    Ok(Some(Chain { place, name: name.to_owned(), hook, drops, rules_total: 0, rules: Vec::new() }))
+}
+
+/// A rule, with the place and the name of its chain, whose `number`th it is.
+pub(super) fn rule(
+    message: &Received<'_>,
+    number: impl FnOnce(&Place, &str) -> usize,
+) -> Result<Option<(Place, String, Rule)>, Malformed> {
+    let Some(family) = family(message) else { return Ok(None) };
+    let (mut table, mut chain, mut expressions) = ("", "", None);
+    for attribute in message.attributes() {
+        let attribute = attribute?;
+        match attribute.kind {
+            uapi::NFTA_RULE_TABLE => table = attribute.text()?,
+            uapi::NFTA_RULE_CHAIN => chain = attribute.text()?,
+            uapi::NFTA_RULE_EXPRESSIONS => expressions = Some(attribute.nested()),
+            _ => {}
+        }
+    }
+    let place = Place { keeper: Keeper::Nft, family, table: table.to_owned() };
+    let shown = format!("rule {}", number(&place, chain));
+    Ok(Some((place, chain.to_owned(), expressions::rule(shown, expressions)?)))
+}
+
+fn family(message: &Received<'_>) -> Option<Family> {
+    match message.payload.first().copied() {
+        Some(uapi::NFPROTO_IPV4) => Some(Family::Ip),
+        Some(uapi::NFPROTO_IPV6) => Some(Family::Ip6),
+        Some(uapi::NFPROTO_INET) => Some(Family::Inet),
+        Some(_) | None => None,
+    }
+}
+
+/// A rule of routing; none when it asks for no mark.
+pub(super) fn routing_rule(family: Family, message: &Received<'_>) -> Result<Option<RoutingRule>, Malformed> {
+    let (mut priority, mut mark, mut mask) = (0, None, u32::MAX);
+    for attribute in message.attributes_behind(RULE_HEADER_BYTES) {
+        let attribute = attribute?;
+        match attribute.kind {
+            FRA_PRIORITY => priority = attribute.ne32()?,
+            FRA_FWMARK => mark = Some(attribute.ne32()?),
+            FRA_FWMASK => mask = attribute.ne32()?,
+            _ => {}
+        }
+    }
+    Ok(mark.filter(|mark| *mark != 0).map(|mark| RoutingRule { family, priority, mark, mask }))
+}
+
+/// An interface.
+pub(super) fn link(message: &Received<'_>) -> Result<Option<Link>, Malformed> {
+    let (mut name, mut mtu, mut kind) = ("", None, "");
+    for attribute in message.attributes_behind(LINK_HEADER_BYTES) {
+        let attribute = attribute?;
+        match attribute.kind {
+            IFLA_IFNAME => name = attribute.text()?,
+            IFLA_MTU => mtu = Some(attribute.ne32()?),
+            IFLA_LINKINFO => {
+                for part in attribute.nested() {
+                    let part = part?;
+                    if part.kind == IFLA_INFO_KIND {
+                        kind = part.text()?;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(mtu.map(|mtu| Link { name: name.to_owned(), mtu, kind: kind.to_owned() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        doctor::chains::{Condition, Effect, MarkUse},
+        netlink::wire::{Attributes, netfilter_header},
+    };
+
+    const fn received(payload: &[u8]) -> Received<'_> {
+        Received { kind: 0, flags: 0, sequence: 0, payload }
+    }
+
+    /// A rule with these expressions.
+    fn read(expressions: &[(&str, Attributes)]) -> Rule {
+        let element = |(name, data): &(&str, Attributes)| {
+            Attributes::default().text(uapi::NFTA_EXPR_NAME, name).nested(uapi::NFTA_EXPR_DATA, data)
+        };
+        let list = expressions.iter().fold(Attributes::default(), |list, expression| {
+            list.nested(uapi::NFTA_LIST_ELEM, &element(expression))
+        });
+        let rule = Attributes::default()
+            .text(uapi::NFTA_RULE_TABLE, "mangle")
+            .text(uapi::NFTA_RULE_CHAIN, "FORWARD");
+        let rule = rule.nested(uapi::NFTA_RULE_EXPRESSIONS, &list);
+        let payload = [netfilter_header(uapi::NFPROTO_IPV4, 0), rule.as_bytes().to_vec()].concat();
+        let (place, chain, rule) = super::rule(&received(&payload), |_, _| 3).unwrap().unwrap();
+        assert_eq!((place.to_string().as_str(), chain.as_str()), ("table ip mangle", "FORWARD"));
+        assert_eq!(rule.shown, "rule 3");
+        rule
+    }
+
+    /// As iptables-nft leaves them: what iptables does in its own words is an extension, `target` or `match`.
+    #[test]
+    fn extensions_of_iptables_are_known_where_its_tools_are_missing() {
+        let target = |name: &str, info: &[u8]| {
+            ("target", Attributes::default().text(1, name).be32(2, 2).bytes(3, info))
+        };
+        let mark = [0x4000_u32.to_ne_bytes(), 0x4000_u32.to_ne_bytes()].concat();
+        let rule = read(&[("counter", Attributes::default()), target("MARK", &mark)]);
+        assert_eq!(rule.marks, [MarkUse::Sets { value: 0x4000, touched: 0x4000 }]);
+        assert!(read(&[target("MARK", &mark[..7])]).marks.is_empty(), "cut off");
+        let rule = read(&[target("REJECT", &[0; 4])]);
+        assert_eq!((rule.condition, rule.effect), (Condition::Always, Effect::Drop));
+        let rule = read(&[("match", Attributes::default().text(1, "conntrack")), target("REJECT", &[0; 4])]);
+        assert_eq!(rule.condition, Condition::Other);
+        assert!(read(&[target("TCPMSS", &[0; 2])]).clamps);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(family in 0_u8..12, bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0_u16..12) {
+            // Bytes as they come, and as what each attribute that is looked into holds.
+            let wrapped = Attributes::default().bytes(kind, &bytes);
+            let twice = Attributes::default().nested(uapi::NFTA_RULE_EXPRESSIONS, &wrapped);
+            let names = ["meta", "ct", "immediate", "bitwise", "cmp", "exthdr", "target"];
+            for name in names {
+                let one = Attributes::default().text(uapi::NFTA_EXPR_NAME, name).bytes(uapi::NFTA_EXPR_DATA, &bytes);
+                let _ = expressions::rule(String::new(), Some(crate::netlink::wire::AttributeIter::new(
+                    Attributes::default().nested(uapi::NFTA_LIST_ELEM, &one).as_bytes(),
+                )));
+            }
+            for attributes in [&bytes[..], wrapped.as_bytes(), twice.as_bytes()] {
+                let payload = [&netfilter_header(family, 0)[..], attributes].concat();
+                let message = received(&payload);
+                let _ = (chain(&message), super::rule(&message, |_, _| 1), link(&message), routing_rule(Family::Ip, &message));
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What `tidegate-agent doctor` prints. Pure.
+
+use std::fmt::Write as _;
+
+use model::doctor::{Finding, FindingState, FixDone};
+
+/// The findings for people, the worst first; without `all` only those that are not well.
+#[must_use]
+pub fn table(findings: &[Finding], all: bool) -> String {
+    let mut shown: Vec<_> =
+        findings.iter().filter(|finding| all || finding.state != FindingState::Fine).collect();
+    shown.sort_by_key(|finding| std::cmp::Reverse(finding.state));
+    if shown.is_empty() {
+        return format!("{} checks: nothing is odd\n", findings.len());
+    }
+    let width = shown.iter().map(|finding| finding.check.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Finding { check, state, message, why, fix, safe_fix } in shown {
+        let state = match state {
+            FindingState::Fine => "fine",
+            FindingState::Warning => "warning",
+            FindingState::Broken => "BROKEN",
+        };
+        let _infallible = writeln!(text, "{state:7}  {check:width$}  {message}");
+        let by_us = if safe_fix.is_some() { " (--fix does it)" } else { "" };
+        for (word, said, more) in [("why", why, ""), ("fix", fix, by_us)] {
+            if let Some(said) = said {
+                let _infallible = writeln!(text, "{:7}  {:width$}  {word}: {said}{more}", "", "");
+            }
+        }
+    }
+    text
+}
+
+/// What came of fixes, a line each.
+#[must_use]
+pub fn done(fixes: &[FixDone]) -> String {
+    let line =
+        |FixDone { fix, outcome, message }: &FixDone| format!("{} {outcome:?}: {message}\n", fix.as_str());
+    fixes.iter().map(line).collect()
+}

@@ -1,0 +1,113 @@
+//! When connections that clients' endpoints refuse make an endpoint unhealthy before the next check: so many in a row within
+//! one interval. Pure.
+//!
+//! What is looked at is, of each endpoint, how many were refused since the last that was taken. A reading comes about once a
+//! second; of what was refused before the first one nobody knows when.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::{Duration, Instant},
+};
+
+/// How many in a row decide, within which time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limit {
+    /// So many in a row.
+    pub(super) fall: u8,
+    /// Within this time.
+    pub(super) interval: Duration,
+}
+
+/// What was read of many endpoints.
+#[derive(Debug)]
+pub(super) struct Streaks<K> {
+    /// When each number was first read, the oldest first; the first is what was there before the interval. At most `fall`
+    /// numbers, because they only rise.
+    seen: BTreeMap<K, VecDeque<(Instant, u64)>>,
+    last_at: Option<Instant>,
+}
+
+impl<K> Default for Streaks<K> {
+    fn default() -> Self {
+        Self { seen: BTreeMap::new(), last_at: None }
+    }
+}
+
+impl<K: Ord + Clone> Streaks<K> {
+    /// Takes what every endpoint has refused in a row, those that matter with their limit; answers which refused so many that
+    /// they count as unhealthy, each with how many. One is answered again only after it has refused as many again.
+    pub(super) fn read(&mut self, now: Instant, rows: &BTreeMap<K, (u64, Limit)>) -> Vec<(K, u64)> {
+        let before = self.last_at.replace(now);
+        self.seen.retain(|key, _| rows.contains_key(key));
+        let mut fallen = Vec::new();
+        for (key, (in_a_row, limit)) in rows {
+            let seen = self.seen.entry(key.clone()).or_default();
+            if seen.back().is_none_or(|(_, last)| in_a_row < last) {
+                seen.clear();
+                // What was not there at the last reading began after it.
+                seen.push_back(before.map_or((now, *in_a_row), |at| (at, 0)));
+            }
+            if seen.back().is_some_and(|(_, last)| in_a_row > last) {
+                seen.push_back((now, *in_a_row));
+            }
+            while seen.get(1).is_some_and(|(at, _)| *at + limit.interval <= now) {
+                seen.pop_front();
+            }
+            let known = seen.front().map_or(0, |(_, known)| *known);
+            if in_a_row - known >= u64::from(limit.fall) {
+                *seen = VecDeque::from([(now, *in_a_row)]);
+                fallen.push((key.clone(), *in_a_row));
+            }
+        }
+        fallen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Limit = Limit { fall: 3, interval: Duration::from_secs(5) };
+
+    /// Seconds and refusals in a row, as read → whether the endpoint counts as unhealthy after each.
+    #[test]
+    fn so_many_in_a_row_within_the_interval_decide() {
+        for readings in [
+            // What was there before the first reading may be old.
+            vec![
+                (0, Some(7), false),
+                (1, Some(9), false),
+                (2, Some(10), true),
+                (3, Some(12), false),
+                (4, Some(13), true),
+            ],
+            // Too slow: the first is forgotten before the third comes.
+            vec![
+                (0, None, false),
+                (1, Some(1), false),
+                (4, Some(2), false),
+                (8, Some(3), false),
+                (9, Some(4), false),
+                (10, Some(5), true),
+            ],
+            // One that was taken between begins anew.
+            vec![
+                (0, None, false),
+                (1, Some(2), false),
+                (2, None, false),
+                (3, Some(2), false),
+                (4, Some(1), false),
+            ],
+            vec![(0, None, false), (1, Some(2), false), (2, Some(1), false), (3, Some(3), true)],
+            // All at once.
+            vec![(0, None, false), (1, Some(500), true), (2, Some(500), false)],
+        ] {
+            let (mut streaks, start) = (Streaks::default(), Instant::now());
+            for (second, in_a_row, falls) in &readings {
+                let rows = in_a_row.iter().map(|in_a_row| ("a", (*in_a_row, LIMIT))).collect();
+                let fallen = streaks.read(start + Duration::from_secs(*second), &rows);
+                assert_eq!(!fallen.is_empty(), *falls, "after {second} s in {readings:?}");
+            }
+        }
+    }
+}
