@@ -34,7 +34,7 @@ use crate::{
     plans::Kept,
     view::{Books, View},
     waiting,
-    writer::{Context, Writer},
+    writer::{Chain, Context, Writer},
 };
 
 /// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
@@ -43,6 +43,10 @@ pub(crate) const FEEDS_MAX: usize = 2048;
 pub(crate) const WATCHES_MAX: usize = 1024;
 /// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
 pub(crate) const REQUESTS_MAX: usize = 1024;
+/// Time that requests which wrote nothing wait before the audit log of the store has them.
+const AUDIT_FLUSH: Duration = Duration::from_secs(1);
+/// Time between two looks for entries of the audit log that are too old.
+const AUDIT_TRIM: Duration = Duration::from_secs(3600);
 /// How often what belongs to deleted Nodes is forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
@@ -76,7 +80,7 @@ pub struct App {
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
-    pub(crate) audit: AuditLog,
+    pub(crate) audit: Arc<AuditLog>,
     pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) source: Arc<dyn Source>,
@@ -97,6 +101,7 @@ pub struct Running {
     assigner: JoinHandle<()>,
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
+    audit: JoinHandle<()>,
 }
 
 impl App {
@@ -118,12 +123,14 @@ impl App {
         let cluster = Arc::new(settings.cluster.clone());
         let stop_writer = CancellationToken::new();
         let convergence = Arc::new(Convergence::default());
+        let audit = Arc::new(AuditLog::of(&*store).await?);
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
             cluster: Arc::clone(&cluster),
             metrics: Arc::clone(&metrics),
             convergence: Arc::clone(&convergence),
+            audit: Arc::clone(&audit),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -143,7 +150,7 @@ impl App {
             newsroom: Newsroom::default(),
             pages: Pages::default(),
             idempotency: Arc::default(),
-            audit: AuditLog::default(),
+            audit,
             convergence,
             metrics,
             source,
@@ -157,7 +164,8 @@ impl App {
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health })
+        let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
     }
 
     /// The newest state with what is known of the nodes.
@@ -214,7 +222,7 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
         waiting.abort();
         health.abort();
         app.stop_streams.cancel();
@@ -224,6 +232,23 @@ impl Running {
             tracing::error!("the writer did not end in order");
         }
         housekeeping.abort();
+        audit.abort();
+        app.audit.flush_all(&*app.store).await;
+    }
+}
+
+async fn keep_audit(app: Arc<App>) {
+    let mut turn = tokio::time::interval(AUDIT_FLUSH);
+    let mut old = tokio::time::interval(AUDIT_TRIM);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => app.audit.flush(&*app.store).await,
+            _ = old.tick() => {
+                if let Err(error) = app.store.drop_old_audit(app.source.now()).await {
+                    tracing::warn!(error = %Chain(&error), "old entries of the audit log cannot be dropped");
+                }
+            }
+        }
     }
 }
 

@@ -5,7 +5,10 @@
 
 use std::{
     net::IpAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use http::{HeaderMap, HeaderName, Method};
@@ -38,6 +41,9 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 #[derive(Debug)]
 pub(crate) struct Caller {
     origin: Origin,
+    method: Method,
+    path: String,
+    is_audited: AtomicBool,
     deed: Mutex<Deed>,
 }
 
@@ -52,6 +58,10 @@ pub(crate) struct Deed {
     pub(crate) revision: Option<Revision>,
     /// Whether it was only tried.
     pub(crate) is_dry_run: bool,
+    /// Whether it asks for one object that is not there yet.
+    pub(crate) is_creation: bool,
+    /// Whether it did something that is no write.
+    pub(crate) is_done: bool,
     /// Why, as the body says; in place of nothing.
     pub(crate) message: Option<String>,
 }
@@ -59,6 +69,7 @@ pub(crate) struct Deed {
 impl Caller {
     /// Reads who asks.
     pub(crate) fn read(
+        (method, path): (&Method, &str),
         headers: &HeaderMap,
         peer: Option<Peer>,
         request_id: &str,
@@ -74,7 +85,23 @@ impl Caller {
             request_id: Some(request_id.to_owned()),
             source: peer.map(|Peer(address)| address),
         };
-        Ok(Arc::new(Self { origin, deed: Mutex::default() }))
+        let (method, path) = (method.clone(), path.to_owned());
+        Ok(Arc::new(Self { origin, method, path, is_audited: AtomicBool::default(), deed: Mutex::default() }))
+    }
+
+    /// What was requested: method and path.
+    pub(crate) fn request(&self) -> (Method, String) {
+        (self.method.clone(), self.path.clone())
+    }
+
+    /// Notes that the audit log has it, with what it wrote.
+    pub(crate) fn note_audited(&self) {
+        self.is_audited.store(true, Ordering::Release);
+    }
+
+    /// Whether the audit log has it, with what it wrote.
+    pub(crate) fn is_audited(&self) -> bool {
+        self.is_audited.load(Ordering::Acquire)
     }
 
     /// Runs what is done for a request.
@@ -86,6 +113,11 @@ impl Caller {
     pub(crate) fn origin(&self) -> Origin {
         let message = self.origin.message.clone().or_else(|| self.lock().message.clone());
         Origin { message, ..self.origin.clone() }
+    }
+
+    /// Notes what is accepted, before anybody else knows it.
+    pub(crate) fn accept(&self, revision: Revision, outcomes: &[Outcome]) {
+        self.lock().accepted(revision, outcomes);
     }
 
     /// What the request was about.
@@ -105,6 +137,11 @@ pub(crate) fn origin() -> Origin {
     CALLER.try_with(|caller| caller.origin()).unwrap_or_else(|_| unknown())
 }
 
+/// Who asks for what is running, if somebody does.
+pub(crate) fn current() -> Option<Arc<Caller>> {
+    CALLER.try_with(Arc::clone).ok()
+}
+
 /// Notes what is asked for.
 pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
     let named = |operation: &Operation| match operation {
@@ -122,6 +159,16 @@ pub(crate) fn note_request(request: &Request, is_dry_run: bool) {
         deed.objects_total = request.operations.len();
         deed.objects = request.operations.iter().filter_map(named).take(OBJECTS_NAMED_MAX).collect();
         deed.is_dry_run = is_dry_run;
+        deed.is_creation = matches!(request.operations.as_slice(), [Operation::Create(_)]);
+    });
+}
+
+/// Notes the one thing that a request is about that is no write, and still changes something.
+pub(crate) fn note_object(name: String) {
+    note(|deed| {
+        deed.is_done = true;
+        deed.objects_total = 1;
+        deed.objects = vec![name];
     });
 }
 
@@ -132,14 +179,19 @@ pub(crate) fn note_message(message: String) {
 
 /// Notes what was accepted, with what was pruned besides.
 pub(crate) fn note_accepted(revision: Revision, outcomes: &[Outcome]) {
-    note(|deed| {
-        deed.revision = Some(revision);
-        if outcomes.len() > deed.objects_total {
-            deed.objects_total = outcomes.len();
+    note(|deed| deed.accepted(revision, outcomes));
+}
+
+impl Deed {
+    /// Notes what was accepted, with what was pruned besides.
+    fn accepted(&mut self, revision: Revision, outcomes: &[Outcome]) {
+        self.revision = Some(revision);
+        if outcomes.len() > self.objects_total {
+            self.objects_total = outcomes.len();
             let names = outcomes.iter().map(|outcome| outcome.object.key().to_string());
-            deed.objects = names.take(OBJECTS_NAMED_MAX).collect();
+            self.objects = names.take(OBJECTS_NAMED_MAX).collect();
         }
-    });
+    }
 }
 
 fn note(change: impl FnOnce(&mut Deed)) {
@@ -179,7 +231,8 @@ mod tests {
     fn read(author: &[u8], message: &[u8]) -> Result<Origin, String> {
         let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).unwrap();
         let headers = [(X_AUTHOR, value(author)), (X_MESSAGE, value(message))].into_iter().collect();
-        let caller = Caller::read(&headers, None, "id").map_err(|problem| format!("{problem:?}"))?;
+        let caller = Caller::read((&Method::POST, "/"), &headers, None, "id")
+            .map_err(|problem| format!("{problem:?}"))?;
         Ok(caller.origin.clone())
     }
 

@@ -62,6 +62,10 @@ pub struct Flags {
     /// Share of all endpoint addresses that one write may remove without being confirmed; 100 for any [default: 33]
     #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     pub guard_endpoints_percent: Option<u8>,
+    /// Begin a new life of the store, once, after it was brought back from a backup: agents that have seen newer states
+    /// would refuse an older one else
+    #[arg(long)]
+    pub new_epoch: bool,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -150,6 +154,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where objects are kept.
     pub store: String,
+    /// Whether a new life of the store begins.
+    pub is_new_epoch: bool,
     /// What the server itself needs to know.
     pub settings: Settings,
     /// What to log.
@@ -227,6 +233,7 @@ impl Config {
             health_guard_percent,
             guard_vips_percent,
             guard_endpoints_percent,
+            new_epoch,
             insecure,
             allowed_host,
             log,
@@ -270,6 +277,7 @@ impl Config {
         Ok(Self {
             listen,
             store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
+            is_new_epoch: new_epoch,
             settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),

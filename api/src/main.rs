@@ -67,9 +67,13 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn run_server(config: Config) -> anyhow::Result<()> {
-    let Config { listen, store, settings, log: _, log_format: _ } = config;
+    let Config { listen, store, is_new_epoch, settings, log: _, log_format: _ } = config;
     let source: Arc<dyn Source> = Arc::new(System);
     let store = store::open(&store, source.now()).await?;
+    if is_new_epoch {
+        let position = store.raise_epoch(source.now()).await.context("--new-epoch")?;
+        tracing::info!(%position, "a new life of the store begins");
+    }
     let is_insecure = settings.is_insecure;
     let running = App::start(settings, store, source).await.context("the store cannot be read")?;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;

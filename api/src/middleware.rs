@@ -71,7 +71,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<Peer>().copied();
-    let caller = may_change(&method).then(|| Caller::read(request.headers(), peer, &id));
+    let caller = may_change(&method).then(|| Caller::read((&method, &path), request.headers(), peer, &id));
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().and_then(|caller| caller.as_ref().ok()).cloned();
     let serve = async {
@@ -92,7 +92,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     if let Some(caller) = known {
         let (at, status) = (app.source.now(), response.status());
         let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
-        app.audit.add(&route, caller.origin(), caller.deed(), answered);
+        app.audit.add(&route, &caller, answered);
     }
     secure(response.headers_mut());
     let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));

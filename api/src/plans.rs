@@ -175,7 +175,7 @@ async fn ask(app: &App, node: &Name, question: Question, deadline: Instant) -> N
     match app.asks.ask(node, question, patience).await {
         Ok(Reply::Plan(preview)) => NodePlan { preview: Some(preview), error: None },
         Ok(Reply::Failed { message }) => error(message),
-        Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. }) => {
+        Ok(Reply::Trace(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
             error("the agent answered another question than it was asked".to_owned())
         }
         Err(reason) => error(reason.to_string()),

@@ -5,6 +5,7 @@ mod answer;
 mod apply;
 mod audit;
 mod bgp;
+pub(crate) mod confirm;
 mod convergence;
 mod docs;
 mod doctor;
@@ -65,6 +66,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         doctor::add,
         health::add,
         metrics::add,
+        confirm::add,
         docs::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))

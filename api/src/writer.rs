@@ -21,11 +21,13 @@ use model::{
     quantity::Position,
     snapshot::Snapshot,
 };
-use store::{CommitError, Store};
+use store::{AuditRecord, CommitError, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit::AuditLog,
+    caller::{self, Caller},
     convergence::Convergence,
     hub::{Hub, Step},
     metrics::Metrics,
@@ -68,6 +70,8 @@ struct Pending {
     request: Request,
     entropy: Entropy,
     origin: Origin,
+    /// Who asks, where it is somebody else than the server.
+    caller: Option<Arc<Caller>>,
     bytes: usize,
     reply: oneshot::Sender<Result<Written, WriteError>>,
 }
@@ -90,6 +94,8 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
     /// When nodes have what.
     pub(crate) convergence: Arc<Convergence>,
+    /// Numbers the entries of the audit log.
+    pub(crate) audit: Arc<AuditLog>,
 }
 
 impl Writer {
@@ -106,7 +112,7 @@ impl Writer {
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
-        self.write_for(Origin::server(), request, entropy, bytes).await
+        self.put(Origin::server(), None, (request, entropy, bytes)).await
     }
 
     /// Asks for a write that somebody wants and waits until it is durable. `bytes` is the size of the body that asks.
@@ -117,8 +123,17 @@ impl Writer {
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
+        self.put(origin, caller::current(), (request, entropy, bytes)).await
+    }
+
+    async fn put(
+        &self,
+        origin: Origin,
+        caller: Option<Arc<Caller>>,
+        (request, entropy, bytes): (Request, Entropy, usize),
+    ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
-        match self.queue.try_send(Pending { request, entropy, origin, bytes, reply }) {
+        match self.queue.try_send(Pending { request, entropy, origin, caller, bytes, reply }) {
             Ok(()) => answer.await.unwrap_or(Err(WriteError::Unavailable)),
             Err(mpsc::error::TrySendError::Full(_)) => Err(WriteError::Busy),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(WriteError::Unavailable),
@@ -190,8 +205,10 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
     let mut working = published.snapshot.clone();
     let mut steps = Vec::new();
     let mut history = Vec::new();
+    let mut audit = Vec::new();
+    let mut audited = Vec::new();
     let mut answers = Vec::new();
-    for Pending { request, entropy, origin, bytes: _, reply } in group {
+    for Pending { request, entropy, origin, caller, bytes: _, reply } in group {
         let answer = match admit(&working, &context.cluster, &request, &entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
             Ok(Admitted { snapshot, changes, outcomes }) => {
@@ -199,6 +216,11 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
                 if !changes.is_empty() {
                     let commit = Commit { revision, at: entropy.now, changes };
                     history.push(entry_of(&working, &commit, origin));
+                    if let Some(caller) = caller {
+                        caller.accept(revision, &outcomes);
+                        audit.push(context.audit.accepted(&caller, entropy.now, revision));
+                        audited.push(caller);
+                    }
                     steps.push(Step { before: working, after: snapshot.clone(), commit });
                 }
                 working = snapshot;
@@ -207,7 +229,7 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
         };
         answers.push((reply, answer));
     }
-    if let Err(error) = store_steps(context, at, &steps, &history).await {
+    if let Err(error) = store_steps(context, at, &steps, Records { history: &history, audit: &audit }).await {
         let size = answers.len();
         for (reply, _) in answers {
             let _ = reply.send(Err(refuse(&error, size)));
@@ -215,6 +237,7 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
         // Only a group that the store found too large leaves a state that is surely the published one.
         return !matches!(error, CommitError::TooLarge { .. });
     }
+    audited.iter().for_each(|caller| caller.note_audited());
     context.metrics.group(answers.len(), steps.len(), started.elapsed());
     if !steps.is_empty() {
         let revisions: Vec<_> = steps.iter().map(|step| step.commit.revision).collect();
@@ -244,17 +267,24 @@ fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry
     RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
 }
 
+/// What is kept of a group for people.
+#[derive(Debug, Clone, Copy)]
+struct Records<'a> {
+    history: &'a [RevisionEntry],
+    audit: &'a [AuditRecord],
+}
+
 async fn store_steps(
     context: &Context,
     at: Position,
     steps: &[Step],
-    history: &[RevisionEntry],
+    Records { history, audit }: Records<'_>,
 ) -> Result<(), CommitError> {
     if steps.is_empty() {
         return Ok(());
     }
     let commits: Vec<Commit> = steps.iter().map(|step| step.commit.clone()).collect();
-    let outcome = context.store.commit_with_history(at, &commits, history).await;
+    let outcome = context.store.commit_with_records(at, &commits, history, audit).await;
     if let Err(error) = &outcome {
         tracing::error!(error = %Chain(error), commits = commits.len(), "a group was not committed");
         context.metrics.commit_failures.inc();

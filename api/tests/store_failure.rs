@@ -20,7 +20,9 @@ use model::{
     quantity::{Position, Revision, Timestamp},
 };
 use serde_json::json;
-use store::{ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError};
+use store::{
+    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError,
+};
 
 const WORKS: u8 = 0;
 /// Commits fail and are not there; nothing can be read.
@@ -45,20 +47,30 @@ impl Store for Flaky {
     async fn load(&self) -> Result<Loaded, StoreError> {
         if self.mode.load(Ordering::SeqCst) == DOWN { Err(self.failure()) } else { self.inner.load().await }
     }
-    async fn commit_with_history(
+    async fn commit_with_records(
         &self,
         at: Position,
         commits: &[Commit],
         history: &[RevisionEntry],
+        audit: &[AuditRecord],
     ) -> Result<(), CommitError> {
         match self.mode.load(Ordering::SeqCst) {
-            WORKS => self.inner.commit_with_history(at, commits, history).await,
+            WORKS => self.inner.commit_with_records(at, commits, history, audit).await,
             DOWN => Err(self.failure().into()),
             _ => {
-                self.inner.commit_with_history(at, commits, history).await?;
+                self.inner.commit_with_records(at, commits, history, audit).await?;
                 Err(self.failure().into())
             }
         }
+    }
+    async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        self.inner.put_audit(records).await
+    }
+    async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.inner.drop_old_audit(now).await
+    }
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError> {
+        self.inner.audit(before, limit).await
     }
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
         self.inner.history(query).await

@@ -1,6 +1,7 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
 pub mod bgp;
+pub mod confirm;
 pub mod doctor;
 pub mod drain;
 pub mod explain;
@@ -111,6 +112,9 @@ pub enum Command {
     /// Show what was asked for, also what was refused
     #[command(after_help = help::AUDIT_HELP)]
     Audit(history::Audit),
+    /// Say what a node holds back because it would lose too much, and let it take that
+    #[command(after_help = help::CONFIRM_HELP)]
+    Confirm(confirm::Confirm),
     /// Let another node announce an address
     #[command(after_help = help::MOVE_HELP)]
     Move(Move),

@@ -10,8 +10,9 @@ use utoipa::ToSchema;
 
 use crate::{
     doctor::{Finding, FixDone, SafeFix},
+    hold::Held,
     plan::{Comparison, Preview, Proposal},
-    quantity::Timestamp,
+    quantity::{Epoch, Timestamp},
     trace::{Packet, Traced},
 };
 
@@ -37,6 +38,11 @@ pub enum Question {
     Trace(Packet),
     /// What is odd on the machine.
     Doctor,
+    /// Take the state that is held back, if it is of this life of the store.
+    Confirm {
+        /// Which life.
+        epoch: Epoch,
+    },
     /// To put right what is odd on the machine; an agent does so only where its operator has allowed it.
     Fix {
         /// What to do, of the closed list.
@@ -69,6 +75,8 @@ pub enum Reply {
         #[schema(max_items = 8)]
         fixes: Vec<FixDone>,
     },
+    /// To [`Question::Confirm`]: this was held, and is taken now.
+    Confirmed(Held),
     /// The node cannot say.
     Failed {
         /// Why, in words.

@@ -37,6 +37,7 @@ pub mod feed;
 pub mod health;
 pub mod health_check;
 pub mod history;
+pub mod hold;
 pub mod interval_set;
 pub mod lag;
 pub mod lease;

@@ -167,6 +167,12 @@ impl fmt::Display for Revision {
 #[schema(value_type = u64, minimum = 0)]
 pub struct Epoch(pub u64);
 
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Where in which history: written `epoch-revision`, used as resume token. Orders epochs first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

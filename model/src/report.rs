@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::{
     bgp_report::{BgpReport, BgpRoute},
     health::CheckReport,
+    hold::Held,
     name::Name,
     node::ProxyMode,
     quantity::{Port, Position, Revision, Timestamp},
@@ -54,6 +55,9 @@ pub struct Report {
     pub applied: Position,
     /// Everything up to here, but for `failures`, has been read back from the kernel and found right.
     pub verified: Position,
+    /// The state that the node holds back, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Services that are not as they should be.
     #[serde(default)]
     pub failures: BTreeMap<ServiceKey, Failure>,
@@ -240,6 +244,10 @@ pub enum EventReason {
     PortUnavailable,
     /// Stale entries of connection tracking could not be removed.
     ConntrackFailed,
+    /// Control offers a state that would take away too much; it is held back.
+    StateHeld,
+    /// A state that was held back has been taken, or is not offered any longer.
+    StateReleased,
     /// A BGP session is established.
     BgpSessionUp,
     /// A BGP session is not established any longer, or could not be for another reason than before.

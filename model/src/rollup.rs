@@ -138,7 +138,10 @@ pub(crate) fn progress<'a>(
 fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> NodeProblem {
     let message = match (failure, view.is_connected, view.last_report) {
         (Some(failure), _, _) => failure.message.clone(),
-        (None, true, _) => "it has not caught up yet".to_owned(),
+        (None, true, _) => match view.report.and_then(|report| report.held) {
+            Some(held) => held.message(),
+            None => "it has not caught up yet".to_owned(),
+        },
         (None, false, Some(at)) => format!("its agent has not reported since {at}"),
         (None, false, None) => "its agent has never reported".to_owned(),
     };

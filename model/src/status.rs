@@ -13,6 +13,7 @@ use crate::{
     bgp_report::{BgpError, BgpSessionState},
     bgp_trouble::BgpTrouble,
     compiled::UnsupportedField,
+    hold::Held,
     name::Name,
     node::ProxyMode,
     quantity::{Position, Timestamp},
@@ -221,6 +222,9 @@ pub struct NodeStatus {
     /// Everything up to here has been read back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Position>,
+    /// The state that the node holds back, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Services that failed here.
     pub failures: u64,
     /// What the agent found on its machine.

@@ -27,6 +27,7 @@ pub mod facts;
 pub mod feed;
 pub mod health;
 pub mod health_port;
+pub mod hold;
 pub mod journal;
 pub mod links;
 pub mod netlink;

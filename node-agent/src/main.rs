@@ -5,6 +5,7 @@ use std::{
     io::{BufRead as _, IsTerminal as _, Read as _, Write as _},
     path::Path,
     process::ExitCode,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
@@ -13,6 +14,7 @@ use model::{
     doctor::FindingState,
     feed::NodeState,
     node::{Naming, ProxyMode},
+    quantity::Epoch,
 };
 use node_agent::{
     agent::Kernel,
@@ -30,6 +32,7 @@ use node_agent::{
     },
     defaults::{Backend, ProxyDefaults},
     doctor::{self, Subject},
+    hold::consent,
     journal::{
         self,
         lock::{LockError, StateDirLock},
@@ -71,6 +74,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
+        Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
         Command::Preflight { no_load, output } => {
             AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)
@@ -232,6 +236,35 @@ fn run_agent(config: Config, log_arguments: Vec<OsString>) -> anyhow::Result<()>
         });
         run::run(config, kernel, stop, ready).await
     })
+}
+
+/// Time that an agent is given to take a consent: it looks once a second.
+const CONSENT_PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks whether it has.
+const CONSENT_POLL: Duration = Duration::from_millis(50);
+
+/// Leaves consent for the agent that runs, and takes it back when it is of no use.
+fn confirm_state(config: &Config, epoch: Epoch) -> anyhow::Result<()> {
+    let (dir, shown) = (&config.state_dir, config.state_dir.display());
+    if !dir.exists() || StateDirLock::acquire(dir).is_ok() {
+        bail!("no agent runs with --state-dir {shown}");
+    }
+    consent::give(dir, epoch).with_context(|| format!("nothing can be written to --state-dir {shown}"))?;
+    let until = Instant::now() + CONSENT_PATIENCE;
+    while Instant::now() < until {
+        if consent::given(dir).is_none() {
+            say(&format!("the agent takes the state of epoch {epoch}"));
+            return Ok(());
+        }
+        std::thread::sleep(CONSENT_POLL);
+    }
+    // It may be used in this very moment; then there is nothing to remove.
+    let is_unused = consent::remove(dir).context("the consent that was not used cannot be removed")?;
+    if is_unused {
+        bail!("the agent holds back no state of epoch {epoch}; its log and /v1/state say what it holds back");
+    }
+    say(&format!("the agent takes the state of epoch {epoch}"));
+    Ok(())
 }
 
 fn cleanup(config: &Config, force: bool) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use imbl::OrdMap;
 use model::{
     bgp_report::ROUTES_MAX,
     health::{CHECKS_REPORTED_MAX, CheckKey, CheckReport},
+    hold::HeldReason,
     name::Name,
     report::{
         ANNOUNCEMENTS_MAX, Counters, EVENTS_MAX, Event, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic,
@@ -318,10 +319,15 @@ pub fn make_report(reporter: &Reporter, status: &Status, facts: Facts, traffic: 
         boot_id: reporter.boot_id.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         mode: status.mode,
-        received: status.received.unwrap_or_default(),
+        // What is held back has arrived; what is refused has not.
+        received: status
+            .held
+            .filter(|held| held.reason == HeldReason::MuchLost)
+            .map_or(status.received.unwrap_or_default(), |held| held.offered),
         // A pass reads back what it wrote before it ends, so what is applied is verified in the same moment.
         applied: verified,
         verified,
+        held: status.held,
         failures: (*status.failures).clone(),
         failures_total: status.failures_total,
         facts,

@@ -28,6 +28,7 @@ use crate::{
     config::Config,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     health,
+    hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
     report::{self, Reporter, Sources},
@@ -71,6 +72,7 @@ pub async fn run(
         labels,
         zone,
         proxy,
+        state_guard_percent,
         announcing: announce_config,
         allow_fixes,
         log: _,
@@ -93,6 +95,8 @@ pub async fn run(
     // Opening a backend may block, and may need a runtime of its own.
     let agent = spawn_blocking(move || Agent::new(beginning, std::time::Instant::now())).await?;
     let mut agent = agent.with_context(|| format!("--mode {mode} cannot be used"))?;
+    let (loop_end, feed_end) = hold::link();
+    agent.guard_by(Guard::new(state_guard_percent, loop_end));
     let (announcing, messages) = announce::channel();
     let (follower, links) = Follower::open().context("the interfaces of the machine cannot be listed")?;
     // Ends when nobody looks at the interfaces any longer.
@@ -128,7 +132,7 @@ pub async fn run(
     };
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
-    let outlets = Outlets { batches, questions, is_known, tally: tally.clone() };
+    let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
     let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
     let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use model::{
     bgp_report::{BgpReport, BgpRoute, BgpSessionState},
     health::CheckReport,
+    hold::Held,
     name::Name,
     node::ProxyMode,
     quantity::Position,
@@ -80,6 +81,8 @@ struct StateAnswer {
     received: Option<Position>,
     applied: Option<Position>,
     verified: Option<Position>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<Held>,
     services: usize,
     failures_total: u64,
     failures: BTreeMap<ServiceKey, Failure>,
@@ -99,6 +102,9 @@ struct StateAnswer {
 struct Health {
     healthy: bool,
     problems: Vec<String>,
+    /// It is no reason to be unhealthy: what the node holds is served, and a restart would change nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<Held>,
 }
 
 /// Serves until told to stop.
@@ -140,7 +146,10 @@ fn metrics(registry: &Registry) -> Response {
 async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
     let status = shown.status.borrow();
     let code = if status.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (code, Json(Health { healthy: status.is_healthy(), problems: status.problems.clone() }))
+    (
+        code,
+        Json(Health { healthy: status.is_healthy(), problems: status.problems.clone(), held: status.held }),
+    )
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
@@ -156,6 +165,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         options: _,
         received,
         verified,
+        held,
         services,
         failures,
         failures_total,
@@ -177,6 +187,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         received,
         applied: verified,
         verified,
+        held,
         services,
         failures_total,
         failures: (*failures).clone(),
@@ -315,6 +326,11 @@ impl Collector for StatusCollector {
             ("healthy", "1 when state is loaded and the last pass succeeded", u64::from(status.is_healthy())),
             ("received_revision", "Revision up to which everything has arrived", revision(status.received)),
             ("verified_revision", "Revision up to which the kernel was read back", revision(status.verified)),
+            (
+                "state_held",
+                "1 while a state of control is held back or refused, and the last good one stays",
+                u64::from(status.held.is_some()),
+            ),
             ("services", "Services held", status.services as u64),
             ("failures", "Services that are not as they should be", status.failures_total),
             ("journal_bytes", "Size of the saved state in bytes", status.journal_bytes),

@@ -123,6 +123,24 @@ impl State {
         Ok(touched)
     }
 
+    /// The whole state, as a batch that leads to it from any other.
+    ///
+    /// # Panics
+    /// When there is no state yet: nothing leads to that.
+    #[must_use]
+    pub fn into_batch(self) -> Batch {
+        let Self { position, network, node, services, addresses } = self;
+        let services = services.into_iter().map(|(key, service)| (key, ServiceChange::Set(service)));
+        Batch {
+            mode: StartMode::Full,
+            network: Some(network),
+            node: Some(node),
+            services: services.collect(),
+            addresses: addresses.into_iter().map(|(address, state)| (address, Some(state))).collect(),
+            position: position.expect("a state that took a batch has its position"),
+        }
+    }
+
     fn change(&mut self, key: &ServiceKey, change: ServiceChange) -> bool {
         match change {
             ServiceChange::Set(service) if self.services.get(key) == Some(&service) => false,

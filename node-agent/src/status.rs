@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
+    hold::Held,
     node::ProxyMode,
     quantity::Position,
     report::{Event, Failure},
@@ -25,6 +26,8 @@ pub struct Status {
     pub received: Option<Position>,
     /// Everything up to here, but for the failures, has been programmed and read back.
     pub verified: Option<Position>,
+    /// The state that is held back or refused, if there is one.
+    pub held: Option<Held>,
     /// Services held.
     pub services: usize,
     /// The first failures, at most `model::report::FAILURES_MAX`.

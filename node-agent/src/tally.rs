@@ -20,6 +20,8 @@ pub struct Tally {
     pub feed_errors: Counter,
     /// Streams left because they would have led backwards.
     pub feed_refusals: Counter,
+    /// Times a state was held back because it would take away too much.
+    pub states_held: Counter,
     /// 1 while a stream is open.
     pub feed_connected: Gauge<i64, AtomicI64>,
     /// Passes that had something to look at.
@@ -54,6 +56,7 @@ impl Default for Tally {
             feed_connects: Counter::default(),
             feed_errors: Counter::default(),
             feed_refusals: Counter::default(),
+            states_held: Counter::default(),
             feed_connected: Gauge::default(),
             passes: Counter::default(),
             pass_failures: Counter::default(),
@@ -80,6 +83,7 @@ impl Tally {
             feed_connects,
             feed_errors,
             feed_refusals,
+            states_held,
             feed_connected,
             passes,
             pass_failures,
@@ -104,6 +108,7 @@ impl Tally {
             "Feed streams left because they would have led to an older state",
             feed_refusals,
         );
+        counter("states_held", "Times a state that would take away too much was held back", states_held);
         counter("passes", "Passes that had something to look at", passes);
         counter("pass_failures", "Passes that failed as a whole", pass_failures);
         counter("kernel_writes", "Kernel objects changed", kernel_writes);

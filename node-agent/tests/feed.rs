@@ -13,6 +13,7 @@ use model::{
 use node_agent::{
     ask::{Asked, QUESTIONS_WAITING_MAX},
     feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
+    hold,
     tally::Tally,
 };
 use support::{
@@ -58,7 +59,7 @@ impl Follower {
             reconnect_cap: Duration::from_millis(20),
         };
         let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
-        let outlets = Outlets { batches, questions, is_known, tally: tally.clone() };
+        let outlets = Outlets { batches, questions, is_known, link: hold::link().1, tally: tally.clone() };
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         tokio::spawn(feed::follow(client, options, held.map(position), outlets, stop.clone()));
         Self { control, batches: received, asked, is_known: known, tally, stop }

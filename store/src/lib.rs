@@ -22,6 +22,7 @@ use model::{
     resource::Object,
 };
 
+mod audit;
 mod error;
 mod group;
 mod history;
@@ -31,6 +32,7 @@ mod record;
 mod sqlite;
 mod window;
 
+pub use audit::AuditRecord;
 pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
 pub use open::open;
@@ -50,6 +52,15 @@ pub const HISTORY_BYTES_KEPT: usize = 128 * 1024 * 1024;
 pub const SERVER_HISTORY_KEPT: usize = 500;
 /// Bytes of encoded history that are kept of the server's own writes.
 pub const SERVER_HISTORY_BYTES_KEPT: usize = 8 * 1024 * 1024;
+/// Requests that changed something, in the audit log: as many as the history keeps. A tenth more may be there for a while.
+pub const AUDIT_KEPT: usize = 10_000;
+/// Requests that changed nothing, in the audit log: enough to see what is tried of late; nobody can undo anything by them.
+/// A tenth more may be there for a while.
+pub const AUDIT_PASSING_KEPT: usize = 2_000;
+/// Age at which an entry leaves the audit log: longer than a year, so that what is done yearly can be compared.
+pub const AUDIT_AGE_MAX_SECS: i64 = 400 * 86_400;
+/// Bytes of one entry of the audit log: who, why, and the first objects by name.
+pub const AUDIT_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Commits in one group; beyond this the share of the one fsync that each pays is already negligible.
 pub const GROUP_COMMITS_MAX: usize = 1024;
 /// Bytes of encoded changes in one group: bounds memory and the time a transaction holds the store.
@@ -101,7 +112,31 @@ pub trait Store: Send + Sync + 'static {
         at: Position,
         commits: &[Commit],
         history: &[RevisionEntry],
+    ) -> Result<(), CommitError> {
+        self.commit_with_records(at, commits, history, &[]).await
+    }
+
+    /// [`Self::commit_with_history`], and in the same transaction the entries of the audit log that tell of it.
+    ///
+    /// # Errors
+    /// As of [`Self::commit_with_history`].
+    async fn commit_with_records(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+        audit: &[AuditRecord],
     ) -> Result<(), CommitError>;
+
+    /// Keeps entries of the audit log that tell of no commit. They survive the death of the process; what was put last may be
+    /// lost with the machine. A number that is there already stays as it is.
+    async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError>;
+
+    /// Drops entries of the audit log that are older than [`AUDIT_AGE_MAX_SECS`].
+    async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Lists the audit log, the newest first: at most `limit` entries, before a number if one is given.
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError>;
 
     /// Lists the history, the newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError>;

@@ -17,8 +17,8 @@ use model::{
 };
 
 use crate::{
-    CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, STATUSES_MAX, StatusError,
-    Store, StoreError,
+    AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery,
+    Loaded, STATUSES_MAX, StatusError, Store, StoreError, audit,
     group::{self, Group},
     open::{check_status, epoch_after},
     window::{Bounds, Window},
@@ -35,7 +35,31 @@ struct State {
     log: VecDeque<Commit>,
     window: Window,
     history: History,
+    audit: BTreeMap<u64, AuditRecord>,
     statuses: BTreeMap<String, Vec<u8>>,
+}
+
+impl State {
+    fn keep_audit(&mut self, records: &[AuditRecord]) {
+        for record in records {
+            self.audit.entry(record.number).or_insert_with(|| record.clone());
+        }
+        let Some(newest) = records.last().map(|record| record.at) else { return };
+        for is_passing in [false, true] {
+            let own = self.audit.values().filter(|record| record.is_passing == is_passing);
+            let numbers: Vec<_> = own.map(|record| record.number).collect();
+            let kept = audit::kept(is_passing);
+            if numbers.len() > kept + audit::slack(is_passing) {
+                numbers.iter().rev().skip(kept).for_each(|number| drop(self.audit.remove(number)));
+                self.drop_old_audit(newest);
+            }
+        }
+    }
+
+    fn drop_old_audit(&mut self, now: Timestamp) {
+        let oldest = now.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
+        self.audit.retain(|_, record| record.at.unix_seconds() >= oldest);
+    }
 }
 
 /// What is kept of the history.
@@ -83,6 +107,7 @@ impl Memory {
             log: VecDeque::new(),
             window: Window::new(Bounds::CHANGES, []),
             history: History::new(),
+            audit: BTreeMap::new(),
             statuses: BTreeMap::new(),
         }))
     }
@@ -101,12 +126,14 @@ impl Store for Memory {
         Ok(Loaded { position: state.position, objects: state.objects.values().cloned().collect(), recent })
     }
 
-    async fn commit_with_history(
+    async fn commit_with_records(
         &self,
         at: Position,
         commits: &[Commit],
         history: &[RevisionEntry],
+        audit: &[AuditRecord],
     ) -> Result<(), CommitError> {
+        audit::check(audit)?;
         let group = group::encode(at, commits, history)?;
         let mut state = self.state();
         if state.position != at {
@@ -123,7 +150,25 @@ impl Store for Memory {
             state.log.pop_front();
         }
         state.history.add(&group, history);
+        state.keep_audit(audit);
         Ok(())
+    }
+
+    async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        audit::check(records)?;
+        self.state().keep_audit(records);
+        Ok(())
+    }
+
+    async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.state().drop_old_audit(now);
+        Ok(())
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError> {
+        let state = self.state();
+        let earlier = state.audit.range(..before.unwrap_or(u64::MAX)).rev();
+        Ok(earlier.take(limit).map(|(_, record)| record.clone()).collect())
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {

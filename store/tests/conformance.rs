@@ -40,6 +40,10 @@ on_every_store! {
         statuses_beyond_a_limit_are_refused,
         a_new_epoch_keeps_the_state_and_refuses_the_old_life,
     }
+    audit::{
+        audit_is_kept_with_its_commit_and_listed_newest_first,
+        audit_is_bounded_by_kind_and_by_age,
+    }
     history::{
         history_is_kept_with_its_commit_and_listed_newest_first,
         history_is_filtered_by_what_it_changed,

@@ -12,7 +12,7 @@ use model::{
 use sqlx::{Connection, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
 use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, OpenError, Store, StoreError};
 
-use crate::suite::{BIRTH, Place, added, at, commit, history::entry};
+use crate::suite::{BIRTH, Place, added, at, audit::record, commit, history::entry};
 
 #[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
@@ -23,11 +23,13 @@ async fn reopening_gives_the_same_and_keeps_the_epoch() {
     let store = place.open().await;
     store.commit(at(0), &[added(1, 0), added(2, 3), commit(3, [(Modified, 0)])]).await.unwrap();
     store.put_status("nodes//o0", b"seen").await.unwrap();
+    store.put_audit(&[record(7, true), record(8, false)]).await.unwrap();
     let before = (store.load().await.unwrap(), store.statuses().await.unwrap());
     drop(store);
     let later = Timestamp::from_unix_seconds(BIRTH + 1000);
     let store = store::open(&place.url(), later).await.unwrap();
     assert_eq!((store.load().await.unwrap(), store.statuses().await.unwrap()), before);
+    assert_eq!(store.audit(None, 9).await.unwrap(), [record(8, false), record(7, true)]);
     store.commit(at(3), &[added(4, 9)]).await.unwrap();
 }
 
@@ -124,7 +126,7 @@ async fn a_newer_schema_is_refused_and_named() {
                  VALUES (9, 'from the future', TRUE, x'00', 0)";
     sqlite(&path(&place), newer).await;
     let error = refusal(&path(&place)).await;
-    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 2, .. }), "{error:?}");
+    assert!(matches!(error, OpenError::NewerSchema { found: 9, known: 3, .. }), "{error:?}");
 }
 
 #[tokio::test]

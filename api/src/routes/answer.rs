@@ -117,6 +117,7 @@ fn check(reply: &Reply) -> Result<(), Problem> {
                 MESSAGE_LENGTH_MAX,
             ),
         ],
+        Reply::Confirmed(_) => Vec::new(),
         Reply::Fix { fixes } => vec![
             ("/fixes", fixes.len(), FIXES_MAX),
             ("/fixes/*/message", longest(fixes.iter().map(|done| &done.message)), MESSAGE_LENGTH_MAX),

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use utoipa::openapi::HttpMethod;
 use utoipa_axum::router::OpenApiRouter;
 
-use super::Shared;
+use super::{Shared, history::unavailable};
 use crate::{
     error::{Answer, Code},
     negotiate::{form, render},
@@ -19,12 +19,12 @@ use crate::{
 pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     let doc = Doc::new("listAudit", "Cluster", "Lists the requests that would change something, the newest first.")
         .describe(
-            "Accepted and refused ones, with who asked and from where. The server keeps the last 10,000 in memory; what \
-             was accepted is in the history as well, which is stored.",
+            "Accepted and refused ones, with who asked and from where. The last 10,000 that changed something are kept, and \
+             the last 2,000 that did not, for 400 days at most. Of a flood of refusals, more than 200 a second, some are left out.",
         )
         .query::<PageQuery>()
         .answer::<schema::AuditList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
-        .problems(&[Code::NotAcceptable]);
+        .problems(&[Code::NotAcceptable, Code::Unavailable]);
     router.routes(Route::at("/v1/audit").on(HttpMethod::Get, doc, list).done())
 }
 
@@ -33,5 +33,6 @@ async fn list(State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, h
     let limit = query.limit()?;
     let moment = Moment::new("AuditList", "");
     let after: Option<u64> = moment.resume(query.continue_token.as_deref())?;
-    Ok(render(form, &moment.envelope(&app.audit.list(after, limit))))
+    let part = app.audit.list(&*app.store, after, limit).await.map_err(unavailable)?;
+    Ok(render(form, &moment.envelope(&part)))
 }

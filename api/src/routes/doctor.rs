@@ -19,7 +19,7 @@ use super::{
     feed::{NodePath, require_node},
 };
 use crate::{
-    body,
+    body, caller,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
@@ -75,7 +75,9 @@ async fn read(
             Ok(render(form, &Diagnosis { node, findings }))
         }
         Reply::Failed { message } => Err(cannot_say(&node, &message)),
-        Reply::Plan(_) | Reply::Trace(_) | Reply::Fix { .. } => Err(other_answer(&node)),
+        Reply::Plan(_) | Reply::Trace(_) | Reply::Fix { .. } | Reply::Confirmed(_) => {
+            Err(other_answer(&node))
+        }
     }
 }
 
@@ -97,11 +99,14 @@ async fn make(
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));
     }
     require_node(&app.hub.load().snapshot, &node)?;
+    caller::note_object(format!("Node {node}"));
     let reply = app.asks.ask(&node, Question::Fix { fixes }, PATIENCE).await;
     match reply.map_err(|error| error.problem(&node))? {
         Reply::Fix { fixes } => Ok(render(form, &FixesDone { node, fixes })),
         Reply::Failed { message } => Err(cannot_say(&node, &message)),
-        Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } => Err(other_answer(&node)),
+        Reply::Plan(_) | Reply::Trace(_) | Reply::Doctor { .. } | Reply::Confirmed(_) => {
+            Err(other_answer(&node))
+        }
     }
 }
 

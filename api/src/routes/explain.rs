@@ -217,7 +217,7 @@ async fn ask_node(
             match reply {
                 Ok(Reply::Trace(traced)) => Ok(traced),
                 Ok(Reply::Failed { message }) => Err(message),
-                Ok(Reply::Plan(_) | Reply::Doctor { .. } | Reply::Fix { .. }) => {
+                Ok(Reply::Plan(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
                     Err("the node answered another question".to_owned())
                 }
                 Err(error) => {

@@ -15,6 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
+    caller,
     error::{Answer, Code},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route},
@@ -90,6 +91,7 @@ async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
 async fn confirm(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let now = app.source.now();
+    caller::note_object("guard of health checks".to_owned());
     let guard = app.health.confirm(|guard| show(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints that were held were confirmed");
     Ok(render(form, &guard))

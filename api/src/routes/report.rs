@@ -112,6 +112,7 @@ fn check(report: &Report) -> Result<(), Problem> {
         received: _,
         applied: _,
         verified: _,
+        held: _,
         failures,
         failures_total: _,
         facts,

@@ -248,11 +248,22 @@ Examples:
   tidegate rollback 42 --only           undo the one change 42, and keep what came after it";
 
 pub(super) const AUDIT_HELP: &str = "\
-The server keeps the last 10,000 requests in memory.
+The server keeps the last 10,000 requests that changed something, and the last 2,000 that did not, for 400
+days at most; a restart loses none.
 
 Examples:
   tidegate audit                        who asked for what of late, and what became of it
   tidegate audit --last 500 -o json";
+
+pub(super) const CONFIRM_HELP: &str = "\
+When the database of the server is empty, foreign or an old backup, a node that would lose most of what it
+serves goes on with what it has, and says so (condition Converged, reason StateHeld). Put the right database
+back, and nothing happens to traffic. If the loss is meant, confirm it, for exactly the epoch that is named.
+Exit code 2 says that something is held back.
+
+Examples:
+  tidegate confirm node/node-1          what it holds back, and the command that confirms it
+  tidegate confirm node/node-1 --epoch 1767225600";
 
 pub(super) const MOVE_HELP: &str = "\
 The node comes first among the candidates of the address: it announces the address at once, and the former

@@ -9,6 +9,8 @@ use crate::resource::{Resource, parse_kind, parse_name};
 const LAST_DEFAULT: u32 = 20;
 /// Rows at most: a page of the server.
 const LAST_MAX: u32 = 5000;
+/// Rows of `audit` at most: more than are kept.
+const AUDIT_LAST_MAX: u32 = 20_000;
 
 /// What every change takes.
 #[derive(Debug, Args)]
@@ -92,7 +94,7 @@ pub struct Audit {
     /// At most this many, the newest
     #[arg(
         long, value_name = "N", default_value_t = LAST_DEFAULT,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(LAST_MAX))
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(AUDIT_LAST_MAX))
     )]
     pub last: u32,
     /// The form of the output

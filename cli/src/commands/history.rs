@@ -101,14 +101,34 @@ pub(crate) async fn audit(
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
     let Audit { last, output } = arguments;
-    let listing = client.send(Request::get("/v1/audit").query("limit", Some(last.to_string()))).await?;
+    let listing = audit_pages(client, last).await?;
     if output == PastOutput::Table && items(&listing, "/items").is_empty() {
-        terminal.note("nobody has asked for anything since the server started");
+        terminal.note("nobody has asked for anything");
         return Ok(ExitCode::Success);
     }
     let style = terminal.style;
     print(&listing, output, || history::audit(&listing, now(), style), terminal)
 }
+
+/// The newest entries, from as many pages as they take.
+async fn audit_pages(client: &Client, last: u32) -> Result<Value, Failure> {
+    let mut entries: Vec<Value> = Vec::new();
+    let mut token: Option<String> = None;
+    loop {
+        let left = usize::try_from(last).unwrap_or(usize::MAX) - entries.len();
+        let request = Request::get("/v1/audit").query("limit", Some(left.min(PAGE_MAX).to_string()));
+        let mut listing = client.send(request.query("continue", token)).await?;
+        entries.extend(items(&listing, "/items").iter().take(left).cloned());
+        token = listing.pointer("/metadata/continue").and_then(Value::as_str).map(str::to_owned);
+        if token.is_none() || entries.len() >= usize::try_from(last).unwrap_or(usize::MAX) {
+            listing["items"] = Value::Array(entries);
+            return Ok(listing);
+        }
+    }
+}
+
+/// Entries of a page of the server at most.
+const PAGE_MAX: usize = 5000;
 
 fn print(
     answer: &Value,

@@ -2,6 +2,7 @@
 
 mod apply;
 mod bgp;
+mod confirm;
 mod delete;
 mod describe;
 mod doctor;
@@ -53,6 +54,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::History(arguments) => history::run(&client, arguments, terminal).await,
         Command::Rollback(arguments) => history::roll_back(&client, arguments, terminal).await,
         Command::Audit(arguments) => history::audit(&client, arguments, terminal).await,
+        Command::Confirm(arguments) => confirm::run(&client, arguments, terminal).await,
         Command::Move(arguments) => move_address::run(&client, arguments, terminal).await,
         Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,

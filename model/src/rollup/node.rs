@@ -2,6 +2,7 @@
 
 use super::{NodeView, condition, no, ready, yes};
 use crate::{
+    name::Name,
     node::NodeSpec,
     quantity::Position,
     report::Report,
@@ -20,7 +21,7 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         conditions.push(ready(&conditions));
         return NodeStatus { conditions, last_report, ..NodeStatus::default() };
     };
-    let converged = converged(spec, report, head);
+    let converged = converged(spec, view.name, report, head);
     let mut conditions = vec![yes(ConditionType::Accepted, "Valid"), connected, converged];
     conditions.push(ready(&conditions));
     NodeStatus {
@@ -30,6 +31,7 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
         received: Some(report.received),
         applied: Some(report.applied),
         verified: Some(report.verified),
+        held: report.held,
         failures: report.failures_total,
         facts: report.facts.clone(),
         counters: report.counters,
@@ -40,10 +42,13 @@ pub fn node_status(spec: &NodeSpec, view: &NodeView<'_>, head: Position) -> Node
     }
 }
 
-fn converged(spec: &NodeSpec, report: &Report, head: Position) -> Condition {
+fn converged(spec: &NodeSpec, name: &Name, report: &Report, head: Position) -> Condition {
     let at = ConditionType::Converged;
     let other_mode = spec.mode.filter(|wanted| *wanted != report.mode);
-    if report.failures_total > 0 {
+    // First: what a node refuses may look like what it has, and a failure of what it holds is the lesser news.
+    if let Some(held) = &report.held {
+        no(at, "StateHeld", held.message()).hint(&held.hint(name.as_str()))
+    } else if report.failures_total > 0 {
         let message = format!("{} Services failed on the node", report.failures_total);
         no(at, "ServicesFailed", message).hint("describe the node to see them")
     } else if report.verified < head {

@@ -1,6 +1,6 @@
 //! What the loop answers to questions of control: by the functions that would carry it out, without a write.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Instant};
 
 use model::{
     ask::{Question, Reply},
@@ -39,9 +39,14 @@ impl Agent {
         let Some(position) = self.state.position() else {
             return failed("no state has been loaded");
         };
+        if self.guard.is_holding() && matches!(question, Question::Plan(_)) {
+            return failed(
+                "the node holds back the state of control, so it cannot say what a change of it would do",
+            );
+        }
         // A trace reads the kernel anew, and is wanted most where something is wrong.
-        let is_trace = matches!(question, Question::Trace(_));
-        if self.full_look.is_some() && !is_trace {
+        let needs_mirror = matches!(question, Question::Plan(_));
+        if self.full_look.is_some() && needs_mirror {
             let why = self.last_failure.as_deref().unwrap_or("it is about to be looked at");
             return failed(&format!("what the kernel holds is not known: {why}"));
         }
@@ -50,6 +55,7 @@ impl Agent {
             Question::Compare(comparison) => reply(self.compare(*comparison, position)),
             Question::Trace(packet) => self.trace(&packet),
             Question::Doctor | Question::Fix { .. } => failed("the loop does not look at the machine"),
+            Question::Confirm { epoch } => self.confirm(epoch, Instant::now()),
         }
     }
 

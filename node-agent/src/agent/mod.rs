@@ -15,6 +15,7 @@
 mod answers;
 mod backends;
 mod gates;
+mod guarding;
 mod outcomes;
 mod passes;
 mod rates;
@@ -29,7 +30,7 @@ use std::{
 };
 
 use model::{name::Name, quantity::Position, resource::ServiceKey};
-use tracing::{debug, error};
+use tracing::debug;
 
 pub use self::backends::Opener;
 use self::{
@@ -48,6 +49,7 @@ use crate::{
     feed::machine::Batch,
     health::Checking,
     health_port::HealthPorts,
+    hold::Guard,
     journal::Journal,
     state::{State, Touched},
     tally::Tally,
@@ -77,6 +79,7 @@ pub struct Agent {
     journal: Journal,
     tally: Tally,
     state: State,
+    guard: Guard,
     derived: Derived,
     dirty: BTreeSet<ServiceKey>,
     are_networks_dirty: bool,
@@ -160,6 +163,7 @@ impl Agent {
             journal,
             tally,
             state,
+            guard: Guard::default(),
             derived,
             dirty: BTreeSet::new(),
             are_networks_dirty: false,
@@ -180,16 +184,18 @@ impl Agent {
         })
     }
 
-    /// Takes a batch into state and journal. The kernel follows at the next [`Self::turn`].
+    /// Takes a batch into state and journal, unless it is held back. The kernel follows at the next [`Self::turn`].
     pub fn receive(&mut self, batch: Batch, now: Instant) {
+        if let Some(batch) = self.pass_guard(batch, now) {
+            self.take(batch, now);
+        }
+    }
+
+    fn take(&mut self, batch: Batch, now: Instant) {
         let previous = self.state.position();
         let touched = match self.state.apply(batch) {
             Ok(touched) => touched,
-            Err(fault) => {
-                self.tally.feed_refusals.inc();
-                error!(%fault, "a batch was refused; the last good state stays");
-                return;
-            }
+            Err(fault) => return self.refuse(&fault),
         };
         self.journal.append(previous, &self.state, &touched, now);
         if touched.node {
@@ -209,6 +215,7 @@ impl Agent {
         if self.state.position().is_none() {
             return;
         }
+        self.guard_turn(now);
         if self.backends.change_at().is_some_and(|at| now >= at) {
             self.change_backend(now, random);
         }

@@ -1,7 +1,7 @@
 //! What the loop says of itself.
 
 use super::Agent;
-use crate::{dataplane::KernelCounters, status::Status};
+use crate::{clock::wall_clock, dataplane::KernelCounters, desired::limit_message, status::Status};
 
 impl Agent {
     /// Where the agent is.
@@ -21,6 +21,8 @@ impl Agent {
             warnings.push("the state cannot be saved to the state directory".to_owned());
         }
         warnings.extend(self.backends.warning());
+        let held = self.guard.held(self.state.position(), wall_clock());
+        warnings.extend(held.map(|held| limit_message(held.message())));
         warnings.extend(self.refusals.warning(self.backends.current()));
         let kernel = self.backends.counters();
         Status {
@@ -28,6 +30,7 @@ impl Agent {
             options: self.backends.options(),
             received: self.state.position(),
             verified: self.verified,
+            held,
             services: self.state.services().len(),
             failures,
             failures_total,

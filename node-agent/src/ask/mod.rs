@@ -5,12 +5,13 @@
 //!                     │  └────────────▶ a thread of its own                (doctor, fixes: need only the machine)
 //!                     └──PUT answers/{id}──▶ control
 //! ```
-//! What must not happen here: a kernel write, but for fixes of the closed list where the operator allows them.
+//! What must not happen here: a kernel write, but for fixes of the closed list where the operator allows them. What is confirmed is
+//! written at the next turn, as if it came with the feed.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use model::{
-    ask::{AskId, Question, REPLY_BYTES_MAX, Reply},
+    ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
     doctor::SafeFix,
     name::Name,
 };
@@ -102,13 +103,20 @@ impl Answerer {
             Question::Doctor => {
                 let subject = self.subject();
                 let findings = spawn_blocking(move || doctor::examine(&subject)).await;
+                let held = self.status.borrow().held;
+                let held = held.map(|held| doctor::held(&held, &self.node));
+                let findings =
+                    findings.map(|findings| held.into_iter().chain(findings).take(FINDINGS_MAX).collect());
                 findings.map_or_else(
                     |_| failed("the look at the machine broke off"),
                     |findings| Reply::Doctor { findings, clock: Some(wall_clock()) },
                 )
             }
             Question::Fix { fixes } => self.fix(fixes).await,
-            question @ (Question::Plan(_) | Question::Compare(_) | Question::Trace(_)) => {
+            question @ (Question::Plan(_)
+            | Question::Compare(_)
+            | Question::Trace(_)
+            | Question::Confirm { .. }) => {
                 let (reply, answer) = oneshot::channel();
                 if errands.send(Errand { question, reply }).await.is_err() {
                     return failed("the agent is stopping");

@@ -16,6 +16,7 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
+    hold::LOST_PERCENT_DEFAULT,
     metadata::Labels,
     name::{Label, Name, NameError},
     net::{self, IpFamily},
@@ -58,6 +59,8 @@ pub struct Config {
     pub labels: Labels,
     /// The failure zone of this node, said at registration.
     pub zone: Option<Label>,
+    /// How much a state of another life of control's store may take away before it is held back, in percent.
+    pub state_guard_percent: u8,
     /// How the kernel is programmed where the Node does not say.
     pub proxy: ProxyDefaults,
     /// How load balancer addresses are announced.
@@ -97,6 +100,7 @@ impl Config {
             zone,
             log,
             log_format,
+            state_guard_percent,
             proxy,
             announcing,
             allow_fixes,
@@ -110,6 +114,7 @@ impl Config {
             addresses: check_addresses(&address.unwrap_or_default())?,
             labels: check_labels(&label.unwrap_or_default())?,
             zone: check_zone(zone.as_deref())?,
+            state_guard_percent: check_state_guard(state_guard_percent)?,
             proxy: check_proxy(proxy)?,
             announcing: AnnounceConfig::check(announcing)?,
             allow_fixes: allow_fixes.unwrap_or(false),
@@ -144,6 +149,18 @@ fn check_node(text: Option<&str>, host_name: &str) -> Result<Name, ConfigError> 
     let name = text.map_or_else(|| host_name.to_ascii_lowercase(), str::to_owned);
     let from = if text.is_some() { "" } else { "the host name is no node name; give one here. It " };
     Name::parse(&name).map_err(|error| setting_error!("node", "TIDEGATE_NODE", "{from}{error}"))
+}
+
+fn check_state_guard(percent: Option<u8>) -> Result<u8, ConfigError> {
+    let percent = percent.unwrap_or(LOST_PERCENT_DEFAULT);
+    if percent > 100 {
+        return Err(setting_error!(
+            "state-guard-percent",
+            "TIDEGATE_STATE_GUARD_PERCENT",
+            "must be 0 to 100, not {percent}; {LOST_PERCENT_DEFAULT} is the default, 100 turns the guard off"
+        ));
+    }
+    Ok(percent)
 }
 
 /// Checks the settings of the proxy.

@@ -46,6 +46,16 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Take a state of control that the agent holds back, although it takes much away
+    ///
+    /// The agent holds back a state of another life of control's store, such as an empty or a foreign database, when more
+    /// than --state-guard-percent of its virtual addresses or endpoints are missing in it. Its log, `/v1/state` and
+    /// `tidegate status` say which epoch it is. Another epoch is not confirmed by this.
+    Confirm {
+        /// The epoch of the state that is held back
+        #[arg(long, value_name = "EPOCH")]
+        epoch: u64,
+    },
     /// Carry the connections of userspace mode; agents start it by themselves
     #[command(hide = true)]
     Relay {
@@ -138,6 +148,10 @@ pub struct Options {
     /// How to write the log [default: text]
     #[arg(long, global = true, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// The share of virtual addresses, or of endpoints, that a state of another life of control's store may take away
+    /// before it is held back until it is confirmed; in percent, 100 to take everything [default: 50]
+    #[arg(long, global = true, env = "TIDEGATE_STATE_GUARD_PERCENT", value_name = "PERCENT")]
+    pub state_guard_percent: Option<u8>,
     /// Let control ask for the fixes that `doctor` marks as safe, a closed list: packets are forwarded, the table of connections
     /// is made larger, kernel modules of the mode are loaded [default: false]
     #[arg(
@@ -305,6 +319,7 @@ impl Options {
             zone,
             log,
             log_format,
+            state_guard_percent,
             proxy,
             announcing,
             allow_fixes,
@@ -320,6 +335,7 @@ impl Options {
             address: address.or(other.address),
             log: log.or(other.log),
             log_format: log_format.or(other.log_format),
+            state_guard_percent: state_guard_percent.or(other.state_guard_percent),
             proxy: proxy.or(other.proxy),
             announcing: announcing.or(other.announcing),
             allow_fixes: allow_fixes.or(other.allow_fixes),

@@ -25,6 +25,8 @@ use std::{collections::BTreeSet, path::Path};
 use model::{
     ask::FINDINGS_MAX,
     doctor::{Finding, FindingState, FixDone, SafeFix},
+    hold::Held,
+    name::Name,
     node::ProxyMode,
 };
 
@@ -66,6 +68,19 @@ pub fn make(fixes: &BTreeSet<SafeFix>, mode: ProxyMode) -> Vec<FixDone> {
 #[must_use]
 pub fn helpful(findings: &[Finding]) -> BTreeSet<SafeFix> {
     findings.iter().filter_map(|finding| finding.safe_fix).collect()
+}
+
+/// A state of control that is held back, as a finding.
+#[must_use]
+pub fn held(held: &Held, node: &Name) -> Finding {
+    limited(Finding {
+        check: "state-guard".to_owned(),
+        state: FindingState::Broken,
+        message: held.message(),
+        why: Some("changes of the control server do not reach this node".to_owned()),
+        fix: Some(held.hint(node.as_str())),
+        safe_fix: None,
+    })
 }
 
 fn limited(found: Finding) -> Finding {

@@ -76,6 +76,7 @@ pub enum StreamFault {
 #[derive(Debug)]
 pub struct Assembler {
     held: Option<Position>,
+    in_force: Option<Position>,
     stage: Stage,
     collected: Collected,
 }
@@ -98,7 +99,14 @@ impl Assembler {
     /// Begins a stream; `held` is the position of the state that the agent has.
     #[must_use]
     pub fn new(held: Option<Position>) -> Self {
-        Self { held, stage: Stage::AwaitStart, collected: Collected::default() }
+        Self::holding_back(held, held)
+    }
+
+    /// Begins a stream while the state at `held` is not taken, but kept beside the one `in_force`: differences follow from
+    /// the former, and a full state may go back as far as the latter.
+    #[must_use]
+    pub fn holding_back(held: Option<Position>, in_force: Option<Position>) -> Self {
+        Self { held, in_force, stage: Stage::AwaitStart, collected: Collected::default() }
     }
 
     /// The position of the last batch, or the one begun with.
@@ -163,6 +171,10 @@ impl Assembler {
             Frame::Ask { .. } => return Err(StreamFault::OutOfPlace("ask")),
             Frame::Synced { .. } => return Err(StreamFault::OutOfPlace("synced")),
             Frame::Heartbeat { .. } => return Err(StreamFault::OutOfPlace("heartbeat")),
+        };
+        self.held = match mode {
+            StartMode::Full => self.in_force,
+            StartMode::Delta => self.held,
         };
         // Checked before megabytes arrive that could only be thrown away.
         check(self.held, mode, position)?;
@@ -298,6 +310,23 @@ mod tests {
         assert!(assembler.push(Frame::Synced { position: at("3-1") }).unwrap().is_some());
         let mut assembler = Assembler::new(None);
         assert!(assembler.push(start(StartMode::Delta, "1-1")).is_err(), "a difference to nothing");
+    }
+
+    #[test]
+    fn beside_a_state_that_is_held_back_control_may_return_to_the_one_in_force_and_not_further() {
+        let begin = || Assembler::holding_back(Some(at("9-3")), Some(at("2-5")));
+        let mut assembler = begin();
+        assembler.push(start(StartMode::Delta, "9-4")).unwrap();
+        assert!(assembler.push(Frame::Synced { position: at("9-4") }).unwrap().is_some());
+        let mut assembler = begin();
+        assembler.push(start(StartMode::Full, "2-5")).unwrap();
+        assert!(assembler.push(Frame::Synced { position: at("2-6") }).unwrap().is_some());
+        let fault = StreamFault::OlderThanHeld { held: at("2-5"), offered: at("2-4") };
+        assert_eq!(begin().push(start(StartMode::Full, "2-4")), Err(fault));
+        assert!(
+            begin().push(start(StartMode::Delta, "2-6")).is_err(),
+            "differences follow from what is held back"
+        );
     }
 
     #[test]

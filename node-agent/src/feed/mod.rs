@@ -25,7 +25,7 @@ use self::{
     machine::{Assembler, Batch, StreamFault},
     register::{RegisterError, Registration},
 };
-use crate::{ask::Asked, backoff::Backoff, entropy, tally::Tally};
+use crate::{ask::Asked, backoff::Backoff, entropy, hold::FeedEnd, tally::Tally};
 
 /// Longest line of the feed and of the journal, in bytes: a Service of 100 ports with 2,000 endpoints each.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
@@ -62,6 +62,8 @@ pub struct Outlets {
     pub questions: mpsc::Sender<Asked>,
     /// Whether control has been heard and knows this node; before that it would refuse every report.
     pub is_known: watch::Sender<bool>,
+    /// What the loop holds back, and whether control is behind.
+    pub link: FeedEnd,
     /// What is counted.
     pub tally: Tally,
 }
@@ -159,7 +161,8 @@ impl Follower {
         let bytes = response.bytes_stream().map_err(std::io::Error::other);
         let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
         let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
-        let mut assembler = Assembler::new(self.held);
+        let in_force = *self.outlets.link.in_force.borrow();
+        let mut assembler = Assembler::holding_back(self.held, in_force.or(self.held));
         let patience = self.patience();
         loop {
             let line = match timeout(patience, lines.next()).await {
@@ -201,14 +204,16 @@ impl Follower {
             return Ok(());
         }
         let batch = assembler.push(frame).inspect_err(|fault| {
-            if let StreamFault::OlderThanHeld { .. } = fault {
+            if let StreamFault::OlderThanHeld { held: _, offered } = fault {
                 self.outlets.tally.feed_refusals.inc();
+                self.outlets.link.behind.send_replace(Some(*offered));
             }
         })?;
         let Some(batch) = batch else { return Ok(()) };
         let position = batch.position;
         self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
         self.held = Some(position);
+        self.outlets.link.behind.send_replace(None);
         if self.last_error.take().is_some() {
             info!(%position, "following control again");
         }

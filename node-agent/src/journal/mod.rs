@@ -113,6 +113,12 @@ impl Journal {
         Ok((journal, state))
     }
 
+    /// The state directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The size of the file, in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {

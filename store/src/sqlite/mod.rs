@@ -18,13 +18,15 @@ use sqlx::SqlitePool;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
-    ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError,
+    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
+    StoreError, audit as records,
     error::OpenError,
     group,
     open::check_status,
     sqlite::{file::StoreFile, write::Writer},
 };
 
+mod audit;
 mod batch;
 mod connect;
 mod file;
@@ -71,14 +73,31 @@ impl Store for Sqlite {
         read::load(&self.readers).await
     }
 
-    async fn commit_with_history(
+    async fn commit_with_records(
         &self,
         at: Position,
         commits: &[Commit],
         history: &[RevisionEntry],
+        audit: &[AuditRecord],
     ) -> Result<(), CommitError> {
+        records::check(audit)?;
         let group = group::encode(at, commits, history)?;
-        self.write(async move |mut writer| writer.commit(at, &group).await).await
+        let audit = audit.to_vec();
+        self.write(async move |mut writer| writer.commit(at, &group, &audit).await).await
+    }
+
+    async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        records::check(records)?;
+        let records = records.to_vec();
+        self.write(async move |mut writer| writer.put_audit(&records).await).await
+    }
+
+    async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.write(async move |mut writer| writer.drop_old_audit(now).await).await
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError> {
+        audit::list(&self.readers, before, limit).await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {

@@ -12,10 +12,11 @@ use model::{
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 use crate::{
-    CommitError, STATUSES_MAX, StatusError, StoreError,
+    AuditRecord, CommitError, STATUSES_MAX, StatusError, StoreError,
     group::{self, EncodedChange, EncodedCommit, Group},
     open::epoch_after,
     sqlite::{
+        audit,
         batch::{self, BATCHES, ONE_BY_ONE},
         connect::{self, Durability},
         file::StoreFile,
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// Takes the write lock at once: a transaction that starts reading could find somebody ahead of it at its first write.
-const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
 
 /// The only writer of the file.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ struct Session {
     relaxed: SqliteConnection,
     window: Window,
     history: Windows,
+    audit: audit::Counts,
 }
 
 /// What leaves the logs with a group.
@@ -50,6 +52,14 @@ struct Dropped {
     history: history::Dropped,
 }
 
+/// What is written with a group.
+#[derive(Debug, Clone, Copy)]
+struct Beside<'a> {
+    dropped: &'a Dropped,
+    audit: &'a [AuditRecord],
+    counts: audit::Counts,
+}
+
 impl Writer {
     /// Becomes the writer of a file that has been prepared.
     pub(super) fn new(file: StoreFile) -> Self {
@@ -57,7 +67,12 @@ impl Writer {
     }
 
     /// Commits a group that was decided at `at`.
-    pub(super) async fn commit(&mut self, at: Position, group: &Group) -> Result<(), CommitError> {
+    pub(super) async fn commit(
+        &mut self,
+        at: Position,
+        group: &Group,
+        audit: &[AuditRecord],
+    ) -> Result<(), CommitError> {
         let started = Instant::now();
         let mut session = self.take_session().await?;
         let entries = group.entries();
@@ -65,13 +80,15 @@ impl Writer {
             changes: session.window.drop_through(&entries),
             history: session.history.drop_through(group),
         };
-        let mut result = commit(&mut session.durable, at, group, &dropped, BATCHES).await;
+        let beside = Beside { dropped: &dropped, audit, counts: session.audit };
+        let mut result = commit(&mut session.durable, at, group, beside, BATCHES).await;
         if let Err(CommitError::Malformed(_)) = result {
             // A batch shows only that something in it did not fit; one by one the same refusal names it.
-            result = commit(&mut session.durable, at, group, &dropped, ONE_BY_ONE).await;
+            result = commit(&mut session.durable, at, group, beside, ONE_BY_ONE).await;
         }
         match result {
-            Ok(()) => {
+            Ok(counts) => {
+                session.audit = counts;
                 session.window.advance(&entries, dropped.changes);
                 session.history.advance(group, &dropped.history);
             }
@@ -110,6 +127,25 @@ impl Writer {
         Ok(())
     }
 
+    /// Keeps entries of the audit log.
+    pub(super) async fn put_audit(&mut self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        let mut session = self.take_session().await?;
+        let kept = audit::put(&mut session.relaxed, records, session.audit).await;
+        session.audit = kept.map_err(failed("keep the audit log"))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
+    /// Drops entries of the audit log that are too old.
+    pub(super) async fn drop_old_audit(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let mut session = self.take_session().await?;
+        let connection = &mut session.relaxed;
+        audit::drop_old(connection, now).await.map_err(failed("trim the audit log"))?;
+        session.audit = audit::counts(connection).await.map_err(failed("count the audit log"))?;
+        self.session = Some(session);
+        Ok(())
+    }
+
     /// Begins a new life.
     pub(super) async fn raise_epoch(&mut self, now: Timestamp) -> Result<Position, StoreError> {
         let mut session = self.take_session().await?;
@@ -128,7 +164,8 @@ impl Writer {
             let relaxed = connect::writer(path, Durability::Process).await?;
             let window = read::window(&mut durable).await?;
             let history = history::windows(&mut durable).await?;
-            Ok(Session { durable, relaxed, window, history })
+            let audit = audit::counts(&mut durable).await?;
+            Ok(Session { durable, relaxed, window, history, audit })
         };
         connect().await.map_err(failed("connect to write"))
     }
@@ -138,12 +175,15 @@ async fn commit(
     connection: &mut SqliteConnection,
     at: Position,
     group: &Group,
-    dropped: &Dropped,
+    beside: Beside<'_>,
     batches: &[usize],
-) -> Result<(), CommitError> {
+) -> Result<audit::Counts, CommitError> {
     let mut transaction = connection.begin_with(BEGIN).await.map_err(failed("begin a write"))?;
-    match write_group(&mut transaction, at, group, dropped, batches).await {
-        Ok(()) => Ok(transaction.commit().await.map_err(failed("make a group durable"))?),
+    match write_group(&mut transaction, at, group, beside, batches).await {
+        Ok(counts) => {
+            transaction.commit().await.map_err(failed("make a group durable"))?;
+            Ok(counts)
+        }
         Err(error) => {
             transaction.rollback().await.map_err(failed("take back a refused group"))?;
             Err(error)
@@ -155,9 +195,10 @@ async fn write_group(
     connection: &mut SqliteConnection,
     at: Position,
     group: &Group,
-    dropped: &Dropped,
+    beside: Beside<'_>,
     batches: &[usize],
-) -> Result<(), CommitError> {
+) -> Result<audit::Counts, CommitError> {
+    let Beside { dropped, audit, counts } = beside;
     let current = read::position(connection).await.map_err(failed("read the head"))?;
     if current != at {
         return Err(CommitError::Stale { current });
@@ -176,13 +217,14 @@ async fn write_group(
         append_changes(connection, piece).await.map_err(failed("append to the change log"))?;
     }
     history::write(connection, group, &dropped.history, batches).await.map_err(failed("keep the history"))?;
+    let counts = audit::write(connection, audit, counts).await.map_err(failed("keep the audit log"))?;
     if let Some(dropped) = dropped.changes {
         let trim = sqlx::query("DELETE FROM changes WHERE revision <= ?").bind(to_column(dropped)?);
         trim.execute(&mut *connection).await.map_err(failed("trim the change log"))?;
     }
     let move_head = sqlx::query("UPDATE meta SET head = ?").bind(head).execute(connection);
     move_head.await.map_err(failed("move the head"))?;
-    Ok(())
+    Ok(counts)
 }
 
 /// Applies changes of one kind to distinct objects; false when one of them does not fit the state.

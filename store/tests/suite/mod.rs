@@ -15,6 +15,7 @@ use model::{
 };
 use store::Store;
 
+pub(crate) mod audit;
 pub(crate) mod history;
 pub(crate) mod scenarios;
 

@@ -1,0 +1,70 @@
+//! What a state would take away from another. Pure.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use model::{compiled::CompiledService, hold::Loss};
+
+use crate::state::State;
+
+/// What would be lost by going from one state to another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Virtual addresses that would not be served, or not be announced, any longer.
+    pub vips: Loss,
+    /// Endpoints that would not be given connections any longer, each of each Service.
+    pub endpoints: Loss,
+}
+
+impl Losses {
+    /// Compares two states. Costs a walk over both, so it is for states of another life only, which are rare.
+    #[must_use]
+    pub fn between(before: &State, after: &State) -> Self {
+        Self { vips: vips(before, after), endpoints: endpoints(before, after) }
+    }
+
+    /// Whether it is more than may be lost unasked.
+    #[must_use]
+    pub fn exceed(&self, limit_percent: u8) -> bool {
+        let Self { vips, endpoints } = self;
+        vips.exceeds(limit_percent) || endpoints.exceeds(limit_percent)
+    }
+}
+
+fn vips(before: &State, after: &State) -> Loss {
+    let (served, still_served) = (served(before), served(after));
+    let is_withdrawn =
+        |vip: &IpAddr| before.addresses().contains_key(vip) && !after.addresses().contains_key(vip);
+    let all: BTreeSet<_> = served.iter().chain(before.addresses().keys()).copied().collect();
+    let lost =
+        all.iter().filter(|vip| served.contains(*vip) && !still_served.contains(*vip) || is_withdrawn(vip));
+    loss(lost.count(), all.len())
+}
+
+fn served(state: &State) -> BTreeSet<IpAddr> {
+    let vips = |service: &CompiledService| {
+        let lists = [&service.cluster_ips, &service.external_ips, &service.load_balancer_ips];
+        lists.into_iter().flatten().copied().collect::<Vec<_>>()
+    };
+    state.services().values().flat_map(|service| vips(service)).collect()
+}
+
+fn endpoints(before: &State, after: &State) -> Loss {
+    let (mut lost, mut total) = (0, 0);
+    for (key, service) in before.services() {
+        let held = taking_connections(service);
+        total += held.len();
+        let offered = after.services().get(key).map(|service| taking_connections(service));
+        lost += held.difference(&offered.unwrap_or_default()).count();
+    }
+    loss(lost, total)
+}
+
+fn taking_connections(service: &CompiledService) -> BTreeSet<IpAddr> {
+    let all = service.ports.iter().flat_map(|port| &port.endpoints);
+    all.filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0).map(|endpoint| endpoint.address).collect()
+}
+
+fn loss(lost: usize, total: usize) -> Loss {
+    let number = |count| u64::try_from(count).unwrap_or(u64::MAX);
+    Loss { lost: number(lost), total: number(total) }
+}

@@ -1,0 +1,107 @@
+//! The audit log in the file.
+
+use model::quantity::Timestamp;
+use sqlx::{Connection, SqliteConnection, SqlitePool};
+
+use super::read::failed;
+use crate::{
+    AUDIT_AGE_MAX_SECS, StoreError,
+    audit::{AuditRecord, kept, slack},
+};
+
+/// How many entries there are of each kind: those that changed something, and the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    entries: [usize; 2],
+}
+
+/// Counts what is there, without the bodies.
+pub(super) async fn counts(connection: &mut SqliteConnection) -> Result<Counts, sqlx::Error> {
+    let mut counts = Counts::default();
+    for is_passing in [false, true] {
+        let sql = "SELECT count(*) FROM audit WHERE passing = ?";
+        let count: i64 =
+            sqlx::query_scalar(sql).bind(i64::from(is_passing)).fetch_one(&mut *connection).await?;
+        counts.entries[usize::from(is_passing)] = usize::try_from(count).unwrap_or(0);
+    }
+    Ok(counts)
+}
+
+/// Keeps entries inside a transaction, and drops those that are too many or too old; answers the counts after it.
+pub(super) async fn write(
+    connection: &mut SqliteConnection,
+    records: &[AuditRecord],
+    counts: Counts,
+) -> Result<Counts, sqlx::Error> {
+    let mut counts = counts;
+    for AuditRecord { number, at, is_passing, body } in records {
+        let sql = "INSERT INTO audit (number, at, passing, body) VALUES (?, ?, ?, ?) ON CONFLICT (number) DO NOTHING";
+        let insert = sqlx::query(sql).bind(number.cast_signed()).bind(at.unix_seconds());
+        let insert = insert.bind(i64::from(*is_passing)).bind(body.as_slice());
+        let added = insert.execute(&mut *connection).await?.rows_affected();
+        counts.entries[usize::from(*is_passing)] += usize::try_from(added).unwrap_or(0);
+    }
+    let Some(newest) = records.last().map(|record| record.at) else { return Ok(counts) };
+    for is_passing in [false, true] {
+        let count = &mut counts.entries[usize::from(is_passing)];
+        if *count > kept(is_passing) + slack(is_passing) {
+            *count -= trim(connection, is_passing, newest).await?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Drops all but the newest of a kind, and of these what is too old.
+async fn trim(
+    connection: &mut SqliteConnection,
+    is_passing: bool,
+    newest: Timestamp,
+) -> Result<usize, sqlx::Error> {
+    let sql = "DELETE FROM audit WHERE passing = ?1 AND (at < ?2 OR number <= \
+               (SELECT number FROM audit WHERE passing = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?3))";
+    let oldest = newest.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
+    let offset = i64::try_from(kept(is_passing)).unwrap_or(i64::MAX);
+    let trim = sqlx::query(sql).bind(i64::from(is_passing)).bind(oldest).bind(offset);
+    Ok(usize::try_from(trim.execute(connection).await?.rows_affected()).unwrap_or(0))
+}
+
+/// Keeps entries that belong to no commit.
+pub(super) async fn put(
+    connection: &mut SqliteConnection,
+    records: &[AuditRecord],
+    counts: Counts,
+) -> Result<Counts, sqlx::Error> {
+    let mut transaction = connection.begin_with(super::write::BEGIN).await?;
+    let counts = write(&mut transaction, records, counts).await?;
+    transaction.commit().await?;
+    Ok(counts)
+}
+
+/// Drops what is too old.
+pub(super) async fn drop_old(connection: &mut SqliteConnection, now: Timestamp) -> Result<(), sqlx::Error> {
+    let oldest = now.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
+    sqlx::query("DELETE FROM audit WHERE at < ?").bind(oldest).execute(connection).await.map(|_| ())
+}
+
+/// Lists entries, the newest first.
+pub(super) async fn list(
+    readers: &SqlitePool,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<Vec<AuditRecord>, StoreError> {
+    let sql = "SELECT number, at, passing, body FROM audit WHERE number < ? ORDER BY number DESC LIMIT ?";
+    let column = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let rows = sqlx::query_as::<_, (i64, i64, i64, Vec<u8>)>(sql)
+        .bind(before.map_or(i64::MAX, column))
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(readers)
+        .await
+        .map_err(failed("read the audit log"))?;
+    let record = |(number, at, passing, body): (i64, i64, i64, Vec<u8>)| AuditRecord {
+        number: number.unsigned_abs(),
+        at: Timestamp::from_unix_seconds(at),
+        is_passing: passing != 0,
+        body,
+    };
+    Ok(rows.into_iter().map(record).collect())
+}
