@@ -5,6 +5,8 @@
 
 #[path = "addresses/failover.rs"]
 mod failover;
+#[path = "addresses/guard.rs"]
+mod guard;
 #[path = "addresses/ipvs.rs"]
 mod ipvs;
 #[path = "addresses/ping.rs"]
