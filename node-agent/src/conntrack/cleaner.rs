@@ -154,6 +154,7 @@ impl Cleaner {
     /// # Errors
     /// When the table cannot be read or written; it is tried again later.
     pub fn run(&mut self, networks: &Networks, now: Instant, wall: Timestamp, random: u64) -> io::Result<()> {
+        self.table.tell_again(now);
         self.schedule_drains(now);
         if self.not_before.is_some_and(|not_before| now < not_before) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! The flows of the kernel of this network namespace. Nothing is decided here.
 
-use std::{collections::BTreeSet, fs, io, net::IpAddr};
+use std::{collections::BTreeSet, fs, io, net::IpAddr, time::Instant};
 
 use super::{Filter, Flow, FlowTable, account::Sighting, nudge, wire};
 use crate::{
@@ -15,6 +15,7 @@ const ACCOUNTING: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
 #[derive(Default)]
 pub struct KernelFlows {
     netlink: Option<Netlink>,
+    nudger: nudge::Nudger,
 }
 
 impl FlowTable for KernelFlows {
@@ -39,8 +40,12 @@ impl FlowTable for KernelFlows {
         let deleted = errnos.iter().filter(|errno| **errno == 0).count();
         let is_deleted = |(errno, client): (&i32, _)| if *errno == 0 { client } else { None };
         let clients: Vec<_> = errnos.iter().zip(clients).filter_map(is_deleted).collect();
-        nudge::send(&clients);
+        self.nudger.ask(clients, Instant::now());
         Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+    }
+
+    fn tell_again(&mut self, now: Instant) {
+        self.nudger.ask_again(now);
     }
 
     fn show(&mut self, each: &mut dyn FnMut(&Sighting)) -> io::Result<()> {

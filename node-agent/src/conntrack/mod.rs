@@ -36,7 +36,7 @@ pub mod plan;
 pub mod risk;
 pub mod wire;
 
-use std::{collections::BTreeSet, io, net::IpAddr};
+use std::{collections::BTreeSet, io, net::IpAddr, time::Instant};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
@@ -79,6 +79,9 @@ pub trait FlowTable: Send {
     /// # Errors
     /// When the kernel does not show its table, or takes no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
+
+    /// Tells clients whose flows were removed once more, about once a second; the first time may not have reached them.
+    fn tell_again(&mut self, _now: Instant) {}
 
     /// Shows every flow whose destination was translated, perhaps some of them twice.
     ///

@@ -17,6 +17,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsRawFd as _, OwnedFd},
+    time::{Duration, Instant},
 };
 
 use nix::sys::socket::{
@@ -29,12 +30,57 @@ use self::wire::Nudge;
 /// Clients that are asked at a time. Each answers with a packet of its own, and these come back to this node; more of them
 /// would be a storm.
 const NUDGES_MAX: usize = 50_000;
+/// Time until a client is asked once more: longer than that for which one keeps quiet after it has answered something that
+/// was out of place (half a second in Linux, `tcp_invalid_ratelimit`).
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a client is asked again. What it says first may be lost: IPVS ends the connection of a target that is gone with
+/// the next packet, and drops that.
+const AGAIN: u8 = 2;
 
-/// Asks clients to speak; those beyond [`NUDGES_MAX`] are left to themselves.
-pub(super) fn send(nudges: &[Nudge]) {
+/// Clients that are asked, and asked again. One that has been told by then answers with a reset, which ends nowhere.
+#[derive(Debug, Default)]
+pub(super) struct Nudger {
+    waiting: Vec<Asked>,
+}
+
+/// Clients that have been asked at one time.
+#[derive(Debug)]
+struct Asked {
+    clients: Vec<Nudge>,
+    next: Instant,
+    left: u8,
+}
+
+impl Nudger {
+    /// Asks clients to speak; those beyond [`NUDGES_MAX`] are left to themselves, and only so many are asked again.
+    pub(super) fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
+        clients.truncate(NUDGES_MAX);
+        send(&clients);
+        let waiting: usize = self.waiting.iter().map(|asked| asked.clients.len()).sum();
+        clients.truncate(NUDGES_MAX.saturating_sub(waiting));
+        if !clients.is_empty() {
+            self.waiting.push(Asked { clients, next: now + AGAIN_AFTER, left: AGAIN });
+        }
+    }
+
+    /// Asks those again whose time has come.
+    pub(super) fn ask_again(&mut self, now: Instant) {
+        self.waiting.retain_mut(|asked| {
+            if now < asked.next {
+                return true;
+            }
+            send(&asked.clients);
+            asked.next = now + AGAIN_AFTER;
+            asked.left = asked.left.saturating_sub(1);
+            asked.left > 0
+        });
+    }
+}
+
+fn send(clients: &[Nudge]) {
     let families = [(AddressFamily::Inet, true), (AddressFamily::Inet6, false)];
     for (family, is_v4) in families {
-        let mut of_family = nudges.iter().take(NUDGES_MAX).filter(|nudge| nudge.client.is_ipv4() == is_v4);
+        let mut of_family = clients.iter().filter(|nudge| nudge.client.is_ipv4() == is_v4);
         let Some(first) = of_family.next() else { continue };
         match open(family) {
             Ok(socket) => std::iter::once(first).chain(of_family).for_each(|nudge| send_one(&socket, nudge)),

@@ -1,6 +1,6 @@
 //! BIRD 2.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Mutex};
 
 use nix::sys::signal::Signal;
 
@@ -10,11 +10,16 @@ use super::{
     lines,
 };
 
+/// BIRD tells when a session began from two clocks, anew each time; so far apart may be what it says of one session.
+const CLOCKS_APART_MS: u64 = 20;
+
 /// BIRD in a namespace. What it learns stays in its own tables.
 pub struct Bird {
     daemon: Daemon,
     namespace: String,
     place: Place,
+    /// When sessions began, as it was told first.
+    begun: Mutex<Vec<String>>,
 }
 
 impl Bird {
@@ -25,7 +30,7 @@ impl Bird {
         let command = ["bird", "-f", "-c", &configuration, "-s", &control, "-P", &pid];
         let mut daemon = Daemon::start(namespace, &place, "bird", &command, &[]);
         daemon.wait("bird", || Path::new(&control).exists());
-        Self { daemon, namespace: namespace.to_owned(), place }
+        Self { daemon, namespace: namespace.to_owned(), place, begun: Mutex::default() }
     }
 
     /// Starts it with a protocol for each peering, called `peer0` and so on.
@@ -57,6 +62,16 @@ impl Bird {
     }
 
     /// What it says of the protocol with a peer: what is not indented begins another protocol.
+    fn begun(&self, since: String) -> String {
+        let mut begun = self.begun.lock().unwrap();
+        let is_same = |known: &&String| milliseconds(known).abs_diff(milliseconds(&since)) <= CLOCKS_APART_MS;
+        if let Some(known) = begun.iter().find(is_same) {
+            return known.clone();
+        }
+        begun.push(since.clone());
+        since
+    }
+
     fn protocol(&self, peer: &str) -> Option<String> {
         let text = self.birdc(&["show", "protocols", "all"]);
         let mut protocols: Vec<String> = Vec::new();
@@ -79,7 +94,7 @@ impl Router for Bird {
         // name, BGP, table, state, since (date, time), more.
         Session {
             state: value(&whole, "BGP state").unwrap_or_default().to_lowercase(),
-            incarnation: words.iter().skip(4).take(2).map(ToString::to_string).collect::<Vec<_>>().join(" "),
+            incarnation: self.begun(words.get(4..6).unwrap_or_default().join(" ")),
             updates: counted(&whole, "Import updates") + counted(&whole, "Import withdraws"),
             whole: whole.clone(),
         }
@@ -122,6 +137,13 @@ impl Router for Bird {
     fn thaw(&self) {
         self.daemon.signal(Signal::SIGCONT);
     }
+}
+
+/// Of the day, of a date and time.
+fn milliseconds(since: &str) -> u64 {
+    let time = since.split(' ').next_back().unwrap_or_default();
+    let numbers = time.split([':', '.']).map(|number| number.parse().unwrap_or(0));
+    numbers.zip([3_600_000, 60_000, 1000, 1]).map(|(number, of): (u64, u64)| number * of).sum()
 }
 
 /// What follows a key at the beginning of a line.
