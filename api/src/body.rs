@@ -12,7 +12,11 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use model::resource::Kind;
+use model::{
+    resource::Kind,
+    violation::{Violation, ViolationCode},
+};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Code, Problem};
@@ -35,6 +39,14 @@ const DOCUMENTS_MAX: usize = model::admit::OPERATIONS_MAX + 1;
 enum Form {
     Json,
     Yaml,
+}
+
+/// A body as what a route takes; what does not fit is told with where it stands.
+pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
+        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
+    })
 }
 
 /// Reads a body that must be one value.

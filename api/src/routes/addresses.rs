@@ -157,10 +157,7 @@ async fn move_address(
     let form = form(request.headers())?;
     let (parts, body) = request.into_parts();
     let (bytes, value) = body::read_one(&parts.headers, body).await?;
-    let AddressMove { node } = serde_path_to_error::deserialize(&value).map_err(|error| {
-        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
-        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
-    })?;
+    let AddressMove { node } = body::typed(&value)?;
     let (address, key) = key(&name)?;
     let operation = {
         let view = app.view();

@@ -63,10 +63,7 @@ async fn answer(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let value = body::read_answer(&parts.headers, body).await?;
-    let reply: Reply = serde_path_to_error::deserialize(&value).map_err(|error| {
-        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
-        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
-    })?;
+    let reply: Reply = body::typed(&value)?;
     check(&reply)?;
     require_node(&app.hub.load().snapshot, &node)?;
     if app.asks.answer(&node, AskId(id), reply) {

@@ -90,10 +90,7 @@ async fn make(
     let (parts, body) = request.into_parts();
     let form = form(&parts.headers)?;
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let FixesAsked { fixes } = serde_path_to_error::deserialize(&value).map_err(|error| {
-        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
-        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
-    })?;
+    let FixesAsked { fixes } = body::typed(&value)?;
     if fixes.is_empty() {
         let message = "must name a fix; findings name those that would help as `safeFix`".to_owned();
         return Err(Problem::invalid(vec![Violation::new("/fixes", ViolationCode::Required, message)]));

@@ -62,10 +62,7 @@ async fn report(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let (_, value) = body::read_one(&parts.headers, body).await?;
-    let mut report: Report = serde_path_to_error::deserialize(&value).map_err(|error| {
-        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
-        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
-    })?;
+    let mut report: Report = body::typed(&value)?;
     check(&report)?;
     require_node(&app.hub.load().snapshot, &node)?;
     app.metrics.reports.inc();

@@ -109,10 +109,7 @@ async fn roll_back(
 }
 
 fn read(value: &Value) -> Result<RollbackBody, Problem> {
-    let body: RollbackBody = serde_path_to_error::deserialize(value).map_err(|error| {
-        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
-        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
-    })?;
+    let body: RollbackBody = body::typed(value)?;
     let is_fit = |message: &String| {
         message.chars().count() <= MESSAGE_LENGTH_MAX && !message.chars().any(char::is_control)
     };

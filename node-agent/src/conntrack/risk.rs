@@ -38,7 +38,7 @@ fn lost_of(before: &Program, after: &Program) -> Vec<(Frontend, Target)> {
     lost
 }
 
-/// What the flows on these targets have in common; `None` when the kernel would have to show flows of all destinations.
+/// What the flows on these targets have in common; `None` when it is no single destination, and the look would be at too many.
 #[must_use]
 pub fn filter(targets: &BTreeSet<(Frontend, Target)>) -> Option<Filter> {
     let mut dues = Dues::default();
