@@ -94,6 +94,30 @@ pub enum StatusError {
     Unavailable(#[from] StoreError),
 }
 
+/// Why a record was not put into the vault.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum VaultError {
+    /// Somebody else was faster. Read it, decide again.
+    #[error("the record was changed by somebody else; its version is {found} now")]
+    Stale {
+        /// The version that is there; 0 for nothing.
+        found: u64,
+    },
+    /// The key, the body or the number of records is beyond a limit.
+    #[error("the vault has {found} {unit}, at most {limit} are allowed")]
+    TooLarge {
+        /// What is counted.
+        unit: &'static str,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The store failed, and whether the record is there is unknown.
+    #[error(transparent)]
+    Unavailable(#[from] StoreError),
+}
+
 /// Why a store cannot be opened. Every message names the store and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {

@@ -21,6 +21,7 @@ use model::{
     quantity::{Position, Revision, Timestamp},
     resource::Object,
 };
+use tokio::sync::watch;
 
 mod audit;
 mod error;
@@ -30,12 +31,14 @@ mod memory;
 mod open;
 mod record;
 mod sqlite;
+mod vault;
 mod window;
 
 pub use audit::AuditRecord;
-pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError};
+pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError, VaultError};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
 pub use open::open;
+pub use vault::VaultRecord;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
 /// starts over.
@@ -71,6 +74,12 @@ pub const STATUS_BYTES_MAX: usize = 1024 * 1024;
 pub const STATUS_KEY_BYTES_MAX: usize = 512;
 /// Statuses in a store: several per node of the largest cluster we aim at.
 pub const STATUSES_MAX: usize = 16_384;
+/// Bytes of one record of the vault: a chain of certificates with its key fits several times over.
+pub const VAULT_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the key of a record of the vault.
+pub const VAULT_KEY_BYTES_MAX: usize = 256;
+/// Records in the vault: a token for each agent of the largest cluster we aim at, and as many for people and automation.
+pub const VAULT_RECORDS_MAX: usize = 16_384;
 
 /// Everything a control replica starts from, as of one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,4 +172,34 @@ pub trait Store: Send + Sync + 'static {
     /// Begins a new life at the same revision, so that every token of the old one is refused. The new epoch is `now` in
     /// Unix seconds, or the next number if that is not higher.
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError>;
+
+    /// Reads the vault: small records beside the objects that hold keys, tokens and roles. They are in no watch and no
+    /// history, and move no revision; every replica sees the same.
+    async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError>;
+
+    /// Puts a record into the vault, or takes it out (`None`), if what is there has still the version `at`; 0 stands for
+    /// nothing. Answers the version that it has now, higher than any before. Durable like a commit.
+    ///
+    /// # Errors
+    /// [`VaultError::Stale`] when somebody else was faster. After [`VaultError::Unavailable`] it is unknown whether it
+    /// happened. After any other error nothing has changed.
+    async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError>;
+
+    /// Waits until another process may have moved the store on from `at`. Never ends where this process is the only
+    /// one that writes. It may end for nothing: ask [`Store::changes`] for what is new.
+    async fn moved(&self, _at: Position) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+
+    /// Whether this process is the one of all that use the store which does what is to be done once. A hint that saves
+    /// work: two may hold it for a moment, and the head decides which of them writes.
+    fn leadership(&self) -> watch::Receiver<bool> {
+        // The value stays readable when its sender is gone.
+        watch::channel(true).1
+    }
+
+    /// Whether other processes may write to the store while this one has it open.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }

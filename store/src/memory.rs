@@ -18,9 +18,10 @@ use model::{
 
 use crate::{
     AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery,
-    Loaded, STATUSES_MAX, StatusError, Store, StoreError, audit,
+    Loaded, STATUSES_MAX, StatusError, Store, StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, audit,
     group::{self, Group},
     open::{check_status, epoch_after},
+    vault,
     window::{Bounds, Window},
 };
 
@@ -37,6 +38,8 @@ struct State {
     history: History,
     audit: BTreeMap<u64, AuditRecord>,
     statuses: BTreeMap<String, Vec<u8>>,
+    vault: BTreeMap<String, VaultRecord>,
+    vault_version: u64,
 }
 
 impl State {
@@ -109,6 +112,8 @@ impl Memory {
             history: History::new(),
             audit: BTreeMap::new(),
             statuses: BTreeMap::new(),
+            vault: BTreeMap::new(),
+            vault_version: 0,
         }))
     }
 
@@ -223,6 +228,33 @@ impl Store for Memory {
         let mut state = self.state();
         state.position.epoch = epoch_after(Some(state.position.epoch), now);
         Ok(state.position)
+    }
+
+    async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
+        Ok(self.state().vault.clone())
+    }
+
+    async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
+        vault::check(key, body)?;
+        let mut state = self.state();
+        let found = state.vault.get(key).map_or(0, |record| record.version);
+        if found != at {
+            return Err(VaultError::Stale { found });
+        }
+        if found == 0 && body.is_some() && state.vault.len() >= VAULT_RECORDS_MAX {
+            return Err(vault::full());
+        }
+        state.vault_version += 1;
+        let version = state.vault_version;
+        match body {
+            Some(body) => {
+                state.vault.insert(key.to_owned(), VaultRecord { version, body: body.to_vec() });
+            }
+            None => {
+                state.vault.remove(key);
+            }
+        }
+        Ok(version)
     }
 }
 

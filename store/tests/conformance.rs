@@ -44,6 +44,11 @@ on_every_store! {
         audit_is_kept_with_its_commit_and_listed_newest_first,
         audit_is_bounded_by_kind_and_by_age,
     }
+    vault::{
+        vault_records_change_only_for_who_knows_their_version,
+        of_concurrent_vault_writes_exactly_one_wins,
+        vault_records_beyond_a_limit_are_refused,
+    }
     history::{
         history_is_kept_with_its_commit_and_listed_newest_first,
         history_is_filtered_by_what_it_changed,

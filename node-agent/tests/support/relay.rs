@@ -56,8 +56,7 @@ impl TcpServer {
         port: u16,
         serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let listener =
-            namespace.run(|| TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).unwrap());
+        let listener = namespace.run(|| listen(port));
         listener.set_nonblocking(true).unwrap();
         let (stop, serve) = (Arc::new(AtomicBool::new(false)), Arc::new(serve));
         let stopped = Arc::clone(&stop);
@@ -74,6 +73,20 @@ impl TcpServer {
             }
         });
         Self { stop, thread: Some(thread) }
+    }
+}
+
+/// Listens. A process that another test starts holds every socket of this one until it runs its program: then a server that
+/// has ended still seems to listen for a moment.
+fn listen(port: u16) -> TcpListener {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            bound => return bound.unwrap(),
+        }
     }
 }
 

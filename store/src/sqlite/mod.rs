@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
     AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, audit as records,
+    StoreError, VaultError, VaultRecord, audit as records,
     error::OpenError,
     group,
     open::check_status,
@@ -32,6 +32,7 @@ mod connect;
 mod file;
 mod history;
 mod read;
+mod vault;
 mod write;
 
 /// A store in one SQLite file.
@@ -129,5 +130,15 @@ impl Store for Sqlite {
 
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
         self.write(async move |mut writer| writer.raise_epoch(now).await).await
+    }
+
+    async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
+        vault::list(&self.readers).await
+    }
+
+    async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
+        crate::vault::check(key, body)?;
+        let (key, body) = (key.to_owned(), body.map(<[u8]>::to_vec));
+        self.write(async move |mut writer| writer.put_vault(&key, at, body.as_deref()).await).await
     }
 }

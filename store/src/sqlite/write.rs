@@ -12,7 +12,7 @@ use model::{
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 use crate::{
-    AuditRecord, CommitError, STATUSES_MAX, StatusError, StoreError,
+    AuditRecord, CommitError, STATUSES_MAX, StatusError, StoreError, VaultError,
     group::{self, EncodedChange, EncodedCommit, Group},
     open::epoch_after,
     sqlite::{
@@ -22,6 +22,7 @@ use crate::{
         file::StoreFile,
         history::{self, Windows},
         read::{self, failed},
+        vault,
     },
     window::Window,
 };
@@ -152,6 +153,21 @@ impl Writer {
         let position = raise_epoch(&mut session.durable, now).await.map_err(failed("raise the epoch"))?;
         self.session = Some(session);
         Ok(position)
+    }
+
+    /// Puts a record into the vault, or takes it out.
+    pub(super) async fn put_vault(
+        &mut self,
+        key: &str,
+        at: u64,
+        body: Option<&[u8]>,
+    ) -> Result<u64, VaultError> {
+        let mut session = self.take_session().await?;
+        let outcome = vault::put(&mut session.durable, key, at, body).await;
+        if !matches!(outcome, Err(VaultError::Unavailable(_))) {
+            self.session = Some(session);
+        }
+        outcome
     }
 
     async fn take_session(&mut self) -> Result<Session, StoreError> {

@@ -18,6 +18,7 @@ use store::Store;
 pub(crate) mod audit;
 pub(crate) mod history;
 pub(crate) mod scenarios;
+pub(crate) mod vault;
 
 /// When the stores of the tests begin: 2026-11-21.
 pub(crate) const BIRTH: i64 = 1_795_219_200;
@@ -42,6 +43,11 @@ impl Place {
             Self::Memory => "memory:".to_owned(),
             Self::Sqlite(directory) => format!("sqlite:{}/state.db", directory.path().display()),
         }
+    }
+
+    /// Whether what is kept there is gone with the store.
+    pub(crate) fn is_forgetful(&self) -> bool {
+        matches!(self, Self::Memory)
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
