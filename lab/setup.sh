@@ -10,12 +10,15 @@ fi
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
-  dockerd:docker.io curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config)
+  dockerd:docker.io curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
+  protoc:protobuf-compiler etcd:etcd-server)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 [ -e /usr/lib/frr/bfdd ] || missing+=(frr)
+# What etcd's protocol files import.
+[ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -gt 0 ] || exit 0
