@@ -115,7 +115,7 @@ impl App {
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
-        let peer_key = peer_key::obtain(&*store, &statuses, &*source).await;
+        let peer_key = peer_key::obtain(&*store, &*source).await?;
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);

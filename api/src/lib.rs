@@ -40,6 +40,7 @@ mod plans;
 mod ring;
 mod routes;
 mod schema;
+mod security;
 pub mod serve;
 mod stream;
 mod traffic;

@@ -22,6 +22,7 @@ use model::{
 use serde_json::json;
 use store::{
     AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError,
+    VaultError, VaultRecord,
 };
 
 const WORKS: u8 = 0;
@@ -95,6 +96,12 @@ impl Store for Flaky {
     }
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
         self.inner.raise_epoch(now).await
+    }
+    async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
+        self.inner.vault().await
+    }
+    async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
+        self.inner.put_vault(key, at, body).await
     }
 }
 

@@ -1,0 +1,12 @@
+//! Who may do what: what a connection and a token prove, and what that allows.
+//!
+//! ```text
+//! serve: TLS, client certificate ─▶ ClientCertificate ┐
+//!                      Authorization: Bearer … ───────┴─▶ Identity ─▶ permission of the route, of each object
+//! ```
+
+#![allow(dead_code, unused_imports, reason = "wired up by what is built on it next")]
+
+mod identity;
+
+pub(crate) use identity::{ClientCertificate, Identity};
