@@ -32,6 +32,7 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
+    security::Desk,
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -47,6 +48,8 @@ pub(crate) const REQUESTS_MAX: usize = 1024;
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 /// Time between two looks for entries of the audit log that are too old.
 const AUDIT_TRIM: Duration = Duration::from_secs(3600);
+/// Time until a token that another server revoked counts no longer here.
+const TOKENS_READ: Duration = Duration::from_secs(1);
 /// How often what belongs to deleted Nodes is forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
@@ -61,6 +64,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
 }
 
 /// What every handler shares.
@@ -73,6 +78,7 @@ pub struct App {
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
     pub(crate) plans: Kept,
+    pub(crate) desk: Desk,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -102,6 +108,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
+    tokens: JoinHandle<()>,
 }
 
 impl App {
@@ -115,6 +122,7 @@ impl App {
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
+        let desk = Desk::of(&*store, settings.is_auth_required, &statuses).await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
@@ -144,6 +152,7 @@ impl App {
             nodes,
             asks,
             plans: Kept::default(),
+            desk,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -165,7 +174,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
+        let tokens = tokio::spawn(follow_tokens(Arc::clone(&app)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, tokens })
     }
 
     /// The newest state with what is known of the nodes.
@@ -222,8 +232,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, tokens } = self;
         waiting.abort();
+        tokens.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();
@@ -252,6 +263,20 @@ async fn keep_audit(app: Arc<App>) {
     }
 }
 
+/// Learns of tokens and roles that other servers on the same store wrote.
+async fn follow_tokens(app: Arc<App>) {
+    if !app.store.is_shared() {
+        return;
+    }
+    let mut turn = tokio::time::interval(TOKENS_READ);
+    loop {
+        turn.tick().await;
+        if let Err(error) = app.desk.reload(&*app.store).await {
+            tracing::warn!(error = %Chain(&error), "tokens and roles cannot be read; the last known ones count");
+        }
+    }
+}
+
 async fn housekeeping(app: Arc<App>) {
     let mut turn = tokio::time::interval(HOUSEKEEPING);
     loop {
@@ -261,6 +286,7 @@ async fn housekeeping(app: Arc<App>) {
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
+        app.desk.keep_uses(&*app.store).await;
         app.forget_deleted(&published);
     }
 }

@@ -2,11 +2,25 @@
 //!
 //! ```text
 //! serve: TLS, client certificate ─▶ ClientCertificate ┐
-//!                      Authorization: Bearer … ───────┴─▶ Identity ─▶ permission of the route, of each object
+//!                      Authorization: Bearer … ───────┴─▶ Desk ─▶ Access ─┬▶ permission of the route
+//!                                  vault: tokens, roles ──┘               ├▶ each object of a write, in `mutate`
+//!                                                                         └▶ each object that is shown
 //! ```
+//! Nothing here rests on what a browser adds by itself (cookies, passwords), so no foreign page can ask in anybody's name.
 
-#![allow(dead_code, unused_imports, reason = "wired up by what is built on it next")]
-
+pub(crate) mod access;
+mod bootstrap;
+mod desk;
+mod directory;
 mod identity;
+pub(crate) mod permission;
+mod rates;
+pub(crate) mod roles;
+pub(crate) mod tokens;
+mod writes;
 
+pub(crate) use access::Access;
+pub use bootstrap::{BootstrapError, bootstrap};
+pub(crate) use desk::Desk;
 pub(crate) use identity::{ClientCertificate, Identity};
+pub(crate) use permission::{Permission, Subject, Verb, each, on};
