@@ -32,7 +32,10 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
-    security::Desk,
+    security::{
+        Desk,
+        vault::{self, Vault},
+    },
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -48,8 +51,6 @@ pub(crate) const REQUESTS_MAX: usize = 1024;
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 /// Time between two looks for entries of the audit log that are too old.
 const AUDIT_TRIM: Duration = Duration::from_secs(3600);
-/// Time until a token that another server revoked counts no longer here.
-const TOKENS_READ: Duration = Duration::from_secs(1);
 /// How often what belongs to deleted Nodes is forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
@@ -73,6 +74,7 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) vault: Arc<Vault>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -108,7 +110,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
-    tokens: JoinHandle<()>,
+    vault: JoinHandle<()>,
 }
 
 impl App {
@@ -122,8 +124,9 @@ impl App {
         source: Arc<dyn Source>,
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
-        let desk = Desk::of(&*store, settings.is_auth_required, &statuses).await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
+        let vault = Vault::open(Arc::clone(&store)).await?;
+        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -147,6 +150,7 @@ impl App {
             settings,
             cluster,
             store,
+            vault,
             hub,
             writer,
             nodes,
@@ -174,8 +178,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        let tokens = tokio::spawn(follow_tokens(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, tokens })
+        let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
     }
 
     /// The newest state with what is known of the nodes.
@@ -232,9 +236,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, tokens } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
         waiting.abort();
-        tokens.abort();
+        vault.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();
@@ -259,20 +263,6 @@ async fn keep_audit(app: Arc<App>) {
                     tracing::warn!(error = %Chain(&error), "old entries of the audit log cannot be dropped");
                 }
             }
-        }
-    }
-}
-
-/// Learns of tokens and roles that other servers on the same store wrote.
-async fn follow_tokens(app: Arc<App>) {
-    if !app.store.is_shared() {
-        return;
-    }
-    let mut turn = tokio::time::interval(TOKENS_READ);
-    loop {
-        turn.tick().await;
-        if let Err(error) = app.desk.reload(&*app.store).await {
-            tracing::warn!(error = %Chain(&error), "tokens and roles cannot be read; the last known ones count");
         }
     }
 }

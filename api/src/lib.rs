@@ -51,4 +51,4 @@ mod writer;
 
 pub use openapi::document;
 pub use routes::service;
-pub use security::{BootstrapError, bootstrap};
+pub use security::{BootstrapError, ClientCertificate, bootstrap};

@@ -137,9 +137,8 @@ async fn write(
         let detail = format!("there are {ROLES_MAX} roles, and there may be no more");
         return Err(Problem::new(Code::Conflict, detail).hint("remove those that no token is bound to"));
     }
-    let stored = serde_json::to_vec(&role.body).expect("a role has string keys only");
     let key = format!("{VAULT_PREFIX}{name}");
-    app.desk.put(&*app.store, &key, version, Some(&stored)).await.map_err(failed)?;
+    app.vault.put(&key, version, &role.body).await.map_err(failed)?;
     tracing::info!(%name, "a role was written");
     Ok(render(form, &show(&name, &role)))
 }
@@ -164,7 +163,7 @@ async fn delete(
     }
     let shown = show(&name, role);
     let key = format!("{VAULT_PREFIX}{name}");
-    app.desk.put(&*app.store, &key, *version, None).await.map_err(failed)?;
+    app.vault.remove(&key, *version).await.map_err(failed)?;
     tracing::info!(%name, "a role was removed");
     Ok(render(form, &shown).into_response())
 }

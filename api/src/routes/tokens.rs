@@ -195,8 +195,7 @@ async fn create(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, reque
         created_by: caller::origin().author,
         expires: ttl_seconds.map(ends),
     };
-    let stored = serde_json::to_vec(&token).expect("a token has string keys only");
-    app.desk.put(&*app.store, &format!("{VAULT_PREFIX}{id}"), 0, Some(&stored)).await.map_err(failed)?;
+    app.vault.put(&format!("{VAULT_PREFIX}{id}"), 0, &token).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was made");
     let made = TokenMade { shown: show(&app, &id, &token), token: text };
     let mut response = render(form, &made);
@@ -233,7 +232,7 @@ async fn delete(
     let (version, token) = find(&app, &id)?;
     caller::note_object(format!("Token {}", token.name));
     let shown = show(&app, &id, &token);
-    app.desk.put(&*app.store, &format!("{VAULT_PREFIX}{id}"), version, None).await.map_err(failed)?;
+    app.vault.remove(&format!("{VAULT_PREFIX}{id}"), version).await.map_err(failed)?;
     tracing::info!(id, name = %token.name, "a token was revoked");
     Ok(render(form, &shown).into_response())
 }

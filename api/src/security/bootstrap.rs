@@ -74,13 +74,12 @@ pub async fn bootstrap(app: &App, path: &Path) -> Result<bool, BootstrapError> {
     };
     let failed = |cause| BootstrapError::File { path: path.to_owned(), cause };
     let new = write_new(path, &text).map_err(failed)?;
-    let body = serde_json::to_vec(&token).expect("a token has string keys only");
     let key = format!("{}{ID}", tokens::VAULT_PREFIX);
     // A record that is there and allows nothing any more, because it was cut short, is replaced.
     let at = directory.token(ID).map_or(0, |(version, _)| version);
-    let put = app.desk.put(&*app.store, &key, at, Some(&body)).await;
+    let put = app.vault.put(&key, at, &token).await;
     let outcome = match put {
-        Ok(()) => fs::rename(&new, path).map(|()| true).map_err(failed),
+        Ok(_) => fs::rename(&new, path).map(|()| true).map_err(failed),
         Err(VaultError::Stale { .. }) => Ok(false),
         Err(VaultError::Unavailable(error)) => Err(BootstrapError::Store(error)),
         Err(VaultError::TooLarge { .. }) => Err(BootstrapError::Full),

@@ -8,7 +8,7 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{Extensions, HeaderMap, header};
 use model::quantity::Timestamp;
-use store::{Store, StoreError, VaultError};
+use store::Store;
 
 use super::{
     ClientCertificate, Identity,
@@ -16,6 +16,7 @@ use super::{
     directory::Directory,
     rates::Bucket,
     tokens,
+    vault::{Records, Vault},
 };
 use crate::error::{Code, Problem};
 
@@ -27,10 +28,11 @@ const USED_NOTED_SECS: i64 = 60;
 const USED_PREFIX: &str = "token-used/";
 
 /// What is known of tokens, roles and their use.
-#[derive(Debug)]
 pub(crate) struct Desk {
     is_required: bool,
-    directory: ArcSwap<Directory>,
+    vault: Arc<Vault>,
+    /// What was read of the vault, with the records that it was read from.
+    read: ArcSwap<(Arc<Records>, Arc<Directory>)>,
     uses: Mutex<BTreeMap<String, Use>>,
 }
 
@@ -44,19 +46,16 @@ struct Use {
 
 impl Desk {
     /// Reads the vault and the notes of use.
-    pub(crate) async fn of(
-        store: &dyn Store,
-        is_required: bool,
-        statuses: &BTreeMap<String, Vec<u8>>,
-    ) -> Result<Self, StoreError> {
-        let directory = Directory::read(&store.vault().await?);
+    pub(crate) fn of(vault: Arc<Vault>, is_required: bool, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+        let records = vault.records();
+        let directory = Arc::new(Directory::read(&records));
         let read = |(key, body): (&String, &Vec<u8>)| {
             let id = key.strip_prefix(USED_PREFIX)?;
             let last: Timestamp = serde_json::from_slice(body).ok()?;
             Some((id.to_owned(), Use { bucket: Bucket::full(last), last, noted: Some(last) }))
         };
         let uses = statuses.iter().filter_map(read).collect();
-        Ok(Self { is_required, directory: ArcSwap::from_pointee(directory), uses: Mutex::new(uses) })
+        Self { is_required, vault, read: ArcSwap::from_pointee((records, directory)), uses: Mutex::new(uses) }
     }
 
     /// Whether everybody has to prove who they are.
@@ -64,29 +63,17 @@ impl Desk {
         self.is_required
     }
 
-    /// The tokens and roles.
+    /// The tokens and roles of the vault as it is now; read again only when something in it has changed.
     pub(crate) fn directory(&self) -> Arc<Directory> {
-        self.directory.load_full()
-    }
-
-    /// Reads the vault again.
-    pub(crate) async fn reload(&self, store: &dyn Store) -> Result<(), StoreError> {
-        self.directory.store(Arc::new(Directory::read(&store.vault().await?)));
-        Ok(())
-    }
-
-    /// Writes a record of the vault, and knows it from then on.
-    pub(crate) async fn put(
-        &self,
-        store: &dyn Store,
-        key: &str,
-        at: u64,
-        body: Option<&[u8]>,
-    ) -> Result<(), VaultError> {
-        let outcome = store.put_vault(key, at, body).await;
-        // Also after a refusal, which says that something else was known here than there is.
-        self.reload(store).await.map_err(VaultError::Unavailable)?;
-        outcome.map(|_| ())
+        let records = self.vault.records();
+        let read = self.read.load_full();
+        let (from, directory) = &*read;
+        if Arc::ptr_eq(from, &records) {
+            return Arc::clone(directory);
+        }
+        let directory = Arc::new(Directory::read(&records));
+        self.read.store(Arc::new((records, Arc::clone(&directory))));
+        directory
     }
 
     /// What the maker of a request may do.
@@ -118,7 +105,7 @@ impl Desk {
         let refused = || unauthenticated("the token is not, or is no longer, one of this cluster");
         let text = text.trim();
         let id = tokens::id_of(text).ok_or_else(refused)?;
-        let directory = self.directory.load();
+        let directory = self.directory();
         let (_, token) = directory.token(id).filter(|(_, token)| token.is(text)).ok_or_else(refused)?;
         let access = directory.access(id, now).ok_or_else(refused)?;
         if self.note_use(id, now) {
@@ -131,7 +118,7 @@ impl Desk {
     /// What may be done by whoever began something that goes on; `None` when it may not go on.
     pub(crate) fn renew(&self, access: &Access, now: Timestamp) -> Option<Access> {
         match access.identity() {
-            Identity::Token { id, name: _ } => self.directory.load().access(id, now),
+            Identity::Token { id, name: _ } => self.directory().access(id, now),
             identity @ (Identity::Anyone | Identity::Nobody | Identity::Agent(_)) => {
                 Some(Access::of(identity.clone()))
             }

@@ -16,11 +16,15 @@ mod identity;
 pub(crate) mod permission;
 mod rates;
 pub(crate) mod roles;
+pub(crate) mod secrets;
 pub(crate) mod tokens;
+#[allow(dead_code, reason = "the authority of certificates uses the rest")]
+pub(crate) mod vault;
 mod writes;
 
 pub(crate) use access::Access;
 pub use bootstrap::{BootstrapError, bootstrap};
 pub(crate) use desk::Desk;
-pub(crate) use identity::{ClientCertificate, Identity};
+pub use identity::ClientCertificate;
+pub(crate) use identity::Identity;
 pub(crate) use permission::{Permission, Subject, Verb, each, on};

@@ -5,7 +5,7 @@
 //!                        CHECK: 8 digits of the SHA-256 of all before it, so that scanners find what is really a token
 //! ```
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use model::{
@@ -15,10 +15,12 @@ use model::{
     violation::{Violation, ViolationCode},
 };
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::roles::AGENT;
+use super::{
+    roles::AGENT,
+    secrets::{self, hex, is_equal},
+};
 
 /// What begins the key of a token in the vault.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";
@@ -88,10 +90,7 @@ impl Token {
 
     /// Whether this is its text.
     pub(crate) fn is(&self, text: &str) -> bool {
-        // All bytes are looked at, so that the time says nothing about them.
-        let found = digest(text);
-        let differences = found.bytes().zip(self.digest.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
-        found.len() == self.digest.len() && differences == 0
+        is_equal(&digest(text), &self.digest)
     }
 }
 
@@ -123,19 +122,11 @@ pub(crate) fn id(random: &[u8; 32]) -> String {
 
 /// What is stored of a text.
 pub(crate) fn digest(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes()))
+    secrets::digest(text.as_bytes())
 }
 
 fn check(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes())[..CHECK_LENGTH / 2])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    digest(text)[..CHECK_LENGTH].to_owned()
 }
 
 /// What is wrong with bindings, whatever roles there are.
