@@ -32,6 +32,7 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
+    security::vault::{self, Vault},
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -68,6 +69,7 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) vault: Arc<Vault>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -102,6 +104,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
+    vault: JoinHandle<()>,
 }
 
 impl App {
@@ -116,6 +119,7 @@ impl App {
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
+        let vault = Vault::open(Arc::clone(&store)).await?;
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -139,6 +143,7 @@ impl App {
             settings,
             cluster,
             store,
+            vault,
             hub,
             writer,
             nodes,
@@ -165,7 +170,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
+        let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
     }
 
     /// The newest state with what is known of the nodes.
@@ -222,8 +228,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
         waiting.abort();
+        vault.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();

@@ -8,5 +8,7 @@
 #![allow(dead_code, unused_imports, reason = "wired up by what is built on it next")]
 
 mod identity;
+pub(crate) mod secrets;
+pub(crate) mod vault;
 
 pub(crate) use identity::{ClientCertificate, Identity};
