@@ -12,7 +12,7 @@ use lab::{
     control::Http,
     storm::{
         faults::Targets,
-        machines::{Fabric, Program},
+        machines::{self, Fabric, Program},
         random,
         round::Round,
     },
@@ -83,7 +83,7 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
 /// One server with a file, killed, paused and unplugged.
 #[test]
 fn what_is_seen_of_one_server_with_a_file_is_one_history() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = machines::directory().unwrap();
     let fabric = Fabric::new().unwrap();
     let address = std::net::SocketAddr::new(Fabric::address(11), 7440);
     let store = format!("sqlite:{}", directory.path().join("control.sqlite").display());

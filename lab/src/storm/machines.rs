@@ -17,6 +17,17 @@ use crate::{
 /// The table of nftables with which a machine is cut off from others.
 const TABLE: &str = "inet storm";
 
+/// A directory for the files of machines, in memory where there is such a place: what is tested is the death of processes,
+/// which takes nothing that was written, and not the patience of disks that others use as well.
+///
+/// # Errors
+/// It cannot be made.
+pub fn directory() -> Result<tempfile::TempDir> {
+    let mut builder = tempfile::Builder::new();
+    let in_memory = builder.prefix("tidegate-storm-").tempdir_in("/dev/shm");
+    in_memory.or_else(|_| builder.tempdir()).context("no temporary directory")
+}
+
 /// A switch with machines on it.
 #[derive(Debug)]
 pub struct Fabric {

@@ -62,7 +62,6 @@ impl Round {
     /// A tool fails, or a server does not come back.
     pub fn run(&self, clients: &Namespace, targets: &mut Targets) -> Result<Outcome> {
         let servers: Vec<SocketAddr> = targets.servers.iter().map(|server| server.address).collect();
-        let namespace = format!("s{}", self.seed);
         let stop = Arc::new(AtomicBool::new(false));
         let (calm, is_calm) = watch::channel(false);
         let mut random = Random::new(self.seed, 0);
@@ -70,7 +69,7 @@ impl Round {
             let gathering = scope.spawn(|| {
                 clients.inside(|| -> Result<History> {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                    self.gather(&runtime, &servers, &namespace, &stop, is_calm)
+                    self.gather(&runtime, &servers, &stop, is_calm)
                 })
             });
             let struck = targets.storm(&mut random, self.faults).and_then(|faults| {
@@ -93,12 +92,11 @@ impl Round {
         &self,
         runtime: &Runtime,
         servers: &[SocketAddr],
-        namespace: &str,
         stop: &Arc<AtomicBool>,
         mut is_calm: watch::Receiver<bool>,
     ) -> Result<History> {
         runtime.block_on(async {
-            let site = Arc::new(Site::new(servers, namespace).await?);
+            let site = Arc::new(Site::new(servers, self.seed).await?);
             let (goal, goals) = watch::channel(None);
             let mut writers = JoinSet::new();
             for index in 0..self.writers {
@@ -129,6 +127,8 @@ impl Round {
                 feeds.push(feed.await.context("the agent panicked")??);
             }
             let log = log_of(&watches, head);
+            // What cannot be deleted is no more than in the way of later rounds.
+            let _ = site.clear(&super::site::client()?).await;
             Ok(History { start: site.start, operations, log, head, watches, feeds })
         })
     }

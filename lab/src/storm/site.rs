@@ -10,7 +10,10 @@ use anyhow::{Context, Result, anyhow};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::histories::{Answer, Event, Happened, Seen};
+use crate::{
+    control::no_tls,
+    histories::{Answer, Event, Happened, Seen},
+};
 
 /// How long a client waits for an answer before it counts as unknown. Short, because servers are paused for about as long.
 const PATIENCE: Duration = Duration::from_millis(1500);
@@ -32,6 +35,8 @@ pub struct Site {
     pub epoch: u64,
     /// The revision after which the history begins.
     pub start: u64,
+    /// Tells rounds apart by the addresses that their clients ask for.
+    lane: u8,
     began: Instant,
 }
 
@@ -68,10 +73,11 @@ impl Site {
     ///
     /// # Errors
     /// None of them says where it is.
-    pub async fn new(servers: &[SocketAddr], namespace: &str) -> Result<Self> {
+    pub async fn new(servers: &[SocketAddr], seed: u64) -> Result<Self> {
         let mut site = Self {
             servers: servers.to_vec(),
-            namespace: namespace.to_owned(),
+            namespace: format!("s{seed}"),
+            lane: u8::try_from(seed % 200).unwrap_or(0),
             epoch: 0,
             start: 0,
             began: Instant::now(),
@@ -91,6 +97,26 @@ impl Site {
     #[must_use]
     pub fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// An address that clients of the round ask for by name. Objects of other rounds have it by chance only, and these are
+    /// gone but for what a request without an answer made after its round.
+    #[must_use]
+    pub fn address(&self, number: u64) -> String {
+        format!("10.96.{}.{}", 50 + u64::from(self.lane), 1 + number)
+    }
+
+    /// Deletes what is left of the round.
+    ///
+    /// # Errors
+    /// A server does not do it.
+    pub async fn clear(&self, client: &Client) -> Result<()> {
+        let Answer::Listing { objects, .. } = self.list(client, 0, None).await? else { return Ok(()) };
+        for key in objects.into_keys() {
+            let path = format!("{}/{key}", self.collection());
+            self.call(client, 0, Call { method: Method::DELETE, path, ..Call::default() }).await?;
+        }
+        Ok(())
     }
 
     /// The path of the objects.
@@ -188,7 +214,8 @@ impl Site {
 /// # Errors
 /// It cannot be made.
 pub fn client() -> Result<Client> {
-    let builder = Client::builder().no_proxy().connect_timeout(CONNECT_PATIENCE);
+    let builder = Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy();
+    let builder = builder.connect_timeout(CONNECT_PATIENCE);
     builder.build().context("no HTTP client")
 }
 

@@ -24,6 +24,8 @@ const KEYS: u64 = 5;
 const ADDRESSES: u64 = 3;
 /// Longest pause of a client between two requests, in milliseconds.
 const PAUSE_MS_MAX: u64 = 12;
+/// The same after a request without an answer: a server that is gone is not asked thousands of times.
+const PAUSE_UNANSWERED_MS_MAX: u64 = 60;
 
 /// One client.
 #[derive(Debug)]
@@ -67,8 +69,9 @@ impl Writer {
         while !stop.load(Ordering::Relaxed) {
             let server = self.random.index(self.site.servers.len());
             let question = self.question();
-            self.ask(server, question).await;
-            let pause = self.random.millis(0, PAUSE_MS_MAX);
+            let is_answered = self.ask(server, question).await;
+            let pause_max = if is_answered { PAUSE_MS_MAX } else { PAUSE_UNANSWERED_MS_MAX };
+            let pause = self.random.millis(0, pause_max);
             tokio::time::sleep(pause).await;
         }
         self.operations
@@ -106,16 +109,19 @@ impl Writer {
         self.operations
     }
 
-    async fn ask(&mut self, server: usize, question: Question) {
+    /// Says whether there was an answer.
+    async fn ask(&mut self, server: usize, question: Question) -> bool {
         let Question { call, asked, is_patch } = question;
         let begin = self.site.now();
         let reply = self.site.call(&self.client, server, call).await;
         let end = self.site.now();
-        let answer = match &reply {
-            Err(_) => Answer::Unknown,
-            Ok(reply) => self.understand(&asked, is_patch, reply),
+        let answer = match (&reply, &asked) {
+            (Ok(reply), _) => self.understand(&asked, is_patch, reply),
+            (Err(error), Asked::Write { .. }) if is_unsent(error) => Answer::Refused(Refusal::Busy),
+            (Err(_), Asked::Write { .. } | Asked::Read { .. } | Asked::List { .. }) => Answer::Unknown,
         };
         self.operations.push(Operation { client: self.index, server, begin, end, asked, answer });
+        reply.is_ok()
     }
 
     /// Picks what is asked next.
@@ -217,7 +223,7 @@ impl Writer {
     }
 
     fn address(&mut self) -> String {
-        format!("10.96.255.{}", 1 + self.random.below(ADDRESSES))
+        self.site.address(self.random.below(ADDRESSES))
     }
 
     fn value(&mut self) -> String {
@@ -265,6 +271,11 @@ impl Writer {
             self.known.insert(key.to_owned(), (tag.clone(), revision));
         }
     }
+}
+
+/// Whether nothing of a request has reached a server: there was no connection to send it on.
+fn is_unsent(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<reqwest::Error>().is_some_and(reqwest::Error::is_connect))
 }
 
 /// What an answer says of a write.
