@@ -32,7 +32,11 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
-    security::vault::{self, Vault},
+    security::{
+        ca::Authority,
+        tls::TlsOptions,
+        vault::{self, Vault},
+    },
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -62,6 +66,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
 }
 
 /// What every handler shares.
@@ -70,6 +76,8 @@ pub struct App {
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -120,6 +128,10 @@ impl App {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let vault = Vault::open(Arc::clone(&store)).await?;
+        let authority = match &settings.tls {
+            Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
+            None => None,
+        };
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -144,6 +156,7 @@ impl App {
             cluster,
             store,
             vault,
+            authority,
             hub,
             writer,
             nodes,
