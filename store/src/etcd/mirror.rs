@@ -31,8 +31,6 @@ pub(super) struct Mirror {
 pub(super) struct LogGroup {
     /// The revision of its last commit.
     pub(super) last: Revision,
-    /// What distinguishes it from what another process would have written in its place.
-    pub(super) id: String,
     payload: Vec<u8>,
 }
 
@@ -46,8 +44,8 @@ pub(super) struct LogCommit<'a> {
 
 impl LogGroup {
     /// From a value that was read.
-    pub(super) fn new(last: Revision, id: String, payload: Vec<u8>) -> Self {
-        Self { last, id, payload }
+    pub(super) fn new(last: Revision, payload: Vec<u8>) -> Self {
+        Self { last, payload }
     }
 
     /// The value of a group.
@@ -114,6 +112,11 @@ impl Mirror {
     /// The oldest commit that the log still has.
     pub(super) fn oldest(&self) -> Option<Revision> {
         self.window.oldest()
+    }
+
+    /// Bytes that the log has of the commits after a revision.
+    pub(super) fn bytes_after(&self, revision: Revision) -> usize {
+        self.window.bytes_after(revision)
     }
 
     /// Takes in a group that others have committed.

@@ -29,8 +29,10 @@ use crate::{
 };
 
 mod figures;
+mod fold;
 mod follow;
 mod history;
+mod keep;
 mod keys;
 mod lead;
 mod link;
@@ -38,6 +40,7 @@ mod mirror;
 mod options;
 mod prepare;
 mod read;
+mod trim;
 mod vault;
 mod wire;
 mod write;
@@ -105,6 +108,7 @@ impl Etcd {
         let (leader, leads) = watch::channel(false);
         tokio::spawn(follow::run(Arc::clone(&core), alive.subscribe()));
         tokio::spawn(lead::run(Arc::clone(&core), leader, alive.subscribe()));
+        tokio::spawn(keep::run(Arc::clone(&core), options.fold_after, leads.clone(), alive.subscribe()));
         tracing::info!(prefix = core.keys.prefix(), %position, "store opened in etcd");
         Ok(Self { core, local, leads, _alive: alive })
     }
@@ -184,6 +188,12 @@ impl Store for Etcd {
             Some(behind) if after >= behind && !fresh.is_empty() => fresh,
             Some(_) | None => read::log_from(&self.core.link, &self.core.keys, after.next()).await?.1,
         };
+        // The head may have moved since, and what is asked for may have left the log.
+        let first = groups.first().map(LogGroup::commits).transpose()?;
+        let first = first.and_then(|commits| commits.first().map(|commit| commit.revision));
+        if let Some(first) = first.filter(|first| *first > after.next()) {
+            return Err(ChangesError::Compacted { oldest: first });
+        }
         let limit = limit.min(CHANGES_KEPT);
         let decoded = tokio::task::spawn_blocking(move || decode(&groups, after, limit));
         let decoded = decoded.await;

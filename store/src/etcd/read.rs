@@ -150,9 +150,8 @@ pub(super) async fn groups(
         let last = keys.last_of(Space::Log, &key);
         let last = last.ok_or_else(|| unreadable(&name, "the key names no revision".to_owned()))?;
         let opened = wire::open(&value).map_err(|reason| unreadable(&name, reason))?;
-        let id = opened.envelope.id.clone();
-        let stage = keys.staged_group(Space::Log, last, &id);
-        groups.push(LogGroup::new(last, id, payload(link, &name, opened, &stage, at).await?));
+        let stage = keys.staged_group(Space::Log, last, &opened.envelope.id);
+        groups.push(LogGroup::new(last, payload(link, &name, opened, &stage, at).await?));
     }
     Ok(groups)
 }
