@@ -34,6 +34,8 @@ use crate::{
     plans::Kept,
     security::{
         Desk,
+        ca::Authority,
+        tls::TlsOptions,
         vault::{self, Vault},
     },
     view::{Books, View},
@@ -67,6 +69,8 @@ pub struct Settings {
     pub health_guard_percent: u8,
     /// Whether everybody has to prove who they are.
     pub is_auth_required: bool,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
 }
 
 /// What every handler shares.
@@ -75,6 +79,8 @@ pub struct App {
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -127,6 +133,10 @@ impl App {
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let vault = Vault::open(Arc::clone(&store)).await?;
         let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
+        let authority = match &settings.tls {
+            Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
+            None => None,
+        };
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -151,6 +161,7 @@ impl App {
             cluster,
             store,
             vault,
+            authority,
             hub,
             writer,
             nodes,

@@ -199,7 +199,8 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
         Refusal::PruneLimit { would_prune, limit } => {
             // A set may have members that who asks may not even see.
             let access = access::current();
-            let is_named = |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
+            let is_named =
+                |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
             let detail =
                 format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
             Problem::new(Code::PruneLimit, detail)

@@ -120,7 +120,7 @@ async fn an_operation_says_in_the_document_how_one_proves_who_one_is() {
         let is_open = permission["asks"] == "nothing";
         let schemes = operation["security"].as_array().map_or(0, Vec::len);
         assert_eq!(schemes == 0, is_open, "{method} {path}: {permission}");
-        assert_eq!(operation["responses"]["401"].is_object(), !is_open, "{method} {path}");
+        assert!(is_open || operation["responses"]["401"].is_object(), "{method} {path}");
         for scheme in operation["security"].as_array().into_iter().flatten() {
             let name = scheme.as_object().unwrap().keys().next().unwrap();
             assert!(document["components"]["securitySchemes"][name].is_object(), "{name}");

@@ -10,15 +10,19 @@
 
 pub(crate) mod access;
 mod bootstrap;
+pub(crate) mod ca;
+pub(crate) mod certificates;
+mod csr;
 mod desk;
 mod directory;
+pub(crate) mod enrol;
 mod identity;
 pub(crate) mod permission;
 mod rates;
 pub(crate) mod roles;
 pub(crate) mod secrets;
+pub(crate) mod tls;
 pub(crate) mod tokens;
-#[allow(dead_code, reason = "the authority of certificates uses the rest")]
 pub(crate) mod vault;
 mod writes;
 

@@ -180,7 +180,6 @@ pub(crate) enum Permission {
     /// A verb on a subject, or on any subject, in some namespace at least. The handler shows, or does, what is allowed of it.
     Each(Verb, Option<Subject>),
     /// To be the agent of any node.
-    #[allow(dead_code, reason = "asked by the renewal of certificates")]
     Agent,
     /// To be the agent of the node that the path names.
     OwnNode,

@@ -73,6 +73,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
         is_auth_required: false,
+        tls: None,
     }
 }
 
