@@ -67,10 +67,10 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
-    /// Whether everybody has to prove who they are.
-    pub is_auth_required: bool,
     /// How TLS is spoken; not at all when left out.
     pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
 }
 
 /// What every handler shares.
@@ -132,11 +132,11 @@ impl App {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
         let vault = Vault::open(Arc::clone(&store)).await?;
-        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let authority = match &settings.tls {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
+        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);

@@ -343,11 +343,11 @@ impl Config {
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
         let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
+        let is_open = (is_loopback && tls.is_none()) || is_insecure_said;
         let is_auth_required = match auth.or(file.auth) {
             Some(Auth::Required) => true,
             Some(Auth::Off) => false,
-            // Without TLS a token would be read on the way.
-            None => tls.is_some(),
+            None => !is_open,
         };
         let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
         let bootstrap_token_file =
@@ -362,8 +362,8 @@ impl Config {
                 is_insecure: !is_loopback && tls.is_none(),
                 hosts,
                 health_guard_percent,
-                is_auth_required,
                 tls,
+                is_auth_required,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),

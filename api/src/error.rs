@@ -21,7 +21,7 @@ pub(crate) enum Code {
     TooDeep,
     /// The body can be read, but fields of it must change; `errors` names all of them.
     Invalid,
-    /// It is not proven who asks.
+    /// Nobody has proven who they are, or what proves it does not count.
     Unauthenticated,
     /// Who asks may not do that.
     Forbidden,
@@ -112,8 +112,8 @@ impl Code {
             Self::BadRequest => "The request cannot be read",
             Self::TooDeep => "The body is nested too deeply",
             Self::Invalid => "Fields must change before this is accepted",
-            Self::Unauthenticated => "It is not proven who asks",
-            Self::Forbidden => "This is not allowed to who asks",
+            Self::Unauthenticated => "Who asks is not known",
+            Self::Forbidden => "Who asks may not do that",
             Self::NotFound => "There is no such object",
             Self::NodeNotFound => "There is no such Node",
             Self::MethodNotAllowed => "This path does not know this method",

@@ -97,6 +97,7 @@ pub(crate) struct AgentCertificate {
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
+    let asks = |verb| Permission::On(verb, Subject::Certificate);
     let enrol = Doc::new("enrol", "Agent", "Signs the key of a machine that has a join token.")
         .describe(
             "The token is used up. A name that somebody holds is given only to a token that was made for it.",
@@ -139,15 +140,10 @@ pub(super) fn add(router: Routes) -> Routes {
         Route::at(ENROL_PATH).on(HttpMethod::Post, Permission::Open, enrol, join),
         Route::at(RENEW_PATH).on(HttpMethod::Post, Permission::Agent, renew, renew_certificate),
         Route::at(CA_PATH).on(HttpMethod::Get, Permission::Open, ca, authority),
-        Route::at("/v1/agents").on(
-            HttpMethod::Get,
-            Permission::On(Verb::List, Subject::Certificate),
-            list,
-            agents,
-        ),
+        Route::at("/v1/agents").on(HttpMethod::Get, asks(Verb::List), list, agents),
         Route::at("/v1/agents/{node}/certificate").on(
             HttpMethod::Delete,
-            Permission::On(Verb::Delete, Subject::Certificate),
+            asks(Verb::Delete),
             revoke,
             take_back,
         ),

@@ -81,6 +81,7 @@ struct TokenPath {
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
+    let asks = |verb| Permission::On(verb, Subject::JoinToken);
     let create = Doc::new("createJoinToken", "Server", "Makes a token with which a machine joins once.")
         .describe("The agent is given the token in a file: `--join-token-file`. It holds what the agent needs to know this server.")
         .authored()
@@ -99,15 +100,13 @@ pub(super) fn add(router: Routes) -> Routes {
         .named_text("id", "The id of the token.")
         .empty(204, "It is removed.")
         .problems(&[Code::NotFound]);
-    let all = Route::at("/v1/jointokens")
-        .on(HttpMethod::Post, Permission::On(Verb::Create, Subject::JoinToken), create, make)
-        .on(HttpMethod::Get, Permission::On(Verb::List, Subject::JoinToken), list, tokens);
-    let one = Route::at("/v1/jointokens/{id}").on(
-        HttpMethod::Delete,
-        Permission::On(Verb::Delete, Subject::JoinToken),
-        delete,
-        remove,
+    let all = Route::at("/v1/jointokens").on(HttpMethod::Post, asks(Verb::Create), create, make).on(
+        HttpMethod::Get,
+        asks(Verb::List),
+        list,
+        tokens,
     );
+    let one = Route::at("/v1/jointokens/{id}").on(HttpMethod::Delete, asks(Verb::Delete), delete, remove);
     router.routes(all.done()).routes(one.done())
 }
 

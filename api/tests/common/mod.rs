@@ -72,8 +72,8 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_insecure: false,
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
-        is_auth_required: false,
         tls: None,
+        is_auth_required: false,
     }
 }
 
