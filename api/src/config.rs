@@ -96,8 +96,8 @@ pub struct Flags {
     /// none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
-    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: required with TLS, else
-    /// off]
+    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: off on loopback and with
+    /// --insecure, else required]
     #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
     pub auth: Option<Auth>,
     /// Where the first token is written when everybody must prove who they are and nobody can [default: bootstrap-token
