@@ -31,6 +31,7 @@ mod parse;
 pub mod plan;
 pub mod render;
 mod resource;
+pub mod security;
 pub mod style;
 pub mod table;
 pub mod traffic;
