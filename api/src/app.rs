@@ -36,6 +36,11 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
+    security::{
+        ca::Authority,
+        tls::TlsOptions,
+        vault::{self, Vault},
+    },
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -72,6 +77,8 @@ pub struct Settings {
     pub health_guard_percent: u8,
     /// What this control server is called among those of its store.
     pub replica_name: String,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
 }
 
 /// What every handler shares.
@@ -80,6 +87,9 @@ pub struct App {
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) leadership: Leadership,
+    pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -114,6 +124,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
+    vault: JoinHandle<()>,
 }
 
 impl App {
@@ -128,6 +139,11 @@ impl App {
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
+        let vault = Vault::open(Arc::clone(&store)).await?;
+        let authority = match &settings.tls {
+            Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
+            None => None,
+        };
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
@@ -151,6 +167,8 @@ impl App {
             cluster,
             leadership: Leadership::of(&*store),
             store,
+            vault,
+            authority,
             hub,
             writer,
             nodes,
@@ -177,7 +195,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
+        let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
     }
 
     /// The newest state with what is known of the nodes.
@@ -269,8 +288,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
         waiting.abort();
+        vault.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();

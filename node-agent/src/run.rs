@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use model::{name::Name, node::ProxyMode};
-use reqwest::Client;
+use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
@@ -26,6 +26,7 @@ use crate::{
     bfd::Bfd,
     bgp::{Leave, Speaker},
     config::Config,
+    control::{self, Control},
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     health,
     hold::{self, Guard},
@@ -36,8 +37,6 @@ use crate::{
     tally::Tally,
 };
 
-/// Time to make a connection to control.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Waits between attempts to follow control.
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
@@ -117,13 +116,10 @@ pub async fn run(
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
 
-    // Proxies of the environment are for the web, not for the way to control.
-    let client =
-        Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
+    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
-        api: api.clone(),
         node: node.clone(),
         registration: registration.clone(),
         heartbeat_interval: HEARTBEAT_INTERVAL,
@@ -133,20 +129,18 @@ pub async fn run(
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
-    let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
-    let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
+    let feed = tokio::spawn(feed::follow(Arc::clone(&control), options, held, outlets, stop.clone()));
+    let check = register::warn_of_ignored_flags(Arc::clone(&control), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let answerer = Answerer {
-        client: client.clone(),
-        api: api.clone(),
+        control: Arc::clone(&control),
         node: node.clone(),
         status: running.status.clone(),
         allow_fixes,
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {
-        client,
-        api,
+        control,
         node: node.clone(),
         boot_id: boot_id.clone(),
         tally: tally.clone(),

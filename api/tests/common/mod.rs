@@ -75,6 +75,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
         replica_name: "test".to_owned(),
+        tls: None,
     }
 }
 
