@@ -32,6 +32,12 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
+    security::{
+        Desk,
+        ca::Authority,
+        tls::TlsOptions,
+        vault::{self, Vault},
+    },
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -61,6 +67,10 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
 }
 
 /// What every handler shares.
@@ -68,11 +78,15 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
     pub(crate) plans: Kept,
+    pub(crate) desk: Desk,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -102,6 +116,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
+    vault: JoinHandle<()>,
 }
 
 impl App {
@@ -116,6 +131,12 @@ impl App {
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
+        let vault = Vault::open(Arc::clone(&store)).await?;
+        let authority = match &settings.tls {
+            Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
+            None => None,
+        };
+        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -139,11 +160,14 @@ impl App {
             settings,
             cluster,
             store,
+            vault,
+            authority,
             hub,
             writer,
             nodes,
             asks,
             plans: Kept::default(),
+            desk,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -165,7 +189,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
+        let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
     }
 
     /// The newest state with what is known of the nodes.
@@ -222,8 +247,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
         waiting.abort();
+        vault.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();
@@ -261,6 +287,7 @@ async fn housekeeping(app: Arc<App>) {
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
+        app.desk.keep_uses(&*app.store).await;
         app.forget_deleted(&published);
     }
 }

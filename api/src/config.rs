@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
 };
 
@@ -20,6 +20,10 @@ use serde::Deserialize;
 
 use crate::app::Settings;
 
+pub mod tls;
+
+use tls::{TlsChoice, TlsWish};
+
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
@@ -28,6 +32,7 @@ const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
 /// With two thirds of its endpoints a Service usually still carries its load.
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
+const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
@@ -66,12 +71,39 @@ pub struct Flags {
     /// would refuse an older one else
     #[arg(long)]
     pub new_epoch: bool,
+    /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
+    /// [default: auto]
+    #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
+    pub tls: Option<TlsChoice>,
+    /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
+    /// by Tidegate's own authority; read again when it changes
+    #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert-file
+    #[arg(long, env = "TIDEGATE_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Names and addresses of this server in the certificate that Tidegate's own authority signs, besides the host name,
+    /// localhost and the addresses of the machine
+    #[arg(long, env = "TIDEGATE_TLS_NAME", value_name = "NAME", value_delimiter = ',')]
+    pub tls_name: Vec<String>,
+    /// Life of the certificates of agents, which renew them after two thirds of it [default: 86400]
+    #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
+    pub agent_certificate_secs: Option<u32>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
-    /// Names under which browsers may reach a server on loopback, besides localhost
+    /// Names under which browsers may reach the server, besides localhost and addresses; off loopback any name does when
+    /// none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
+    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: off on loopback and with
+    /// --insecure, else required]
+    #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
+    pub auth: Option<Auth>,
+    /// Where the first token is written when everybody must prove who they are and nobody can [default: bootstrap-token
+    /// beside the sqlite file, else in the working directory]
+    #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
+    pub bootstrap_token_file: Option<PathBuf>,
     /// What to log, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -81,6 +113,16 @@ pub struct Flags {
     /// TOML file with any of these settings, named as the flags
     #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// Whether anybody is asked who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// Everybody.
+    Required,
+    /// Nobody; a token that is sent counts all the same.
+    Off,
 }
 
 /// The form of log lines.
@@ -141,8 +183,15 @@ struct File {
     health_guard_percent: Option<u8>,
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
+    tls: Option<TlsChoice>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    tls_name: Option<Vec<String>>,
+    agent_certificate_secs: Option<u32>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
+    auth: Option<Auth>,
+    bootstrap_token_file: Option<PathBuf>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -156,6 +205,8 @@ pub struct Config {
     pub store: String,
     /// Whether a new life of the store begins.
     pub is_new_epoch: bool,
+    /// Where the first token is written.
+    pub bootstrap_token_file: PathBuf,
     /// What the server itself needs to know.
     pub settings: Settings,
     /// What to log.
@@ -167,7 +218,7 @@ pub struct Config {
 /// Which `Host` headers are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// All of them: the server does not listen on loopback.
+    /// All of them: the server does not listen on loopback, and nobody has named any.
     Any,
     /// `localhost`, addresses, and these names. On loopback, other names mean that a web page has made a browser call
     /// this server under the page's own name.
@@ -201,10 +252,13 @@ pub enum InvalidConfig {
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
+    /// How TLS is spoken contradicts itself.
+    #[error(transparent)]
+    Tls(#[from] tls::InvalidTls),
     /// Nothing would ask who is there.
     #[error(
-        "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
-         say --insecure if this is a lab"
+        "--listen {0} is reachable from other machines, and --tls off would let everybody read and change what is sent; \
+         leave --tls out, listen on 127.0.0.1, or say --insecure if this is a lab"
     )]
     InsecureNotSaid(SocketAddr),
 }
@@ -234,8 +288,15 @@ impl Config {
             guard_vips_percent,
             guard_endpoints_percent,
             new_epoch,
+            tls,
+            tls_cert_file,
+            tls_key_file,
+            tls_name,
+            agent_certificate_secs,
             insecure,
             allowed_host,
+            auth,
+            bootstrap_token_file,
             log,
             log_format,
             config: _,
@@ -268,21 +329,52 @@ impl Config {
         }
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
-        if !(is_loopback || is_insecure_said) {
+        let wish = TlsWish {
+            choice: tls.or(file.tls).unwrap_or_default(),
+            certificate: tls_cert_file.or(file.tls_cert_file),
+            key: tls_key_file.or(file.tls_key_file),
+            names: list(tls_name, file.tls_name).unwrap_or_default(),
+            agent_life_secs: agent_certificate_secs.or(file.agent_certificate_secs),
+        };
+        let tls = wish.check(listen, is_insecure_said)?;
+        if tls.is_none() && !(is_loopback || is_insecure_said) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
-        let names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-        let hosts = if is_loopback { Hosts::Local(names) } else { Hosts::Any };
+        let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
+        let is_open = (is_loopback && tls.is_none()) || is_insecure_said;
+        let is_auth_required = match auth.or(file.auth) {
+            Some(Auth::Required) => true,
+            Some(Auth::Off) => false,
+            None => !is_open,
+        };
+        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let bootstrap_token_file =
+            bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
-            store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
+            store,
             is_new_epoch: new_epoch,
-            settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
+            bootstrap_token_file,
+            settings: Settings {
+                cluster,
+                is_insecure: !is_loopback && tls.is_none(),
+                hosts,
+                health_guard_percent,
+                tls,
+                is_auth_required,
+            },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })
     }
+}
+
+/// Where the first token goes when nobody says: beside the database, where only the server writes.
+fn beside(store: &str) -> PathBuf {
+    let database = store.strip_prefix("sqlite:").map(Path::new);
+    database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
 }
 
 fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
@@ -348,11 +440,23 @@ mod tests {
     }
 
     #[test]
-    fn off_loopback_needs_the_word_insecure() {
-        let refusal = merge(&["--listen", "0.0.0.0:7440"], "").unwrap_err();
+    fn off_loopback_plain_text_needs_the_word_insecure() {
+        let refusal = merge(&["--listen", "0.0.0.0:7440", "--tls", "off"], "").unwrap_err();
         assert!(refusal.to_string().contains("--insecure"), "{refusal}");
         assert!(merge(&["--listen", "0.0.0.0:7440", "--insecure"], "").unwrap().settings.is_insecure);
         assert!(merge(&["--listen", "[::1]:7440"], "").is_ok());
+    }
+
+    #[test]
+    fn who_asks_is_asked_for_when_somebody_says_so_and_a_first_token_lies_beside_the_database() {
+        let config = |flags: &[&str]| merge(flags, "").unwrap();
+        assert!(!config(&[]).settings.is_auth_required);
+        let asked = config(&["--auth", "required", "--store", "sqlite:/var/lib/x/db"]);
+        assert!(asked.settings.is_auth_required);
+        assert_eq!(asked.bootstrap_token_file, Path::new("/var/lib/x/bootstrap-token"));
+        assert_eq!(config(&["--store", "memory:"]).bootstrap_token_file, Path::new("bootstrap-token"));
+        let named = config(&["--listen", "0.0.0.0:1", "--insecure", "--allowed-host", "tide.example"]);
+        assert!(named.settings.hosts.allow("tide.example") && !named.settings.hosts.allow("evil.example"));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use model::violation::Violation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// How to prove who one is (RFC 6750).
+const CHALLENGE: &str = "Bearer realm=\"tidegate\"";
+
 /// The stable machine word of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 pub(crate) enum Code {
@@ -18,6 +21,10 @@ pub(crate) enum Code {
     TooDeep,
     /// The body can be read, but fields of it must change; `errors` names all of them.
     Invalid,
+    /// Nobody has proven who they are, or what proves it does not count.
+    Unauthenticated,
+    /// Who asks may not do that.
+    Forbidden,
     /// There is no such object, or no such path.
     NotFound,
     /// There is no Node of this name.
@@ -73,6 +80,8 @@ impl Code {
         match self {
             Self::BadRequest | Self::TooDeep => StatusCode::BAD_REQUEST,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -103,6 +112,8 @@ impl Code {
             Self::BadRequest => "The request cannot be read",
             Self::TooDeep => "The body is nested too deeply",
             Self::Invalid => "Fields must change before this is accepted",
+            Self::Unauthenticated => "Who asks is not known",
+            Self::Forbidden => "Who asks may not do that",
             Self::NotFound => "There is no such object",
             Self::NodeNotFound => "There is no such Node",
             Self::MethodNotAllowed => "This path does not know this method",
@@ -250,6 +261,12 @@ impl Problem {
         problem
     }
 
+    /// Adds every object or field that stands in the way.
+    pub(crate) fn errors(mut self, errors: Vec<Violation>) -> Self {
+        self.body.errors = errors;
+        self
+    }
+
     /// Adds what to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hint = Some(hint.into());
@@ -299,6 +316,10 @@ impl IntoResponse for Problem {
         let mut response = self.body.code.status().into_response();
         if let Some(secs) = self.retry_after_secs {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if self.body.code == Code::Unauthenticated {
+            // RFC 9110, 11.6.1: a 401 says how to prove who one is.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         response.extensions_mut().insert(self);
         response

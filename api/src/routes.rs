@@ -11,37 +11,41 @@ mod docs;
 mod doctor;
 mod drains;
 mod endpoints;
+pub(crate) mod enrol;
 mod explain;
 mod feed;
 mod guards;
 mod health;
 mod history;
+mod join_tokens;
 mod metrics;
 mod of_service;
 mod plans;
 mod report;
 mod resource;
+mod roles;
 mod rollback;
 mod service_health;
 mod status;
+mod tokens;
 mod traffic;
 mod watch;
 mod what_if;
+mod whoami;
 
 use std::sync::Arc;
 
 use axum::Router;
 use model::resource::Kind;
-use utoipa_axum::router::OpenApiRouter;
 
-use crate::{app::App, middleware, openapi};
+use crate::{app::App, middleware, openapi::Routes};
 
 /// What handlers share.
 pub(crate) type Shared = Arc<App>;
 
 /// Every documented route.
-pub(crate) fn router() -> OpenApiRouter<Shared> {
-    let router = OpenApiRouter::with_openapi(openapi::base());
+pub(crate) fn router() -> Routes {
+    let router = Routes::new();
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
@@ -64,9 +68,14 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         report::add,
         answer::add,
         doctor::add,
+        enrol::add,
+        join_tokens::add,
         health::add,
         metrics::add,
         confirm::add,
+        tokens::add,
+        roles::add,
+        whoami::add,
         docs::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))
@@ -74,7 +83,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
 
 /// The whole server as one service.
 pub fn service(app: Arc<App>) -> Router {
-    let (router, document) = router().split_for_parts();
+    let (router, document) = router().split();
     let router = docs::serve(router, document);
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }
