@@ -18,12 +18,14 @@ use async_trait::async_trait;
 use model::{
     change::Commit,
     history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    quantity::{Epoch, Position, Revision, Timestamp},
     resource::Object,
 };
 use tokio::sync::watch;
 
 mod audit;
+pub mod backup;
+mod contents;
 mod error;
 mod group;
 mod history;
@@ -35,9 +37,12 @@ mod vault;
 mod window;
 
 pub use audit::AuditRecord;
-pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError, VaultError};
+pub use contents::Contents;
+pub use error::{
+    Cause, ChangesError, CommitError, OpenError, ReplaceError, StatusError, StoreError, VaultError,
+};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
-pub use open::open;
+pub use open::{Looked, look, open};
 pub use vault::VaultRecord;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
@@ -184,6 +189,22 @@ pub trait Store: Send + Sync + 'static {
     /// [`VaultError::Stale`] when somebody else was faster. After [`VaultError::Unavailable`] it is unknown whether it
     /// happened. After any other error nothing has changed.
     async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError>;
+
+    /// Replaces what the store keeps of its cluster by `contents`, in one step, if it is still at `at`. A new life begins at
+    /// the revision of the contents, with an epoch higher than before and than `above`; so every token of the old one is
+    /// refused, and what was observed is forgotten. The audit log stays. Nobody else may use the store meanwhile.
+    ///
+    /// # Errors
+    /// After [`ReplaceError::Unavailable`] it is unknown whether it happened. After any other error nothing has changed.
+    async fn replace(
+        &self,
+        _at: Position,
+        _contents: &Contents,
+        _above: Epoch,
+        _now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        Err(ReplaceError::Unsupported)
+    }
 
     /// Waits until another process may have moved the store on from `at`. Never ends where this process is the only
     /// one that writes. It may end for nothing: ask [`Store::changes`] for what is new.

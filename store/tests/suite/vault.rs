@@ -19,7 +19,8 @@ pub(crate) async fn vault_records_change_only_for_who_knows_their_version(place:
     let second = store.put_vault("tokens/a", first, Some(b"two")).await.unwrap();
     assert!(second > other);
     let all = store.vault().await.unwrap();
-    let read: Vec<_> = all.iter().map(|(key, record)| (key.as_str(), record.version, &*record.body)).collect();
+    let read: Vec<_> =
+        all.iter().map(|(key, record)| (key.as_str(), record.version, &*record.body)).collect();
     assert_eq!(read, [("tokens/a", second, &b"two"[..]), ("tokens/b", other, &b"\0\xff"[..])]);
     assert!(!format!("{all:?}").contains("two"), "what it holds is not shown");
     let gone = store.put_vault("tokens/a", second, None).await.unwrap();
