@@ -38,7 +38,7 @@ pub struct Flags {
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
     /// Where objects are kept: sqlite:PATH, or memory: to forget them at exit [default: sqlite:tidegate.sqlite]
-    #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
+    #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
@@ -79,7 +79,7 @@ pub struct Flags {
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// TOML file with any of these settings, named as the flags
-    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 

@@ -10,9 +10,12 @@ use std::{
 use anyhow::Context;
 use api::{
     app::App,
-    config::{Config, Flags, LogFormat},
+    commands::{self, Cli},
+    config::{Config, LogFormat},
     entropy::{Source, System},
+    notify::Notifier,
     serve::serve,
+    watchdog,
 };
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -34,10 +37,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
-    let config = Config::load(Flags::parse())?;
+    let Cli { flags, command } = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    if let Some(command) = command {
+        return runtime.block_on(commands::run(command, flags));
+    }
+    let config = Config::load(flags)?;
     start_log(&config)?;
     raise_descriptor_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     runtime.block_on(run_server(config))
 }
 
@@ -91,7 +98,12 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
     writeln!(std::io::stdout(), "tidegate-api listening on http://{address}").context("stdout is gone")?;
+    let notifier = Arc::new(Notifier::of_environment());
+    notifier.say(&format!("READY=1\nSTATUS=serving at {address}"));
+    let watchdog = tokio::spawn(watchdog::feed(Arc::clone(&running.app), Arc::clone(&notifier)));
     signals.wait().await;
+    watchdog.abort();
+    notifier.say("STOPPING=1");
     tracing::info!("stopping");
     running.stop_streams();
     stop.cancel();

@@ -4,6 +4,7 @@ mod addresses;
 mod answer;
 mod apply;
 mod audit;
+mod backup;
 mod bgp;
 pub(crate) mod confirm;
 mod convergence;
@@ -67,6 +68,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         health::add,
         metrics::add,
         confirm::add,
+        backup::add,
         docs::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))

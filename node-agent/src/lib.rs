@@ -31,6 +31,7 @@ pub mod hold;
 pub mod journal;
 pub mod links;
 pub mod netlink;
+pub mod notify;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -39,6 +40,7 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+pub mod told;
 
 pub use model::networks;
 

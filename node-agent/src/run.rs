@@ -31,9 +31,11 @@ use crate::{
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
+    notify::Notifier,
     report::{self, Reporter, Sources},
     server::{self, Shown},
     tally::Tally,
+    told,
 };
 
 /// Time to make a connection to control.
@@ -116,6 +118,9 @@ pub async fn run(
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
+    let notifier = Notifier::of_environment();
+    let told =
+        tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
 
     // Proxies of the environment are for the web, not for the way to control.
     let client =
@@ -191,6 +196,7 @@ pub async fn run(
     })
     .await?;
     let (feed, report, server, check, answers) = tokio::join!(feed, report, server, check, answers);
+    told.await?;
     feed?;
     answers?;
     report?;

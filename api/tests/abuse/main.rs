@@ -1,0 +1,12 @@
+//! Clients that mean harm, over real sockets: each is refused with a clear status or cut, others are served meanwhile, and
+//! memory stays bounded. Every test prints what it counted.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail, also in its helpers")]
+
+mod bodies;
+#[path = "../common/mod.rs"]
+mod common;
+mod connections;
+mod http2;
+mod requests;
+mod site;
