@@ -32,6 +32,11 @@ use crate::{
     paging::Pages,
     peer_key,
     plans::Kept,
+    security::{
+        ca::Authority,
+        tls::TlsOptions,
+        vault::{self, Vault},
+    },
     view::{Books, View},
     waiting,
     writer::{Chain, Context, Writer},
@@ -63,6 +68,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
 }
 
 /// What every handler shares.
@@ -70,6 +77,9 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
@@ -105,6 +115,7 @@ pub struct Running {
     waiting: JoinHandle<()>,
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
+    vault: JoinHandle<()>,
 }
 
 impl App {
@@ -119,6 +130,11 @@ impl App {
     ) -> Result<Running, StoreError> {
         let statuses = store.statuses().await?;
         let peer_key = peer_key::obtain(&*store, &*source).await?;
+        let vault = Vault::open(Arc::clone(&store)).await?;
+        let authority = match &settings.tls {
+            Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
+            None => None,
+        };
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -142,6 +158,8 @@ impl App {
             settings,
             cluster,
             store,
+            vault,
+            authority,
             hub,
             writer,
             nodes,
@@ -169,7 +187,8 @@ impl App {
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit })
+        let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
+        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
     }
 
     /// The newest state with what is known of the nodes.
@@ -226,8 +245,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
         waiting.abort();
+        vault.abort();
         health.abort();
         app.stop_streams.cancel();
         assigner.abort();

@@ -20,6 +20,10 @@ use serde::Deserialize;
 
 use crate::app::Settings;
 
+pub mod tls;
+
+use tls::{TlsChoice, TlsWish};
+
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
 const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
@@ -66,6 +70,24 @@ pub struct Flags {
     /// would refuse an older one else
     #[arg(long)]
     pub new_epoch: bool,
+    /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
+    /// [default: auto]
+    #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
+    pub tls: Option<TlsChoice>,
+    /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
+    /// by Tidegate's own authority; read again when it changes
+    #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert-file
+    #[arg(long, env = "TIDEGATE_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Names and addresses of this server in the certificate that Tidegate's own authority signs, besides the host name,
+    /// localhost and the addresses of the machine
+    #[arg(long, env = "TIDEGATE_TLS_NAME", value_name = "NAME", value_delimiter = ',')]
+    pub tls_name: Vec<String>,
+    /// Life of the certificates of agents, which renew them after two thirds of it [default: 86400]
+    #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
+    pub agent_certificate_secs: Option<u32>,
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
@@ -141,6 +163,11 @@ struct File {
     health_guard_percent: Option<u8>,
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
+    tls: Option<TlsChoice>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    tls_name: Option<Vec<String>>,
+    agent_certificate_secs: Option<u32>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
     log: Option<String>,
@@ -201,10 +228,13 @@ pub enum InvalidConfig {
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
+    /// How TLS is spoken contradicts itself.
+    #[error(transparent)]
+    Tls(#[from] tls::InvalidTls),
     /// Nothing would ask who is there.
     #[error(
-        "--listen {0} is reachable from other machines, and nothing would ask who is there; listen on 127.0.0.1, or \
-         say --insecure if this is a lab"
+        "--listen {0} is reachable from other machines, and --tls off would let everybody read and change what is sent; \
+         leave --tls out, listen on 127.0.0.1, or say --insecure if this is a lab"
     )]
     InsecureNotSaid(SocketAddr),
 }
@@ -234,6 +264,11 @@ impl Config {
             guard_vips_percent,
             guard_endpoints_percent,
             new_epoch,
+            tls,
+            tls_cert_file,
+            tls_key_file,
+            tls_name,
+            agent_certificate_secs,
             insecure,
             allowed_host,
             log,
@@ -268,7 +303,15 @@ impl Config {
         }
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
-        if !(is_loopback || is_insecure_said) {
+        let wish = TlsWish {
+            choice: tls.or(file.tls).unwrap_or_default(),
+            certificate: tls_cert_file.or(file.tls_cert_file),
+            key: tls_key_file.or(file.tls_key_file),
+            names: list(tls_name, file.tls_name).unwrap_or_default(),
+            agent_life_secs: agent_certificate_secs.or(file.agent_certificate_secs),
+        };
+        let tls = wish.check(listen, is_insecure_said)?;
+        if tls.is_none() && !(is_loopback || is_insecure_said) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
@@ -278,7 +321,13 @@ impl Config {
             listen,
             store: store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned()),
             is_new_epoch: new_epoch,
-            settings: Settings { cluster, is_insecure: !is_loopback, hosts, health_guard_percent },
+            settings: Settings {
+                cluster,
+                is_insecure: !is_loopback && tls.is_none(),
+                hosts,
+                health_guard_percent,
+                tls,
+            },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })
@@ -348,8 +397,8 @@ mod tests {
     }
 
     #[test]
-    fn off_loopback_needs_the_word_insecure() {
-        let refusal = merge(&["--listen", "0.0.0.0:7440"], "").unwrap_err();
+    fn off_loopback_plain_text_needs_the_word_insecure() {
+        let refusal = merge(&["--listen", "0.0.0.0:7440", "--tls", "off"], "").unwrap_err();
         assert!(refusal.to_string().contains("--insecure"), "{refusal}");
         assert!(merge(&["--listen", "0.0.0.0:7440", "--insecure"], "").unwrap().settings.is_insecure);
         assert!(merge(&["--listen", "[::1]:7440"], "").is_ok());

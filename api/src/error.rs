@@ -18,6 +18,10 @@ pub(crate) enum Code {
     TooDeep,
     /// The body can be read, but fields of it must change; `errors` names all of them.
     Invalid,
+    /// Nobody has proven who they are, or what proves it does not count.
+    Unauthenticated,
+    /// Who asks may not do that.
+    Forbidden,
     /// There is no such object, or no such path.
     NotFound,
     /// There is no Node of this name.
@@ -73,6 +77,8 @@ impl Code {
         match self {
             Self::BadRequest | Self::TooDeep => StatusCode::BAD_REQUEST,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -103,6 +109,8 @@ impl Code {
             Self::BadRequest => "The request cannot be read",
             Self::TooDeep => "The body is nested too deeply",
             Self::Invalid => "Fields must change before this is accepted",
+            Self::Unauthenticated => "Who asks is not known",
+            Self::Forbidden => "Who asks may not do that",
             Self::NotFound => "There is no such object",
             Self::NodeNotFound => "There is no such Node",
             Self::MethodNotAllowed => "This path does not know this method",

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context;
 use api::{
+    Tls,
     app::App,
     commands::{self, Cli},
     config::{Config, LogFormat},
@@ -81,15 +82,17 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
         let position = store.raise_epoch(source.now()).await.context("--new-epoch")?;
         tracing::info!(%position, "a new life of the store begins");
     }
-    let is_insecure = settings.is_insecure;
+    let (is_insecure, speaks_tls) = (settings.is_insecure, settings.tls.is_some());
     let running = App::start(settings, store, source).await.context("the store cannot be read")?;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let tls = if speaks_tls { Some(Tls::start(&running.app).await?) } else { None };
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let stop = CancellationToken::new();
     let router = api::service(Arc::clone(&running.app));
     // Before anybody is told that there is a server: who hears it may tell it to stop at once.
     let signals = Signals::catch()?;
-    let server = tokio::spawn(serve(listener, router, stop.clone()));
+    let server = tokio::spawn(serve(listener, router, tls, stop.clone()));
     if is_insecure {
         tracing::warn!(
             %address,
@@ -97,7 +100,8 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
         );
     }
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
-    writeln!(std::io::stdout(), "tidegate-api listening on http://{address}").context("stdout is gone")?;
+    writeln!(std::io::stdout(), "tidegate-api listening on {scheme}://{address}")
+        .context("stdout is gone")?;
     let notifier = Arc::new(Notifier::of_environment());
     notifier.say(&format!("READY=1\nSTATUS=serving at {address}"));
     let watchdog = tokio::spawn(watchdog::feed(Arc::clone(&running.app), Arc::clone(&notifier)));

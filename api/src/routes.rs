@@ -12,11 +12,13 @@ mod docs;
 mod doctor;
 mod drains;
 mod endpoints;
+pub(crate) mod enrol;
 mod explain;
 mod feed;
 mod guards;
 mod health;
 mod history;
+mod join_tokens;
 mod metrics;
 mod of_service;
 mod plans;
@@ -65,6 +67,8 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         report::add,
         answer::add,
         doctor::add,
+        enrol::add,
+        join_tokens::add,
         health::add,
         metrics::add,
         confirm::add,

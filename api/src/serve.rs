@@ -3,15 +3,19 @@
 mod neighbours;
 mod opening;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto::Builder, graceful::GracefulShutdown},
+    server::{
+        conn::auto::Builder,
+        graceful::{GracefulShutdown, Watcher},
+    },
 };
 use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
@@ -20,7 +24,10 @@ use tower::ServiceExt;
 
 pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
 use self::{neighbours::Neighbours, opening::Opening};
-use crate::caller::Peer;
+use crate::{
+    caller::Peer,
+    security::{certificates::Proven, tls::Tls},
+};
 
 /// Connections at once: feeds, watches and their reports, with room for people.
 const CONNECTIONS_MAX: usize = 8192;
@@ -39,11 +46,21 @@ const H2_RESETS_MAX: usize = 20;
 const H2_PING: Duration = Duration::from_secs(30);
 /// Time that open requests get after the signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Time that a client may take for the handshake of TLS.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The first byte of every TLS connection: a record of the handshake (RFC 8446, 5.1).
+const TLS_HANDSHAKE: u8 = 22;
+/// What is said to a client that speaks HTTP without TLS.
+const NO_TLS: &str = "this port speaks TLS; use https://\n";
+/// Time that such a client gets to take the answer.
+const NO_TLS_LINGER: Duration = Duration::from_secs(1);
+/// Bytes of its request that are read, so that the answer is not lost by a reset.
+const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
 /// Pause after the system refuses a connection, so that running out of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is cancelled, then lets open requests end.
-pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+/// Serves until `stop` is cancelled, then lets open requests end. Without `tls`, in plain text.
+pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut builder = Builder::new(TokioExecutor::new());
@@ -56,21 +73,14 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     let neighbours = Neighbours::default();
     while let Some((stream, slot)) = accept(&listener, &slots, &stop).await {
         let Some(place) = enter(&neighbours, &stream) else { continue };
-        let router = router.clone();
         let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip().to_canonical()));
-        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
-            }
-            router.clone().oneshot(request)
-        });
-        let connection =
-            builder.serve_connection_with_upgrades(TokioIo::new(Opening::new(stream, HEAD_TIMEOUT)), service);
-        let connection = connection.into_owned();
-        let connection = graceful.watch(connection);
+        let (builder, router) = (builder.clone(), router.clone());
+        let connection = Connection { builder, router, peer, watcher: graceful.watcher() };
+        let (tls, stop) = (tls.clone(), stop.clone());
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error, "a connection ended early");
+            match tls {
+                None => connection.hold(stream, None).await,
+                Some(tls) => connection.hold_encrypted(stream, &tls, &stop).await,
             }
             drop((slot, place));
         });
@@ -89,6 +99,89 @@ fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Plac
         tracing::debug!(%address, "a connection was closed: its address has too many");
     }
     place
+}
+
+/// What a connection needs once it is there.
+struct Connection {
+    builder: Builder<TokioExecutor>,
+    router: Router,
+    peer: Option<Peer>,
+    watcher: Watcher,
+}
+
+impl Connection {
+    /// Does the handshake, in its own time: nobody else waits for it.
+    async fn hold_encrypted(self, stream: TcpStream, tls: &Tls, stop: &CancellationToken) {
+        let peer = self.peer;
+        let handshake = tokio::time::timeout(HANDSHAKE_TIMEOUT, async {
+            let mut first = [0];
+            stream.peek(&mut first).await?;
+            if first[0] != TLS_HANDSHAKE {
+                return answer_unencrypted(stream).await.map(|()| None);
+            }
+            tls.accept(stream).await.map(Some)
+        });
+        match stop.run_until_cancelled(handshake).await {
+            Some(Ok(Ok(Some((stream, proven))))) => self.hold(stream, proven).await,
+            Some(Ok(Ok(None))) => tracing::debug!(?peer, "a connection came without TLS"),
+            Some(Ok(Err(error))) => tracing::debug!(?peer, %error, "a handshake failed"),
+            Some(Err(_)) => tracing::debug!(?peer, "a handshake took too long"),
+            None => {}
+        }
+    }
+
+    /// Serves the requests of a connection, as long as the certificate that it has shown counts.
+    async fn hold<S>(self, stream: S, proven: Option<Proven>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { builder, router, peer, watcher } = self;
+        let shown = proven.clone();
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            if let Some((proven, certificate)) =
+                shown.as_ref().and_then(|proven| Some((proven, proven.current()?)))
+            {
+                request.extensions_mut().insert(certificate.clone());
+                request.extensions_mut().insert(proven.clone());
+            }
+            router.clone().oneshot(request)
+        });
+        let connection = builder
+            .serve_connection_with_upgrades(TokioIo::new(Opening::new(stream, HEAD_TIMEOUT)), service)
+            .into_owned();
+        let ended = async {
+            match &proven {
+                Some(proven) => proven.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            outcome = watcher.watch(connection) => if let Err(error) = outcome {
+                tracing::debug!(error, "a connection ended early");
+            },
+            () = ended => tracing::debug!(?peer, "a connection was cut: its certificate does not count any longer"),
+        }
+    }
+}
+
+/// Says to a client that speaks HTTP without TLS what is wrong; whatever else it speaks, it is not answered.
+async fn answer_unencrypted(mut stream: TcpStream) -> io::Result<()> {
+    let mut first = [0];
+    if stream.read(&mut first).await? == 0 || !first[0].is_ascii_uppercase() {
+        return Ok(());
+    }
+    let head = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n";
+    let answer = format!("{head}Content-Length: {}\r\n\r\n{NO_TLS}", NO_TLS.len());
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    let rest = stream.take(NO_TLS_BYTES_MAX);
+    let (mut rest, mut nowhere) = (rest, tokio::io::sink());
+    // Who does not close in time is closed.
+    let _closed = tokio::time::timeout(NO_TLS_LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
+    Ok(())
 }
 
 /// Waits for a free slot, then for a connection; `None` when it is time to stop.

@@ -90,7 +90,7 @@ fn position(line: &str) -> String {
 
 #[test]
 fn it_refuses_to_listen_off_loopback_unless_told_that_this_is_insecure() {
-    let message = refused(&["--listen", "0.0.0.0:0", "--store", "memory:"]);
+    let message = refused(&["--listen", "0.0.0.0:0", "--store", "memory:", "--tls", "off"]);
     assert!(message.contains("--insecure") && message.contains("0.0.0.0:0"), "{message}");
 }
 

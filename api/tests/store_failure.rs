@@ -21,8 +21,8 @@ use model::{
 };
 use serde_json::json;
 use store::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store, StoreError,
-    VaultError, VaultRecord,
+    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
+    StoreError, VaultError, VaultRecord,
 };
 
 const WORKS: u8 = 0;

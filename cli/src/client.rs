@@ -114,6 +114,7 @@ impl Client {
         // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
         // something else answers.
         let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(no_tls()?)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(timeout)
@@ -292,6 +293,15 @@ impl Client {
             if quote.trim().is_empty() { "an empty body".to_owned() } else { format!("`{}`", quote.trim()) };
         self.bad_answer(&format!("{}, {}, {quote}", response.status(), clean(kind)))
     }
+}
+
+/// Trusts nobody: the library wants to know, also for plain HTTP.
+fn no_tls() -> Result<rustls::ClientConfig, Failure> {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider);
+    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13]);
+    let tls = tls.map_err(|error| Failure::Usage { message: error.to_string(), hint: None })?;
+    Ok(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
 }
 
 /// A whole listing.

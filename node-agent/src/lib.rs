@@ -18,6 +18,7 @@ pub mod bgp;
 mod clock;
 pub mod config;
 pub mod conntrack;
+pub mod control;
 pub mod dataplane;
 pub mod defaults;
 pub mod desired;

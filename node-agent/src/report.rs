@@ -14,7 +14,7 @@ use model::{
     },
     resource::ServiceKey,
 };
-use reqwest::{Client, StatusCode, Url};
+use reqwest::StatusCode;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -23,6 +23,7 @@ use crate::{
     agent::traffic::TrafficByService,
     announce::{Announcing, bgp::show::View, shown::Announcements, thread::Message, told},
     backoff::Backoff,
+    control::{Control, ServerId},
     entropy, facts,
     feed::{chain, read_error},
     health::Checked,
@@ -45,10 +46,8 @@ const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 /// Who reports, and to whom.
 #[derive(Debug, Clone)]
 pub struct Reporter {
-    /// The client.
-    pub client: Client,
-    /// The base URL of control.
-    pub api: Url,
+    /// The ways to control.
+    pub control: Arc<Control>,
     /// The node.
     pub node: Name,
     /// Differs with every start of the agent.
@@ -252,9 +251,8 @@ pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
 
 impl Reporter {
     async fn send(&self, report: &Report) -> Result<(), ReportError> {
-        let mut url = self.api.clone();
-        url.set_path(&format!("/v1/nodes/{}/report", self.node));
-        let response = self.client.put(url).json(report).timeout(REQUEST_TIMEOUT).send().await?;
+        let url = self.control.url(ServerId::FIRST, &format!("/v1/nodes/{}/report", self.node));
+        let response = self.control.client().put(url).json(report).timeout(REQUEST_TIMEOUT).send().await?;
         match response.status() {
             status if status.is_success() => Ok(()),
             status => Err(ReportError::Refused { status, body: read_error(response).await }),

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use model::{name::Name, node::ProxyMode};
-use reqwest::Client;
+use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
@@ -26,6 +26,7 @@ use crate::{
     bfd::Bfd,
     bgp::{Leave, Speaker},
     config::Config,
+    control::{self, Control},
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     health,
     hold::{self, Guard},
@@ -38,8 +39,6 @@ use crate::{
     told,
 };
 
-/// Time to make a connection to control.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Waits between attempts to follow control.
 const RECONNECT_FLOOR: std::time::Duration = std::time::Duration::from_millis(100);
 const RECONNECT_CAP: std::time::Duration = std::time::Duration::from_secs(10);
@@ -122,13 +121,10 @@ pub async fn run(
     let told =
         tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
 
-    // Proxies of the environment are for the web, not for the way to control.
-    let client =
-        Client::builder().no_proxy().connect_timeout(CONNECT_TIMEOUT).build().context("no HTTP client")?;
+    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
-        api: api.clone(),
         node: node.clone(),
         registration: registration.clone(),
         heartbeat_interval: HEARTBEAT_INTERVAL,
@@ -138,20 +134,18 @@ pub async fn run(
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
-    let feed = tokio::spawn(feed::follow(client.clone(), options, held, outlets, stop.clone()));
-    let check = register::warn_of_ignored_flags(client.clone(), api.clone(), node.clone(), registration);
+    let feed = tokio::spawn(feed::follow(Arc::clone(&control), options, held, outlets, stop.clone()));
+    let check = register::warn_of_ignored_flags(Arc::clone(&control), node.clone(), registration);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let answerer = Answerer {
-        client: client.clone(),
-        api: api.clone(),
+        control: Arc::clone(&control),
         node: node.clone(),
         status: running.status.clone(),
         allow_fixes,
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {
-        client,
-        api,
+        control,
         node: node.clone(),
         boot_id: boot_id.clone(),
         tally: tally.clone(),

@@ -33,6 +33,7 @@ use node_agent::{
         Config,
         options::{AnnounceSettings, Options},
     },
+    control,
     dataplane::memory::MemoryKernel,
     run,
 };
@@ -77,7 +78,7 @@ impl Running {
     }
 
     async fn get(&self, path: &str) -> String {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = control::client(rustls::RootCertStore::empty()).unwrap();
         let response = client.get(format!("http://{}{path}", self.listen)).send().await.unwrap();
         response.text().await.unwrap()
     }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use model::{
     ask::{AskId, Question},
@@ -12,12 +12,14 @@ use model::{
 };
 use node_agent::{
     ask::{Asked, QUESTIONS_WAITING_MAX},
+    control::{self, Control, ServerId},
     feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
     hold,
     tally::Tally,
 };
+use rustls::RootCertStore;
 use support::{
-    control::{Control, PATIENCE, Stream},
+    control::{Control as StandIn, PATIENCE, Stream},
     states::*,
 };
 use tokio::{
@@ -27,7 +29,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 struct Follower {
-    control: Control,
+    control: StandIn,
     batches: mpsc::Receiver<Batch>,
     asked: mpsc::Receiver<Asked>,
     is_known: watch::Receiver<bool>,
@@ -42,12 +44,11 @@ impl Drop for Follower {
 }
 
 impl Follower {
-    fn start(control: Control, held: Option<&str>) -> Self {
+    fn start(stand_in: StandIn, held: Option<&str>) -> Self {
         let (batches, received) = mpsc::channel(64);
         let (is_known, known) = watch::channel(false);
         let (tally, stop) = (Tally::default(), CancellationToken::new());
         let options = FeedOptions {
-            api: format!("http://{}", control.address).parse().unwrap(),
             node: node_name(),
             registration: Registration {
                 addresses: vec!["192.0.2.7".parse().unwrap()],
@@ -60,9 +61,10 @@ impl Follower {
         };
         let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let outlets = Outlets { batches, questions, is_known, link: hold::link().1, tally: tally.clone() };
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        tokio::spawn(feed::follow(client, options, held.map(position), outlets, stop.clone()));
-        Self { control, batches: received, asked, is_known: known, tally, stop }
+        let client = control::client(RootCertStore::empty()).unwrap();
+        let ways = Control::new(vec![format!("http://{}", stand_in.address).parse().unwrap()], client);
+        tokio::spawn(feed::follow(Arc::new(ways), options, held.map(position), outlets, stop.clone()));
+        Self { control: stand_in, batches: received, asked, is_known: known, tally, stop }
     }
 
     async fn batch(&mut self) -> Batch {
@@ -71,7 +73,7 @@ impl Follower {
 
     /// A follower that holds 7-10, on its first stream.
     async fn settled() -> (Self, Stream) {
-        let mut follower = Self::start(Control::start().await, None);
+        let mut follower = Self::start(StandIn::start().await, None);
         let stream = follower.control.accept().await;
         assert_eq!(stream.resume, None);
         stream.send(&full_frames("7-10", vec![service(1, 1, 9)]));
@@ -109,7 +111,7 @@ async fn a_cut_inside_a_frame_changes_nothing() {
 
 #[tokio::test]
 async fn an_unknown_token_is_answered_with_a_full_state_which_replaces_all() {
-    let mut follower = Follower::start(Control::start().await, Some("6-900"));
+    let mut follower = Follower::start(StandIn::start().await, Some("6-900"));
     let stream = follower.control.accept().await;
     assert_eq!(stream.resume.as_deref(), Some("6-900"));
     stream.send(&full_frames("7-10", vec![service(1, 1, 9)]));
@@ -120,7 +122,7 @@ async fn an_unknown_token_is_answered_with_a_full_state_which_replaces_all() {
 
 #[tokio::test]
 async fn an_unknown_node_registers_itself_and_connects() {
-    let control = Control::start().await;
+    let control = StandIn::start().await;
     control.said().knows_node = false;
     let mut follower = Follower::start(control, None);
     let _stream = follower.control.accept().await;
@@ -136,7 +138,7 @@ async fn an_unknown_node_registers_itself_and_connects() {
 
 #[tokio::test]
 async fn a_refused_registration_is_tried_again_and_the_node_is_not_known_before() {
-    let control = Control::start().await;
+    let control = StandIn::start().await;
     {
         let mut said = control.said();
         (said.knows_node, said.refuses_nodes) = (false, true);
@@ -216,7 +218,7 @@ async fn an_older_history_is_refused_and_the_state_held_stays() {
 #[tokio::test]
 async fn a_question_goes_to_who_answers_and_is_no_part_of_the_state() {
     let (mut follower, stream) = Follower::settled().await;
-    let asked = |id| Asked { id: AskId(id), question: Question::Doctor };
+    let asked = |id| Asked { by: ServerId::FIRST, id: AskId(id), question: Question::Doctor };
     let ask = |id| Frame::Ask { id: AskId(id), question: Question::Doctor };
     let crowd = QUESTIONS_WAITING_MAX as u64;
     let questions = (1..=crowd + 5).map(ask);

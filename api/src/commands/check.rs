@@ -5,13 +5,21 @@ use store::Looked;
 use tokio::net::TcpListener;
 
 use super::say;
-use crate::config::Config;
+use crate::{
+    config::Config,
+    entropy::{Source, System},
+    security::tls,
+};
 
 /// Looks at what a configuration names. That the configuration itself is consistent was found when it was loaded.
 pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
     say("ok: every setting can be used")?;
     tracing_subscriber::EnvFilter::try_new(&config.log)
         .with_context(|| format!("--log {} is not a filter", config.log))?;
+    if let Some(files) = config.settings.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
+        tls::check(files, System.now()).await?;
+        say(&format!("ok: the key fits the certificate of --tls-cert-file {}", files.certificate.display()))?;
+    }
     let store = &config.store;
     let server = match store::look(store).await.context("--store")? {
         Looked::Absent => {

@@ -7,6 +7,13 @@
 
 #![allow(dead_code, unused_imports, reason = "wired up by what is built on it next")]
 
+pub(crate) mod ca;
+pub(crate) mod certificates;
+mod csr;
+pub(crate) mod enrol;
 mod identity;
+pub(crate) mod secrets;
+pub(crate) mod tls;
+pub(crate) mod vault;
 
 pub(crate) use identity::{ClientCertificate, Identity};

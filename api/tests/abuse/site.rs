@@ -40,7 +40,7 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(api::serve::serve(listener, server.router.clone(), stop.clone()));
+        tokio::spawn(api::serve::serve(listener, server.router.clone(), None, stop.clone()));
         Self { address, stop, _server: server }
     }
 

@@ -69,6 +69,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_insecure: false,
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
+        tls: None,
     }
 }
 

@@ -35,7 +35,7 @@ impl fmt::Display for Step {
 }
 
 /// Rules of every mode.
-const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay "];
+pub(crate) const RULES: &[&str] = &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay "];
 /// Rules, and what is announced by ARP.
 const BY_ARP: &[&str] =
     &["node1 map inet tidegate ", "node2 iptables nat ", "node3 relay ", "announced", "records"];

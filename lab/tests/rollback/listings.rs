@@ -52,6 +52,32 @@ pub(crate) fn of(node: &Namespace) -> Result<Listing> {
     Ok(listing)
 }
 
+/// All that the kernel of a node in ipvs mode has of rules: virtual servers and their real ones, the sets, the rules, and
+/// the addresses of the device that holds them. None of the first two has an order.
+pub(crate) fn of_ipvs(node: &Namespace) -> Result<Listing> {
+    let mut listing = Listing::new();
+    for tool in ["iptables", "ip6tables"] {
+        listing.extend(rules(tool, &node.run(&format!("{tool}-legacy-save"), &[])?));
+    }
+    let servers = node.run("ipvsadm", &["-S", "-n"])?;
+    listing.insert("ipvs servers".to_owned(), sorted(servers.lines().map(str::to_owned)));
+    for line in node.run("ipset", &["save"])?.lines() {
+        let name = line.split(' ').nth(1).context("a set without a name")?;
+        // Its first seed of hashing, and what it was made for, differ by themselves.
+        let line = line.split(" initval ").next().unwrap_or_default().to_owned();
+        listing.entry(format!("ipset {name}")).or_default().push(line);
+    }
+    for (place, lines) in &mut listing {
+        if place.starts_with("ipset ") {
+            lines.sort();
+        }
+    }
+    let addresses = node.run("ip", &["-o", "address", "show"])?;
+    let address = |line: &str| line.split_whitespace().skip(1).take(3).collect::<Vec<_>>().join(" ");
+    listing.insert("addresses".to_owned(), sorted(addresses.lines().map(address)));
+    Ok(listing)
+}
+
 /// Ports above are those that the kernel gives (`net.ipv4.ip_local_port_range`).
 const NODE_PORT_LAST: u16 = 32_767;
 

@@ -21,7 +21,7 @@ use crate::{
 /// Lines by place: `node1 nft …`, `node1 announced`, `router routes`.
 pub(crate) type Seen = BTreeMap<String, Vec<String>>;
 
-pub(crate) fn of(cluster: &Cluster, router: &Frr) -> Result<Seen> {
+pub(crate) fn of(cluster: &Cluster, router: Option<&Frr>) -> Result<Seen> {
     let mut seen = Seen::new();
     thread::scope(|scope| {
         let nodes: Vec<_> =
@@ -32,9 +32,11 @@ pub(crate) fn of(cluster: &Cluster, router: &Frr) -> Result<Seen> {
         }
         anyhow::Ok(())
     })?;
-    relays(cluster, &mut seen)?;
-    let routes = learned(&router.namespace)?;
-    seen.insert("router routes".to_owned(), sorted(routes.iter().map(route)));
+    if let Some(router) = router {
+        relays(cluster, &mut seen)?;
+        let routes = learned(&router.namespace)?;
+        seen.insert("router routes".to_owned(), sorted(routes.iter().map(route)));
+    }
     let records = cluster.api.get_json("/v1/addresses")?;
     let records = records["items"].as_array().cloned().unwrap_or_default();
     seen.insert("records".to_owned(), sorted(records.iter().map(record)));
@@ -87,7 +89,9 @@ pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
 }
 
 fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
-    let mut listing = listings::of(cluster.place(node)?)?;
+    let place = cluster.place(node)?;
+    let is_ipvs = std::env::var_os("TIDEGATE_GUEST").is_some();
+    let mut listing = if is_ipvs { listings::of_ipvs(place)? } else { listings::of(place)? };
     let agent = cluster.agent(node)?;
     let announced = agent.get_json("/v1/announcements")?;
     let announced = announced.as_object().context("a map of addresses")?;

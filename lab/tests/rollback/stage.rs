@@ -31,7 +31,8 @@ const BY_ARP: [&str; 2] = ["near", "near-local"];
 const BY_BGP: [&str; 2] = ["far", "far-local"];
 
 pub(crate) struct Stage {
-    router: Frr,
+    /// In ipvs mode nobody announces anything.
+    router: Option<Frr>,
     cluster: Cluster,
 }
 
@@ -45,8 +46,18 @@ impl Stage {
         let neighbours = (1..=3).map(|index| (node_addresses(index)[0], ASN)).collect();
         let plan = RouterPlan::new(ROUTER_ASN, Ipv4Addr::new(172, 17, 8, ROUTER), neighbours);
         let router = Frr::start(&place, &plan).unwrap();
-        let stage = Self { router, cluster };
-        stage.cluster.apply_objects(&beneath()).unwrap();
+        let stage = Self { router: Some(router), cluster };
+        stage.cluster.apply_objects(&pools()).unwrap();
+        stage.cluster.apply_objects(&announcing()).unwrap();
+        stage.carry_out(&Step::Apply(services()));
+        stage
+    }
+
+    /// A node in ipvs mode alone. What is said of other nodes is said of strangers.
+    pub(crate) fn in_ipvs_mode() -> Self {
+        let options = Options { nodes: 1, modes: vec!["ipvs"], ..Options::default() };
+        let stage = Self { router: None, cluster: Cluster::start(&options).unwrap() };
+        stage.cluster.apply_objects(&pools()).unwrap();
         stage.carry_out(&Step::Apply(services()));
         stage
     }
@@ -54,6 +65,31 @@ impl Stage {
     /// Waits until everything is programmed and announced as it will stay, and answers what there is.
     pub(crate) fn settled(&self) -> Seen {
         self.tidegate(&["wait", "--for=verified", "--quiet"]);
+        if let Some(router) = &self.router {
+            self.wait_announced(router);
+        }
+        let mut last = self.look().unwrap();
+        wait::until("nothing to change any longer", || {
+            let now = self.look()?;
+            let is_still = now == last;
+            let difference = seen::difference(&last, &now);
+            last = now;
+            ensure!(is_still, "{difference}");
+            Ok(())
+        })
+        .unwrap();
+        let words: &[_] = match self.router {
+            Some(_) => &[("node1", "goto cluster-"), ("node2", "-j DNAT"), ("node3", "forward tcp")],
+            None => &[("node1", "-A -t "), ("node1", "-j MASQUERADE"), ("node1", "add ")],
+        };
+        for (node, word) in words {
+            let lines = seen::lines_of(&last, node).filter(|line| line.contains(word));
+            assert!(lines.count() > 0, "{node} lists nothing with {word}: {last:#?}");
+        }
+        last
+    }
+
+    fn wait_announced(&self, router: &Frr) {
         for name in BY_ARP {
             let address = self.cluster.wait_load_balancer_ip(&format!("default/{name}")).unwrap();
             wait::until(&format!("every candidate to do its part for {address}"), || {
@@ -73,7 +109,7 @@ impl Stage {
         for (name, ways) in BY_BGP.into_iter().zip([3, 2]) {
             let address = self.cluster.wait_load_balancer_ip(&format!("default/{name}")).unwrap();
             wait::until(&format!("{ways} ways to {address}"), || {
-                let routes = learned(&self.router.namespace)?;
+                let routes = learned(&router.namespace)?;
                 let route = routes.iter().find(|route| route["dst"] == address.to_string());
                 let hops = route.map_or(0, |route| route["nexthops"].as_array().map_or(1, Vec::len));
                 ensure!(hops == ways, "{routes:#?}");
@@ -81,25 +117,14 @@ impl Stage {
             })
             .unwrap();
         }
-        let mut last = self.look().unwrap();
-        wait::until("nothing to change any longer", || {
-            let now = self.look()?;
-            let is_still = now == last;
-            let difference = seen::difference(&last, &now);
-            last = now;
-            ensure!(is_still, "{difference}");
-            Ok(())
-        })
-        .unwrap();
-        for (node, word) in [("node1", "goto cluster-"), ("node2", "-j DNAT"), ("node3", "forward tcp")] {
-            let lines = seen::lines_of(&last, node).filter(|line| line.contains(word));
-            assert!(lines.count() > 0, "{node} lists nothing with {word}: {last:#?}");
-        }
-        last
     }
 
     pub(crate) fn look(&self) -> Result<Seen> {
-        seen::of(&self.cluster, &self.router)
+        seen::of(&self.cluster, self.router.as_ref())
+    }
+
+    pub(crate) fn is_in_ipvs_mode(&self) -> bool {
+        self.router.is_none()
     }
 
     /// The newest revision.
@@ -133,8 +158,7 @@ impl Stage {
     }
 }
 
-/// Pools, and who announces their addresses.
-fn beneath() -> Vec<Value> {
+fn pools() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str]| {
         object(
             "AddressPool",
@@ -142,9 +166,12 @@ fn beneath() -> Vec<Value> {
             json!({"addresses": addresses, "autoAssign": false, "quarantineSeconds": 0}),
         )
     };
+    vec![pool("lan", &["172.17.8.220-172.17.8.229"]), pool("routed", &["10.200.0.0/28"])]
+}
+
+/// Who announces the addresses of the pools.
+fn announcing() -> Vec<Value> {
     vec![
-        pool("lan", &["172.17.8.220-172.17.8.229"]),
-        pool("routed", &["10.200.0.0/28"]),
         object("Advertisement", "lan", json!({"addressPools": ["lan"]})),
         object("Advertisement", "routed", json!({"type": "BGP", "addressPools": ["routed"]})),
         object(

@@ -6,16 +6,15 @@
 //!                     └──PUT answers/{id}──▶ control
 //! ```
 //! What must not happen here: a kernel write, but for fixes of the closed list where the operator allows them. What is confirmed is
-//! written at the next turn, as if it came with the feed.
+//! written at the next turn, as if it came with the feed. Of several control servers, the one that asks is answered.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use model::{
     ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
     doctor::SafeFix,
     name::Name,
 };
-use reqwest::{Client, Url};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
@@ -25,6 +24,7 @@ use tracing::{debug, info};
 
 use crate::{
     clock::wall_clock,
+    control::{Control, ServerId},
     doctor::{self, Subject},
     feed::{chain, read_error},
     status::Status,
@@ -40,6 +40,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A question as it came with the feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
+    /// Who asks, and is answered.
+    pub by: ServerId,
     /// Which question.
     pub id: AskId,
     /// What is asked.
@@ -67,10 +69,8 @@ impl Errand {
 /// Who answers, and to whom.
 #[derive(Debug, Clone)]
 pub struct Answerer {
-    /// The client.
-    pub client: Client,
-    /// The base URL of control.
-    pub api: Url,
+    /// The ways to control.
+    pub control: Arc<Control>,
     /// The node.
     pub node: Name,
     /// Where the agent is.
@@ -87,9 +87,9 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let answer_all = async {
-        while let Some(Asked { id, question }) = questions.recv().await {
+        while let Some(Asked { by, id, question }) = questions.recv().await {
             let reply = answerer.reply(question, &errands).await;
-            if let Err(error) = answerer.deliver(id, &reply).await {
+            if let Err(error) = answerer.deliver(by, id, &reply).await {
                 debug!(id = id.0, error, "an answer was not delivered");
             }
         }
@@ -151,15 +151,14 @@ impl Answerer {
         )
     }
 
-    async fn deliver(&self, id: AskId, reply: &Reply) -> Result<(), String> {
+    async fn deliver(&self, to: ServerId, id: AskId, reply: &Reply) -> Result<(), String> {
         let mut body = serde_json::to_vec(reply).map_err(|error| error.to_string())?;
         if body.len() > REPLY_BYTES_MAX {
             let message = format!("the answer has {} bytes, more than control takes", body.len());
             body = serde_json::to_vec(&failed(&message)).map_err(|error| error.to_string())?;
         }
-        let mut url = self.api.clone();
-        url.set_path(&format!("/v1/nodes/{}/answers/{}", self.node, id.0));
-        let request = self.client.put(url).timeout(REQUEST_TIMEOUT);
+        let url = self.control.url(to, &format!("/v1/nodes/{}/answers/{}", self.node, id.0));
+        let request = self.control.client().put(url).timeout(REQUEST_TIMEOUT);
         let request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
         let response = request.send().await.map_err(|error| chain(&error))?;
         if response.status().is_success() {

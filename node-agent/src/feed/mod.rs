@@ -5,11 +5,11 @@
 pub mod machine;
 pub mod register;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{feed::Frame, name::Name, quantity::Position};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::StatusCode;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, timeout},
@@ -25,7 +25,14 @@ use self::{
     machine::{Assembler, Batch, StreamFault},
     register::{RegisterError, Registration},
 };
-use crate::{ask::Asked, backoff::Backoff, entropy, hold::FeedEnd, tally::Tally};
+use crate::{
+    ask::Asked,
+    backoff::Backoff,
+    control::{Control, ServerId},
+    entropy,
+    hold::FeedEnd,
+    tally::Tally,
+};
 
 /// Longest line of the feed and of the journal, in bytes: a Service of 100 ports with 2,000 endpoints each.
 pub const LINE_BYTES_MAX: usize = 32 << 20;
@@ -39,8 +46,6 @@ const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 /// Where to follow, and how patiently.
 #[derive(Debug, Clone)]
 pub struct FeedOptions {
-    /// The base URL of control.
-    pub api: Url,
     /// The node to follow as.
     pub node: Name,
     /// What to register when control does not know the node.
@@ -93,19 +98,19 @@ enum StreamEnd {
 
 /// Follows control until told to stop. `held` is the position of the state that the agent begins with.
 pub async fn follow(
-    client: Client,
+    control: Arc<Control>,
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
     stop: CancellationToken,
 ) {
-    let mut follower = Follower { client, options, held, outlets, last_error: None };
+    let mut follower = Follower { control, options, held, outlets, last_error: None };
     let _stopped = stop.run_until_cancelled(follower.run()).await;
     follower.outlets.tally.feed_connected.set(0);
 }
 
 struct Follower {
-    client: Client,
+    control: Arc<Control>,
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
@@ -117,7 +122,7 @@ impl Follower {
         let mut backoff = Backoff::new(self.options.reconnect_floor, self.options.reconnect_cap);
         loop {
             let begun = Instant::now();
-            let end = self.follow_one().await;
+            let end = self.follow_one(ServerId::FIRST).await;
             self.outlets.tally.feed_connected.set(0);
             if matches!(end, StreamEnd::LoopGone) {
                 return;
@@ -150,8 +155,8 @@ impl Follower {
         self.last_error = Some(text);
     }
 
-    async fn follow_one(&mut self) -> StreamEnd {
-        let response = match self.connect().await {
+    async fn follow_one(&mut self, server: ServerId) -> StreamEnd {
+        let response = match self.connect(server).await {
             Ok(response) => response,
             Err(end) => return end,
         };
@@ -171,13 +176,18 @@ impl Follower {
                 Ok(None) => return StreamEnd::Closed,
                 Err(_elapsed) => return StreamEnd::Silent(patience),
             };
-            if let Err(end) = self.take(&mut assembler, &line).await {
+            if let Err(end) = self.take(server, &mut assembler, &line).await {
                 return end;
             }
         }
     }
 
-    async fn take(&mut self, assembler: &mut Assembler, line: &str) -> Result<(), StreamEnd> {
+    async fn take(
+        &mut self,
+        server: ServerId,
+        assembler: &mut Assembler,
+        line: &str,
+    ) -> Result<(), StreamEnd> {
         self.outlets.tally.feed_bytes.inc_by(line.len() as u64 + 1);
         let frame: Frame = serde_json::from_str(line)?;
         match &frame {
@@ -197,7 +207,7 @@ impl Follower {
         if let Frame::Ask { id, question } = &frame
             && assembler.has_started()
         {
-            let asked = Asked { id: *id, question: question.clone() };
+            let asked = Asked { by: server, id: *id, question: question.clone() };
             if self.outlets.questions.try_send(asked).is_err() {
                 debug!(id = id.0, "a question is left: others wait for their answers");
             }
@@ -221,8 +231,8 @@ impl Follower {
     }
 
     /// Opens a stream, registering the node first where control does not know it.
-    async fn connect(&self) -> Result<reqwest::Response, StreamEnd> {
-        let response = self.open().await?;
+    async fn connect(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
+        let response = self.open(server).await?;
         let status = response.status();
         if status != StatusCode::NOT_FOUND {
             return accepted(response).await;
@@ -231,16 +241,15 @@ impl Follower {
         if !register::is_unknown_node(&body) {
             return Err(StreamEnd::Refused { status, body });
         }
-        register::register(&self.client, &self.options.api, &self.options.node, &self.options.registration)
-            .await?;
+        register::register(&self.control, server, &self.options.node, &self.options.registration).await?;
         info!(node = %self.options.node, "registered with control");
-        accepted(self.open().await?).await
+        accepted(self.open(server).await?).await
     }
 
-    async fn open(&self) -> Result<reqwest::Response, StreamEnd> {
-        let mut url = self.options.api.clone();
-        url.set_path(&format!("/v1/nodes/{}/state", self.options.node));
-        let request = self.client.get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
+    async fn open(&self, server: ServerId) -> Result<reqwest::Response, StreamEnd> {
+        let url = self.control.url(server, &format!("/v1/nodes/{}/state", self.options.node));
+        let request =
+            self.control.client().get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
         let patience = self.patience();
         let response =
             timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;

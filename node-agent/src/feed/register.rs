@@ -1,7 +1,7 @@
 //! Registers this machine with control when control does not know it. An existing Node is never changed: it is intent,
 //! and belongs to whoever wrote it.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use model::{
@@ -11,12 +11,15 @@ use model::{
     node::{NODE_ADDRESSES_MAX, NodeSpec},
     resource::{API_VERSION, Kind},
 };
-use reqwest::{Client, StatusCode, Url};
+use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::read_error;
-use crate::facts;
+use crate::{
+    control::{Control, ServerId},
+    facts,
+};
 
 /// Time that a registration may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,8 +78,8 @@ pub fn is_unknown_node(body: &str) -> bool {
 /// # Errors
 /// When control cannot be reached or refuses.
 pub async fn register(
-    client: &Client,
-    api: &Url,
+    control: &Control,
+    server: ServerId,
     node: &Name,
     registration: &Registration,
 ) -> Result<(), RegisterError> {
@@ -89,11 +92,13 @@ pub async fn register(
         metadata: Metadata { labels, ..Metadata::named(node.clone(), None) },
         spec: NodeSpec { addresses, workload_cidrs, zone, ..NodeSpec::default() },
     };
-    let mut url = api.clone();
-    url.set_path("/v1/nodes");
     // That a node joins is nobody's change: a rollback leaves it alone.
     let author = format!("{AGENT_AUTHOR_PREFIX}{node}");
-    let request = client.post(url).header("x-tidegate-author", author).json(&object);
+    let request = control
+        .client()
+        .post(control.url(server, "/v1/nodes"))
+        .header("x-tidegate-author", author)
+        .json(&object);
     let response = request.timeout(REQUEST_TIMEOUT).send().await?;
     match response.status() {
         status if status.is_success() || status == StatusCode::CONFLICT => Ok(()),
@@ -114,11 +119,8 @@ struct ExistingMetadata {
 }
 
 /// Warns when control's Node says something else than the flags, which count only at registration.
-pub async fn warn_of_ignored_flags(client: Client, api: Url, node: Name, registration: Registration) {
-    let mut url = api;
-    url.set_path(&format!("/v1/nodes/{node}"));
-    let Ok(response) = client.get(url).timeout(REQUEST_TIMEOUT).send().await else { return };
-    let Ok(ExistingNode { metadata, spec }) = response.json().await else { return };
+pub async fn warn_of_ignored_flags(control: Arc<Control>, node: Name, registration: Registration) {
+    let Some(ExistingNode { metadata, spec }) = existing(&control, &node).await else { return };
     let Registration { addresses, workload_cidrs, labels, zone } = registration;
     if !addresses.is_empty() && addresses != spec.addresses {
         warn!(flag = ?addresses, node = ?spec.addresses, "--address counts only when the Node is registered; change the Node instead");
@@ -132,6 +134,18 @@ pub async fn warn_of_ignored_flags(client: Client, api: Url, node: Name, registr
     if !workload_cidrs.is_empty() && workload_cidrs != spec.workload_cidrs {
         warn!(flag = ?workload_cidrs, node = ?spec.workload_cidrs, "--workload-cidr counts only when the Node is registered; change the Node instead");
     }
+}
+
+/// The Node as the first server has it that answers.
+async fn existing(control: &Control, node: &Name) -> Option<ExistingNode> {
+    for server in control.servers() {
+        let url = control.url(server, &format!("/v1/nodes/{node}"));
+        let Ok(response) = control.client().get(url).timeout(REQUEST_TIMEOUT).send().await else { continue };
+        if let Ok(node) = response.json().await {
+            return Some(node);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,0 +1,163 @@
+//! The certificates of agents: who a connection is, and whether that still counts.
+//!
+//! ```text
+//! signed by our authority, not expired (TLS) ─▶ one name of a node (read) ─▶ not taken back (vault) ─▶ ClientCertificate
+//! ```
+//! A certificate that the vault knows nothing of counts: a vault that was brought back from a backup locks nobody out.
+
+use std::{sync::Arc, time::Duration};
+
+use model::{name::Name, quantity::Timestamp};
+use serde::{Deserialize, Serialize};
+use store::VaultError;
+use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
+
+use super::{
+    ca::{CLOCK_SKEW_SECS, NODE_URI_PREFIX},
+    identity::ClientCertificate,
+    secrets::hex,
+    vault::Vault,
+};
+use crate::entropy::Source;
+
+/// The longest time until the end of a connection's certificate is looked at again: clocks are set.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// What is known of the certificates of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AgentRecord {
+    /// The serial number of the newest.
+    pub(crate) serial: Option<String>,
+    /// When it was signed.
+    pub(crate) issued: Option<Timestamp>,
+    /// When it ends.
+    pub(crate) expires: Option<Timestamp>,
+    /// Those that were signed until then, inclusive, do not count any longer.
+    #[serde(default)]
+    pub(crate) revoked_through: Option<Timestamp>,
+}
+
+impl AgentRecord {
+    /// Whether somebody may hold a certificate that counts.
+    pub(crate) fn is_held(&self, now: Timestamp) -> bool {
+        let lives = self.expires.is_some_and(|expires| expires > now);
+        lives && self.issued.is_some_and(|issued| self.counts(issued))
+    }
+
+    /// Whether a certificate that was signed then counts.
+    pub(crate) fn counts(&self, issued: Timestamp) -> bool {
+        self.revoked_through.is_none_or(|through| issued > through)
+    }
+}
+
+/// The key of a node's record.
+pub(crate) fn key(node: &Name) -> String {
+    format!("{PREFIX}{node}")
+}
+
+/// What the keys of all nodes' records begin with.
+pub(crate) const PREFIX: &str = "agents/";
+
+/// A node's record with its version; of version 0 when there is none.
+pub(crate) fn record(vault: &Vault, node: &Name) -> (u64, AgentRecord) {
+    vault.get(&key(node)).unwrap_or_else(|| (vault.version(&key(node)), AgentRecord::default()))
+}
+
+/// Takes back every certificate that was signed for a node until now.
+///
+/// # Errors
+/// As [`Vault::put`], but [`VaultError::Stale`].
+pub(crate) async fn revoke(vault: &Vault, node: &Name, now: Timestamp) -> Result<(), VaultError> {
+    loop {
+        let (version, mut record) = record(vault, node);
+        record.revoked_through = Some(record.issued.map_or(now, |issued| issued.max(now)));
+        match vault.put(&key(node), version, &record).await {
+            Err(VaultError::Stale { .. }) => {}
+            Ok(_) => return Ok(()),
+            Err(error @ (VaultError::TooLarge { .. } | VaultError::Unavailable(_))) => return Err(error),
+        }
+    }
+}
+
+/// What the certificate of a connection says. TLS has proven that our authority signed it, and that the other side has its
+/// key.
+#[derive(Clone)]
+pub(crate) struct Proven {
+    certificate: ClientCertificate,
+    issued: Timestamp,
+    expires: Timestamp,
+    vault: Arc<Vault>,
+    source: Arc<dyn Source>,
+}
+
+impl Proven {
+    /// Reads a certificate; `None` when it names no node.
+    pub(crate) fn read(der: &[u8], vault: &Arc<Vault>, source: &Arc<dyn Source>) -> Option<Self> {
+        let (_, certificate) = x509_parser::parse_x509_certificate(der).ok()?;
+        let node = node_of(&certificate)?;
+        let serial = hex(certificate.raw_serial());
+        let validity = certificate.validity();
+        let begins = validity.not_before.timestamp().saturating_add(CLOCK_SKEW_SECS);
+        Some(Self {
+            certificate: ClientCertificate { node, serial },
+            issued: Timestamp::from_unix_seconds(begins),
+            expires: Timestamp::from_unix_seconds(validity.not_after.timestamp()),
+            vault: Arc::clone(vault),
+            source: Arc::clone(source),
+        })
+    }
+
+    /// The certificate, if it counts at this moment.
+    pub(crate) fn current(&self) -> Option<&ClientCertificate> {
+        let is_current = self.expires > self.source.now()
+            && record(&self.vault, &self.certificate.node).1.counts(self.issued);
+        is_current.then_some(&self.certificate)
+    }
+
+    /// When it was signed.
+    pub(crate) fn issued(&self) -> Timestamp {
+        self.issued
+    }
+
+    /// Waits until it does not count any longer.
+    pub(crate) async fn ended(&self) {
+        let mut changes = self.vault.changes();
+        while self.current().is_some() {
+            let left = self.expires.unix_seconds().saturating_sub(self.source.now().unix_seconds());
+            let left = Duration::from_secs(u64::try_from(left).unwrap_or_default())
+                .clamp(Duration::from_secs(1), LOOK);
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(left) => {}
+            }
+        }
+    }
+}
+
+/// The node that a certificate names: its only name has to be one.
+fn node_of(certificate: &X509Certificate<'_>) -> Option<Name> {
+    let names = certificate.subject_alternative_name().ok()??;
+    match names.value.general_names.as_slice() {
+        [GeneralName::URI(uri)] => Name::parse(uri.strip_prefix(NODE_URI_PREFIX)?).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_unix_seconds(secs)
+    }
+
+    #[test]
+    fn what_was_signed_until_the_revocation_does_not_count_and_what_is_signed_later_does() {
+        let mut record =
+            AgentRecord { issued: Some(at(100)), expires: Some(at(200)), ..AgentRecord::default() };
+        assert!(record.counts(at(100)) && record.is_held(at(150)) && !record.is_held(at(200)));
+        record.revoked_through = Some(at(100));
+        assert!(!record.counts(at(100)) && record.counts(at(101)) && !record.is_held(at(150)));
+    }
+}

@@ -1,0 +1,297 @@
+//! How a machine becomes a node: a token that counts once, a key that it made itself, a certificate that ends soon.
+//!
+//! ```text
+//! join token (made by somebody, hash in the vault) ─▶ request: token, name, key ─▶ certificate of that name
+//!                                                     certificate that counts ──▶ certificate of the same name
+//! ```
+//! Whoever has a token without a name takes a name that nobody holds; a name that somebody holds is given again only to a
+//! token that was made for it. So a stolen token for new machines takes over no node that is alive.
+
+use model::{
+    name::Name,
+    quantity::Timestamp,
+    secret::Secret,
+    violation::{Violation, ViolationCode},
+};
+use serde::{Deserialize, Serialize};
+use store::VaultError;
+
+use super::{
+    ca::{Authority, Signed},
+    certificates::{self, AgentRecord, Proven},
+    csr,
+    secrets::{digest, hex, is_equal},
+    vault::Vault,
+};
+use crate::{
+    entropy::Source,
+    error::{Code, Problem},
+};
+
+/// What the text of a join token begins with, so that scanners know one.
+pub(crate) const TOKEN_PREFIX: &str = "tgj";
+/// Life of a token when nothing else is said: time to walk to the machine.
+pub(crate) const TTL_SECS_DEFAULT: u32 = 3600;
+/// The longest life of a token: it lets anybody in who finds it.
+pub(crate) const TTL_SECS_MAX: u32 = 86_400;
+/// Tokens at once: one for each node of twice the largest cluster we aim at.
+const TOKENS_MAX: usize = 2048;
+/// Bytes of an id.
+const ID_BYTES: usize = 8;
+/// Bytes of the text of a token: prefix, id, secret and hash, in hexadecimal.
+const TOKEN_BYTES_MAX: usize = 256;
+/// Where tokens are kept.
+const PREFIX: &str = "joins/";
+/// How often a record is written again because somebody else was faster.
+const TRIES_MAX: usize = 8;
+
+/// A join token, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct JoinRecord {
+    hash: String,
+    /// The only node that may use it; any that is free, when left out.
+    pub(crate) node: Option<Name>,
+    /// When it was made.
+    pub(crate) created: Timestamp,
+    /// When it ends.
+    pub(crate) expires: Timestamp,
+}
+
+/// What signs, and what it needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Desk<'a> {
+    pub(crate) vault: &'a Vault,
+    pub(crate) authority: &'a Authority,
+    pub(crate) source: &'a dyn Source,
+    /// Life of a node's certificate, in seconds.
+    pub(crate) life_secs: i64,
+}
+
+/// Makes a join token: its id, what is kept of it, and its text, which nobody can tell later.
+pub(crate) async fn make_token(
+    desk: Desk<'_>,
+    node: Option<Name>,
+    ttl_secs: u32,
+) -> Result<(String, JoinRecord, Secret), Problem> {
+    let Desk { vault, authority, source, life_secs: _ } = desk;
+    let now = source.now();
+    let mut kept = 0;
+    for (id, version, record) in vault.list::<JoinRecord>(PREFIX) {
+        if record.expires <= now {
+            // Whoever used or removed it meanwhile has done the same.
+            let _gone = vault.remove(&format!("{PREFIX}{id}"), version).await;
+        } else {
+            kept += 1;
+        }
+    }
+    if kept >= TOKENS_MAX {
+        let detail =
+            format!("there are {kept} join tokens that were not used; at most {TOKENS_MAX} are kept");
+        return Err(Problem::new(Code::Conflict, detail).hint("DELETE /v1/jointokens/{id} removes one"));
+    }
+    let id = hex(&source.secret()[..ID_BYTES]);
+    let secret = hex(&source.secret());
+    let expires = Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(i64::from(ttl_secs)));
+    let record = JoinRecord { hash: digest(secret.as_bytes()), node, created: now, expires };
+    vault.put(&format!("{PREFIX}{id}"), 0, &record).await.map_err(|error| unwritten(&error))?;
+    let text = Secret::new(format!("{TOKEN_PREFIX}_{id}_{secret}_{}", authority.trusted().pin));
+    Ok((id, record, text))
+}
+
+/// The join tokens that can be used, by id.
+pub(crate) fn tokens(vault: &Vault, now: Timestamp) -> Vec<(String, JoinRecord)> {
+    let all = vault.list::<JoinRecord>(PREFIX).into_iter();
+    all.filter(|(_, _, record)| record.expires > now).map(|(id, _, record)| (id, record)).collect()
+}
+
+/// Removes a join token; whether there was one.
+pub(crate) async fn remove_token(vault: &Vault, id: &str) -> Result<bool, Problem> {
+    let key = format!("{PREFIX}{id}");
+    let version = vault.version(&key);
+    if version == 0 {
+        return Ok(false);
+    }
+    match vault.remove(&key, version).await {
+        Ok(()) => Ok(true),
+        Err(VaultError::Stale { .. }) => Ok(false),
+        Err(error @ (VaultError::TooLarge { .. } | VaultError::Unavailable(_))) => Err(unwritten(&error)),
+    }
+}
+
+/// Signs the key of a machine that has a join token. The token is used up when everything else is in order.
+pub(crate) async fn enrol(
+    desk: Desk<'_>,
+    token: &Secret,
+    node: &Name,
+    request: &str,
+) -> Result<Signed, Problem> {
+    let Desk { vault, authority: _, source, life_secs: _ } = desk;
+    let now = source.now();
+    let (id, secret) = parse(token).ok_or_else(refused)?;
+    let key = format!("{PREFIX}{id}");
+    if vault.version(&key) == 0 {
+        // Another replica may have made it a moment ago.
+        vault.refresh().await.map_err(|error| unwritten(&VaultError::Unavailable(error)))?;
+    }
+    let (version, record) = vault.get::<JoinRecord>(&key).ok_or_else(refused)?;
+    if !is_equal(&record.hash, &digest(secret.as_bytes())) || record.expires <= now {
+        return Err(refused());
+    }
+    if record.node.as_ref().is_some_and(|only| only != node) {
+        return Err(Problem::new(Code::Forbidden, "the join token is for another node")
+            .hint("the name of the node is what the agent says by --node"));
+    }
+    let public = csr::key_of(request, node).map_err(unfit)?;
+    let is_bound = record.node.is_some();
+    check_free(&certificates::record(vault, node).1, node, is_bound, now)?;
+    match vault.remove(&key, version).await {
+        Ok(()) => {}
+        Err(VaultError::Stale { .. }) => return Err(refused()),
+        Err(error @ (VaultError::TooLarge { .. } | VaultError::Unavailable(_))) => {
+            return Err(unwritten(&error));
+        }
+    }
+    let signed = sign(desk, node, &public, |record| {
+        check_free(record, node, is_bound, now)?;
+        // Whoever had the name before has it no longer.
+        record.revoked_through = record.issued.map(|issued| issued.max(now)).or(record.revoked_through);
+        Ok(())
+    })
+    .await?;
+    tracing::info!(%node, token = id, serial = signed.serial, "a node has joined");
+    Ok(signed)
+}
+
+/// Signs a new key for the node whose certificate the connection has shown.
+pub(crate) async fn renew(desk: Desk<'_>, proven: &Proven, request: &str) -> Result<Signed, Problem> {
+    let node = &proven.current().ok_or_else(taken_back)?.node;
+    let public = csr::key_of(request, node).map_err(unfit)?;
+    let signed =
+        sign(
+            desk,
+            node,
+            &public,
+            |record| {
+                if record.counts(proven.issued()) { Ok(()) } else { Err(taken_back()) }
+            },
+        )
+        .await?;
+    tracing::debug!(%node, serial = signed.serial, "the certificate of a node was renewed");
+    Ok(signed)
+}
+
+/// Signs, and notes it; `check` judges and changes what is known of the node, on each try.
+async fn sign(
+    desk: Desk<'_>,
+    node: &Name,
+    public: &rcgen::PublicKey,
+    check: impl Fn(&mut AgentRecord) -> Result<(), Problem>,
+) -> Result<Signed, Problem> {
+    let Desk { vault, authority, source, life_secs } = desk;
+    for _ in 0..TRIES_MAX {
+        let (version, mut record) = certificates::record(vault, node);
+        check(&mut record)?;
+        let now = source.now();
+        // Later than what was taken back, also within its second.
+        let after = record
+            .revoked_through
+            .map(|at| Timestamp::from_unix_seconds(at.unix_seconds().saturating_add(1)));
+        let issued = after.map_or(now, |after| after.max(now));
+        let signed = authority.sign_node(node, public, (issued, life_secs), source).map_err(|error| {
+            tracing::error!(%error, %node, "a certificate could not be signed");
+            Problem::new(Code::Internal, "the certificate could not be signed; the reason is in the log")
+        })?;
+        record.serial = Some(signed.serial.clone());
+        (record.issued, record.expires) = (Some(issued), Some(signed.expires));
+        match vault.put(&certificates::key(node), version, &record).await {
+            Ok(_) => return Ok(signed),
+            Err(VaultError::Stale { .. }) => {}
+            Err(error @ (VaultError::TooLarge { .. } | VaultError::Unavailable(_))) => {
+                return Err(unwritten(&error));
+            }
+        }
+    }
+    Err(Problem::new(Code::Conflict, format!("Node {node} is enrolled by somebody else at this moment")))
+}
+
+fn check_free(record: &AgentRecord, node: &Name, is_bound: bool, now: Timestamp) -> Result<(), Problem> {
+    if is_bound || !record.is_held(now) {
+        return Ok(());
+    }
+    let detail =
+        format!("Node {node} has a certificate that counts, and the join token was not made for this node");
+    Err(Problem::new(Code::Conflict, detail)
+        .hint(format!("make a join token for node {node}, or choose another name by --node")))
+}
+
+/// Id and secret of a token's text. The hash at its end is for the agent.
+fn parse(token: &Secret) -> Option<(&str, &str)> {
+    let text = token.reveal().trim();
+    if text.len() > TOKEN_BYTES_MAX {
+        return None;
+    }
+    let mut parts = text.split('_');
+    let (prefix, id, secret, _pin) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let is_id = id.len() == 2 * ID_BYTES && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (prefix == TOKEN_PREFIX && is_id && parts.next().is_none()).then_some((id, secret))
+}
+
+/// One answer for all that is wrong with a token, so that nobody can try them out.
+fn refused() -> Problem {
+    Problem::new(Code::Unauthenticated, "the join token is unknown, used, or has ended")
+        .hint("a join token counts once, for an hour unless said otherwise; make another one by POST /v1/jointokens")
+}
+
+/// The certificate of the connection does not count.
+pub(crate) fn taken_back() -> Problem {
+    Problem::new(Code::Unauthenticated, "no certificate of a node was shown that counts")
+        .hint("an agent whose certificate has ended or was taken back joins again with a new join token")
+}
+
+fn unfit(error: csr::CsrError) -> Problem {
+    Problem::invalid(vec![Violation::new("/csr", ViolationCode::Invalid, error.to_string())])
+}
+
+/// What a failure to write the vault means for who asked.
+pub(crate) fn unwritten(error: &VaultError) -> Problem {
+    match error {
+        VaultError::Stale { .. } => {
+            Problem::new(Code::Conflict, "somebody else changed the same at this moment; try again")
+        }
+        VaultError::TooLarge { .. } => Problem::new(Code::Conflict, "the vault of the server is full")
+            .hint("remove tokens that nobody uses"),
+        VaultError::Unavailable(_) => {
+            tracing::warn!(%error, "the vault cannot be written");
+            Problem::new(Code::Unavailable, "the store cannot be reached; whether it was done is unknown")
+                .retry_after(1)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_token_is_taken_apart_whole_or_not_at_all() {
+        let parts = |text: &str| {
+            parse(&Secret::new(text.to_owned())).map(|(id, secret)| (id.to_owned(), secret.to_owned()))
+        };
+        let good = "tgj_0011223344556677_secret_pin";
+        assert_eq!(parts(good), Some(("0011223344556677".to_owned(), "secret".to_owned())));
+        assert!(parts(&format!(" {good}\n")).is_some());
+        for bad in [
+            "",
+            "tgj",
+            "tgj_0011223344556677_secret",
+            "tgt_0011223344556677_secret_pin",
+            "tgj_00_secret_pin",
+            "tgj_001122334455667/_secret_pin",
+            "tgj_0011223344556677_secret_pin_more",
+            &format!("{good}{}", "x".repeat(300)),
+        ] {
+            assert_eq!(parts(bad), None, "{bad}");
+        }
+    }
+}
