@@ -27,7 +27,13 @@ pub async fn feed(app: Arc<App>, notifier: Arc<Notifier>) {
 async fn wait_for_writer(app: &App) {
     loop {
         match app.writer.write(Request::default(), app.source.draw(), 0).await {
-            Ok(_) | Err(WriteError::Refused(_) | WriteError::TooLarge(_) | WriteError::Unavailable) => return,
+            Ok(_)
+            | Err(
+                WriteError::Refused(_)
+                | WriteError::Forbidden(_)
+                | WriteError::TooLarge(_)
+                | WriteError::Unavailable,
+            ) => return,
             Err(WriteError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
         }
     }

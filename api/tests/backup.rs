@@ -1,6 +1,6 @@
 //! Backup, restore and migration by the real program, and what a server makes of them.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints counts")]
 
 mod common;
 
@@ -295,4 +295,82 @@ fn check_says_whether_the_server_would_start_and_changes_nothing() {
     assert!(fails(&["--listen", "0.0.0.0:1", "check"]).contains("--insecure"));
     std::fs::write(place.path("c.toml"), "lisen = 'x'").unwrap();
     assert!(fails(&["--config", &place.file("c.toml"), "check"]).contains("c.toml"));
+}
+
+/// An etcd of this test, on free ports; gone with it.
+struct Etcd {
+    process: std::process::Child,
+    url: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts one; again when somebody else was faster to take its ports.
+async fn etcd() -> Etcd {
+    for _ in 0..5 {
+        let directory = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let held = [free(), free()];
+        let [client, peer] = held.each_ref().map(|held| format!("http://{}", held.local_addr().unwrap()));
+        drop(held);
+        let process = Command::new("etcd")
+            .arg("--data-dir")
+            .arg(directory.path().join("etcd"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("etcd is installed");
+        let mut etcd = Etcd { process, url: format!("etcd:{client}"), _directory: directory };
+        while etcd.process.try_wait().unwrap().is_none() {
+            if store::look(&etcd.url).await.is_ok() {
+                return etcd;
+            }
+        }
+    }
+    panic!("etcd does not start");
+}
+
+/// Runs a command until nobody uses a store of etcd any longer: whoever did, a moment ago, still seems to.
+fn succeeds_soon(arguments: &[&str]) -> String {
+    for _ in 0..60 {
+        let output = api(arguments);
+        let said = said(&output);
+        if output.status.success() {
+            return said;
+        }
+        assert!(said.contains("in use by"), "{said}");
+        std::thread::sleep(std::time::Duration::from_secs(1));
+    }
+    panic!("{arguments:?}: the store stays in use");
+}
+
+/// From SQLite to etcd, and from there to another SQLite, and a backup of the first into etcd: always the same contents, in a
+/// younger life each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_moves_to_etcd_and_back() {
+    let place = Place::new();
+    place.filled("from").await;
+    let (from, back, file) = (place.url("from"), place.url("back"), place.file("backup"));
+    succeeds(&["store", "backup", "--store", &from, "--to", &file, "--history"]);
+    let etcd = etcd().await;
+    let there = succeeds(&["store", "migrate", "--from", &from, "--to", &etcd.url]);
+    assert!(there.contains("copied and compared"), "{there}");
+    succeeds_soon(&["store", "migrate", "--from", &etcd.url, "--to", &back]);
+    let (first, last) = (place.open("from").await, place.open("back").await);
+    assert_eq!(contents(&*first).await, contents(&*last).await);
+    let (first, last) = (first.load().await.unwrap().position, last.load().await.unwrap().position);
+    assert!(last.epoch.0 >= first.epoch.0 + 2 && last.revision == first.revision, "{first} {last}");
+    let dry = succeeds_soon(&["store", "restore", "--store", &etcd.url, "--from", &file, "--dry-run"]);
+    assert!(dry.contains("0 would be added, 0 changed, 0 removed"), "{dry}");
+    let done = succeeds_soon(&["store", "restore", "--store", &etcd.url, "--from", &file, "--yes"]);
+    assert!(done.contains("restored"), "{done}");
 }

@@ -1,6 +1,6 @@
 //! The units of systemd: how much a process that is taken over could do, as systemd itself counts it.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints what it found")]
 
 use std::{fs, path::Path, process::Command};
 

@@ -27,6 +27,7 @@ mod audit;
 pub mod backup;
 mod contents;
 mod error;
+mod etcd;
 mod group;
 mod history;
 mod memory;
@@ -41,8 +42,9 @@ pub use contents::Contents;
 pub use error::{
     Cause, ChangesError, CommitError, OpenError, ReplaceError, StatusError, StoreError, VaultError,
 };
+pub use etcd::{ETCD_FOLD_AFTER_DEFAULT, ETCD_PREFIX_DEFAULT, EtcdOptions, Figures};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
-pub use open::{Looked, look, open};
+pub use open::{Looked, Options, look, look_with, open, open_with};
 pub use vault::VaultRecord;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
@@ -222,5 +224,10 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other processes may write to the store while this one has it open.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What the store has done since it was opened, where it counts that.
+    fn figures(&self) -> Option<Figures> {
+        None
     }
 }

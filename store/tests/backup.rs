@@ -1,6 +1,10 @@
 //! Backups: what is read is what was written, or a refusal; never something in between.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may panic and prints counts; the lints know only functions marked as tests"
+)]
 #![allow(dead_code, reason = "the suite has more than this needs")]
 
 mod suite;

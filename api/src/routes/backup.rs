@@ -11,14 +11,14 @@ use http::{HeaderValue, header};
 use serde::Deserialize;
 use store::{Contents, backup};
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     caller,
     error::{Answer, Code, Problem},
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
     params::ApiQuery,
+    security::{Permission, Subject, Verb},
     stream::{self, PIECE_BYTES, Pieces},
     writer::Chain,
 };
@@ -37,7 +37,7 @@ struct BackupQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc =
         Doc::new("takeBackup", "Server", "Answers everything that the store keeps, to be restored elsewhere.")
             .describe(
@@ -48,7 +48,11 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             .query::<BackupQuery>()
             .authored()
             .text(200, "The backup.", CONTENT_TYPE);
-    router.routes(Route::at("/v1/backup").on(HttpMethod::Post, doc, take).done())
+    router.routes(
+        Route::at("/v1/backup")
+            .on(HttpMethod::Post, Permission::On(Verb::Get, Subject::Backup), doc, take)
+            .done(),
+    )
 }
 
 async fn take(State(app): State<Shared>, ApiQuery(BackupQuery { history }): ApiQuery<BackupQuery>) -> Answer {
