@@ -53,6 +53,8 @@ pub(crate) const FEEDS_MAX: usize = 2048;
 pub(crate) const WATCHES_MAX: usize = 1024;
 /// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
 pub(crate) const REQUESTS_MAX: usize = 1024;
+/// Backups at once: each holds the whole state in memory.
+const BACKUPS_MAX: usize = 1;
 /// Time that requests which wrote nothing wait before the audit log of the store has them.
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 /// Time between two looks for entries of the audit log that are too old.
@@ -113,6 +115,7 @@ pub struct App {
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
     pub(crate) requests: Arc<Semaphore>,
+    pub(crate) backups: Arc<Semaphore>,
     /// Ends the streams.
     pub(crate) stop_streams: CancellationToken,
     stop_writer: CancellationToken,
@@ -193,6 +196,7 @@ impl App {
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            backups: Arc::new(Semaphore::new(BACKUPS_MAX)),
             stop_streams: CancellationToken::new(),
             stop_writer,
         });

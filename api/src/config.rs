@@ -50,7 +50,7 @@ pub struct Flags {
     pub listen: Option<SocketAddr>,
     /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
     /// at exit [default: sqlite:tidegate.sqlite]
-    #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
+    #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// How etcd is reached.
     #[command(flatten)]
@@ -124,7 +124,7 @@ pub struct Flags {
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// TOML file with any of these settings, named as the flags
-    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 

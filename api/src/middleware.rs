@@ -18,7 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request::Parts};
 use model::quantity::{Position, Revision};
 use tracing::Instrument;
 
@@ -183,16 +183,31 @@ fn word(method: &Method) -> &'static str {
 
 /// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
 async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or_default());
-    let host = header.or_else(|| request.uri().host());
-    match host {
-        Some(host) if !app.settings.hosts.allow(host) => Problem::bad_request(
-            "the header `Host` must be localhost or an address: this server is on loopback",
-        )
-        .hint("start it with --allowed-host to let it be called by another name")
-        .into_response(),
-        Some(_) | None => next.run(request).await,
+    let hosts = match hosts_of(&request) {
+        Ok(hosts) => hosts,
+        Err(problem) => return problem.into_response(),
+    };
+    if hosts.iter().all(|host| app.settings.hosts.allow(host)) {
+        return next.run(request).await;
     }
+    Problem::bad_request("the header `Host` must be localhost or an address: this server is on loopback")
+        .hint("start it with --allowed-host to let it be called by another name")
+        .into_response()
+}
+
+/// The names by which a request calls the server, in its header and in its target. A connection's request of HTTP/1.1 has
+/// exactly one header (RFC 9112, 3.2).
+fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
+    let headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
+    if headers.len() > 1 {
+        return Err(Problem::bad_request("the header `Host` is given more than once"));
+    }
+    let is_from_afar = request.extensions().get::<Peer>().is_some();
+    if headers.is_empty() && is_from_afar && request.version() == Version::HTTP_11 {
+        return Err(Problem::bad_request("the header `Host` is missing"));
+    }
+    let texts = headers.into_iter().map(|value| value.to_str().unwrap_or_default());
+    Ok(texts.chain(request.uri().host()).collect())
 }
 
 /// Has a request served on the state that it names, or a later one.

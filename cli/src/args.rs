@@ -1,5 +1,6 @@
 //! The command line: every flag with what it means, and examples that can be pasted.
 
+pub mod backup;
 pub mod bgp;
 pub mod confirm;
 pub mod doctor;
@@ -170,6 +171,12 @@ pub enum Command {
     /// Let a machine join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
     Node(security::Node),
+    /// Write everything that the control server keeps into a file, while it serves
+    #[command(after_help = help::BACKUP_HELP)]
+    Backup(backup::Backup),
+    /// Look after what a store keeps, on the machine that has it: runs `tidegate-api store`
+    #[command(disable_help_flag = true, after_help = help::STORE_HELP)]
+    Store(backup::Store),
     /// Print a script that completes commands, for a shell
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {

@@ -290,6 +290,25 @@ impl Client {
         Ok(Lines { client: self, response, buffer: Vec::new(), searched: 0 })
     }
 
+    /// Hands the bytes of an answer to `keep` as they come, however many there are. Silence longer than the client's
+    /// timeout is an error.
+    pub(crate) async fn download(
+        &self,
+        request: &Request,
+        mut keep: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        let start = self.start(request, "application/x-ndjson");
+        let started = tokio::time::timeout(self.timeout, start).await;
+        let mut response = started.unwrap_or_else(|_| Err(self.timed_out(self.timeout)))?;
+        loop {
+            let chunk = tokio::time::timeout(self.timeout, response.chunk()).await;
+            match chunk.map_err(|_| self.timed_out(self.timeout))?.map_err(|error| self.transport(&error))? {
+                Some(chunk) => keep(&chunk)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
     /// Sends a request and reads the head of its answer; a refusal is read whole.
     async fn start(&self, request: &Request, accept: &str) -> Result<Response, Failure> {
         let mut url = self.urls.get(self.at.get()).expect("one of the servers has its turn").clone();

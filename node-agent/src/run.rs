@@ -33,9 +33,11 @@ use crate::{
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
     links::follow::Follower,
+    notify::Notifier,
     report::{self, Reporter, Sources},
     server::{self, Shown},
     tally::Tally,
+    told,
 };
 
 /// Waits between attempts to follow control.
@@ -116,6 +118,9 @@ pub async fn run(
     let (batches, received) = mpsc::channel(BATCHES_WAITING_MAX);
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
+    let notifier = Notifier::of_environment();
+    let told =
+        tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
 
     let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
@@ -188,6 +193,7 @@ pub async fn run(
     })
     .await?;
     let (feed, report, server, check, answers) = tokio::join!(feed, report, server, check, answers);
+    told.await?;
     feed?;
     listening.await?;
     answers?;

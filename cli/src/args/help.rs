@@ -255,6 +255,22 @@ Examples:
   tidegate audit                        who asked for what of late, and what became of it
   tidegate audit --last 500 -o json";
 
+pub(super) const BACKUP_HELP: &str = "\
+The file is one state of everything, with a checksum; `tidegate store verify` checks it. It holds every secret of the
+cluster in the clear. What nodes observed and the audit log are not in it.
+
+Examples:
+  tidegate backup -o tidegate.backup              objects, keys, tokens and roles
+  tidegate backup -o tidegate.backup --history    also the history of writes";
+
+pub(super) const STORE_HELP: &str = "\
+No server may use the store meanwhile, but for verify, which needs none.
+
+Examples:
+  tidegate store verify tidegate.backup
+  tidegate store restore --from tidegate.backup --store sqlite:/var/lib/tidegate/tidegate.sqlite --dry-run
+  tidegate store migrate --from sqlite:old.sqlite --to sqlite:new.sqlite";
+
 pub(super) const CONFIRM_HELP: &str = "\
 When the database of the server is empty, foreign or an old backup, a node that would lose most of what it
 serves goes on with what it has, and says so (condition Converged, reason StateHeld). Put the right database

@@ -1,6 +1,7 @@
 //! One module per subcommand: asks the server, hands the answers to the pure functions, prints what they make.
 
 mod apply;
+mod backup;
 mod bgp;
 mod confirm;
 mod delete;
@@ -69,6 +70,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Doctor(arguments) => doctor::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
+        Command::Backup(arguments) => backup::run(&client, arguments, terminal).await,
+        Command::Store(arguments) => Err(backup::store(&arguments)),
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
         Command::Token(command) => security::token(&client, command, terminal).await,
         Command::Role(command) => security::role(&client, command, terminal).await,
