@@ -37,6 +37,7 @@ use crate::{
     peer_key,
     plans::Kept,
     security::{
+        Desk,
         ca::Authority,
         tls::TlsOptions,
         vault::{self, Vault},
@@ -79,6 +80,8 @@ pub struct Settings {
     pub replica_name: String,
     /// How TLS is spoken; not at all when left out.
     pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
 }
 
 /// What every handler shares.
@@ -95,6 +98,7 @@ pub struct App {
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
     pub(crate) plans: Kept,
+    pub(crate) desk: Desk,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -144,6 +148,7 @@ impl App {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
+        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
@@ -174,6 +179,7 @@ impl App {
             nodes,
             asks,
             plans: Kept::default(),
+            desk,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -328,6 +334,7 @@ async fn housekeeping(app: Arc<App>) {
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
+        app.desk.keep_uses(&*app.store).await;
         app.forget_deleted(&published);
     }
 }

@@ -18,6 +18,7 @@ use model::{
     config::ClusterConfig,
     history::Origin,
     quantity::{Position, Timestamp},
+    violation::Violation,
 };
 use store::Store;
 use tokio::{
@@ -62,6 +63,8 @@ pub(crate) struct Written {
 pub(crate) enum WriteError {
     /// The state or the rules do not allow it.
     Refused(Refusal),
+    /// Who asks may not do all that it does.
+    Forbidden(Vec<Violation>),
     /// Too many writes wait.
     Busy,
     /// It is more than one transaction can hold.

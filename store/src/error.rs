@@ -1,6 +1,6 @@
 //! What can go wrong with a store, by what the caller can do about it.
 
-use std::{error::Error, path::PathBuf, sync::Arc};
+use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
 use model::quantity::{Position, Revision};
 
@@ -32,6 +32,21 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn unavailable(action: &'static str, cause: impl Error + Send + Sync + 'static) -> Self {
         Self::Unavailable { action, cause: Arc::new(cause) }
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn Error);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut error = self.0;
+        while let Some(cause) = error.source() {
+            write!(f, ": {cause}")?;
+            error = cause;
+        }
+        Ok(())
     }
 }
 
@@ -122,11 +137,24 @@ pub enum VaultError {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {
     /// The text after `--store` is not the address of a store.
-    #[error("`{0}` is not a store: write `sqlite:PATH`, or `memory:` for one that is forgotten at exit")]
+    #[error(
+        "`{0}` is not a store: write `sqlite:PATH`, `etcd:http://HOST:2379,…`, or `memory:` for one that is forgotten \
+         at exit"
+    )]
     Address(String),
-    /// The kind of store is known, but not part of this build.
-    #[error("`{0}`: the etcd store is not built yet; use `sqlite:PATH`")]
-    NotBuilt(String),
+    /// The members, the options, or what is there below the prefix.
+    #[error("--store etcd: {0}")]
+    Etcd(String),
+    /// No member does its part, or what is there cannot be read.
+    #[error("--store etcd: the store could not be opened; is etcd running, and may this user use it?")]
+    EtcdUnavailable {
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
+    /// What is kept beside a shared store would be shared as well.
+    #[error("--local-store must be sqlite:PATH or memory:, not `{0}`")]
+    Local(String),
     /// The directory of the file is missing or cannot be entered.
     #[error("the directory of {path} cannot be used; create it, and let this user write to it")]
     Directory {

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 
 mod audit;
 mod error;
+mod etcd;
 mod group;
 mod history;
 mod memory;
@@ -36,8 +37,9 @@ mod window;
 
 pub use audit::AuditRecord;
 pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError, VaultError};
+pub use etcd::{ETCD_FOLD_AFTER_DEFAULT, ETCD_PREFIX_DEFAULT, EtcdOptions, Figures};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
-pub use open::open;
+pub use open::{Options, open, open_with};
 pub use vault::VaultRecord;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
@@ -207,5 +209,10 @@ pub trait Store: Send + Sync + 'static {
     /// Whether other processes may write to the store while this one has it open.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// What the store has done since it was opened, where it counts that.
+    fn figures(&self) -> Option<Figures> {
+        None
     }
 }

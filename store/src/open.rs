@@ -5,21 +5,53 @@ use std::sync::Arc;
 use model::quantity::{Epoch, Timestamp};
 
 use crate::{
-    STATUS_BYTES_MAX, STATUS_KEY_BYTES_MAX, Store,
+    EtcdOptions, STATUS_BYTES_MAX, STATUS_KEY_BYTES_MAX, Store,
     error::{OpenError, StatusError},
+    etcd::Etcd,
     memory::Memory,
     sqlite::Sqlite,
 };
 
-/// Opens `memory:` or `sqlite:PATH`, and makes the store if it does not exist. A fresh store's epoch is `now`.
+/// What a store may need beside its address.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// How etcd is used.
+    pub etcd: EtcdOptions,
+    /// Address of the store of this process beside one that is shared: for what agents report, and for the audit log.
+    /// `memory:` when left out.
+    pub local: Option<String>,
+}
+
+/// Opens a store that needs nothing beside its address. See [`open_with`].
+///
+/// # Errors
+/// As of [`open_with`].
+pub async fn open(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
+    open_with(url, &Options::default(), now).await
+}
+
+/// Opens `memory:`, `sqlite:PATH` or `etcd:http://HOST:2379,…`, and makes the store if it does not exist. A fresh store's
+/// epoch is `now`.
 ///
 /// # Errors
 /// Says which store, and what to do: not a store, of a newer version, in use by another process, not readable.
-pub async fn open(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
+pub async fn open_with(url: &str, options: &Options, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
+    if let Some(members) = url.strip_prefix("etcd:") {
+        let local = options.local.as_deref().unwrap_or("memory:");
+        if local.starts_with("etcd:") {
+            return Err(OpenError::Local(local.to_owned()));
+        }
+        let local = open_one(local, now).await?;
+        return Ok(Arc::new(Etcd::open(members, &options.etcd, local, now).await?));
+    }
+    open_one(url, now).await
+}
+
+/// Opens a store that one process has for itself.
+async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Arc::new(Memory::new(now))),
         Some(("sqlite", path)) if is_path(path) => Ok(Arc::new(Sqlite::open(path.as_ref(), now).await?)),
-        Some(("etcd", _)) => Err(OpenError::NotBuilt(url.to_owned())),
         Some(_) | None => Err(OpenError::Address(url.to_owned())),
     }
 }
@@ -71,7 +103,14 @@ mod tests {
             let refusal = refusal(url).await;
             assert!(refusal.contains(&format!("`{url}`")) && refusal.contains("sqlite:PATH"), "{refusal}");
         }
-        assert!(refusal("etcd:http://h:2379").await.contains("not built yet"));
+        assert!(refusal("etcd:h:2379").await.contains("write etcd:http://"));
+    }
+
+    #[tokio::test]
+    async fn the_store_beside_a_shared_one_is_not_shared() {
+        let options = Options { local: Some("etcd:http://h".to_owned()), ..Options::default() };
+        let refused = open_with("etcd:http://h:2379", &options, Timestamp::from_unix_seconds(0)).await;
+        assert!(refused.err().expect("refused").to_string().contains("--local-store"));
     }
 
     #[test]

@@ -142,6 +142,18 @@ pub(crate) fn decode_commit(revision: Revision, at: Timestamp, body: &[u8]) -> R
     Ok(Commit { revision, at, changes })
 }
 
+/// Takes the changes of a commit apart, without reading the objects.
+pub(crate) fn split_changes(
+    revision: Revision,
+    body: &[u8],
+) -> Result<Vec<(ChangeKind, String, &str)>, StoreError> {
+    let stored: Vec<ChangeIn<'_>> = serde_json::from_slice(body).map_err(|error| StoreError::Unreadable {
+        key: format!("commit {revision}"),
+        reason: error.to_string(),
+    })?;
+    Ok(stored.into_iter().map(|change| (change.kind, change.key, change.object.get())).collect())
+}
+
 fn in_commit(revision: Revision, error: StoreError) -> StoreError {
     match error {
         StoreError::Unreadable { key, reason } => {

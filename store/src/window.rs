@@ -79,6 +79,12 @@ impl Window {
         }
     }
 
+    /// Bytes of the commits after a revision.
+    pub(crate) fn bytes_after(&self, revision: Revision) -> usize {
+        let first = self.entries.partition_point(|entry| entry.revision <= revision);
+        self.entries.range(first..).map(|entry| entry.bytes).sum()
+    }
+
     /// The oldest commit kept.
     pub(crate) fn oldest(&self) -> Option<Revision> {
         self.entries.front().map(|entry| entry.revision)

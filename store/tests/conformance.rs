@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic; the lint knows only functions marked as tests")]
 
+#[allow(dead_code, reason = "each test crate uses a part of it")]
 mod suite;
 
 macro_rules! on_every_store {
@@ -10,6 +11,12 @@ macro_rules! on_every_store {
             $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $scenario() {
                 super::suite::$file::$scenario(super::suite::Place::memory()).await;
+            })*)*
+        }
+        mod etcd {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::suite::$file::$scenario(super::suite::Place::etcd()).await;
             })*)*
         }
         mod sqlite {

@@ -142,7 +142,7 @@ async fn run(place: Place, ops: Vec<Op>) {
             }
             Op::Reopen => match &place {
                 Place::Memory => {}
-                Place::Sqlite(_) => {
+                Place::Sqlite(_) | Place::Etcd(_) => {
                     drop(store);
                     store = place.open().await;
                 }
@@ -182,5 +182,15 @@ proptest! {
     #[test]
     fn sqlite_agrees_with_a_plain_map(ops in prop::collection::vec(op(), 1..40)) {
         block_on(run(Place::sqlite(), ops));
+    }
+}
+
+proptest! {
+    // A case takes about a second: each operation is followed by a read of everything.
+    #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn etcd_agrees_with_a_plain_map(ops in prop::collection::vec(op(), 1..40)) {
+        block_on(run(Place::etcd_with_file(), ops));
     }
 }

@@ -12,15 +12,15 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, watch::position};
 use crate::{
     error::{Answer, Code, Problem},
     feed::{Feed, Questions},
     negotiate::accepts_gzip,
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
     params::{ApiPath, ApiQuery},
+    security::Permission,
     stream,
 };
 
@@ -56,7 +56,7 @@ enum AsksQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Streams the state that a node should have.")
         .describe(
             "One frame per line, gzip if accepted. Between two `synced` frames the state is not consistent. A second \
@@ -68,7 +68,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .query::<FeedQuery>()
         .answer::<Frame>(200, "Frames, one per line.", &["application/x-ndjson"], &[])
         .problems(&[Code::NodeNotFound]);
-    router.routes(Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, doc, feed).done())
+    router.routes(
+        Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, Permission::OwnNode, doc, feed).done(),
+    )
 }
 
 async fn feed(

@@ -11,11 +11,12 @@ use std::{
 };
 
 use model::{
-    admit::{Admitted, admit},
+    admit::{Admitted, Outcome, admit},
     change::{Change, ChangeKind, Commit},
     history::{Origin, Revised, RevisionEntry},
     quantity::Position,
     snapshot::Snapshot,
+    violation::Violation,
 };
 use store::{AuditRecord, CommitError};
 
@@ -92,6 +93,10 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
         };
         let answer = match admit(&working, &context.cluster, request, entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
+            // Here, because only the state that it is decided on says what goes besides what the write names.
+            Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
+                Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
+            }
             Ok(Admitted { snapshot, changes, outcomes }) => {
                 let revision = snapshot.revision();
                 if !changes.is_empty() {
@@ -111,6 +116,11 @@ fn decide(context: &Context, group: &[Pending]) -> Decided {
         answers.push(answer);
     }
     Decided { at, steps, history, audit, audited, answers }
+}
+
+/// What the maker of a write may not do of what it does; the server itself may do everything.
+fn refused(caller: Option<&Caller>, outcomes: &[Outcome]) -> Vec<Violation> {
+    caller.map(|caller| caller.refused(outcomes)).unwrap_or_default()
 }
 
 /// What history keeps of a commit that was decided on a state.

@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use api::{
@@ -28,16 +28,17 @@ pub(crate) const START: i64 = 1_795_251_600;
 pub(crate) struct Fixed {
     now: AtomicI64,
     seed: AtomicU64,
+    secret: AtomicU8,
 }
 
 impl Fixed {
     pub(crate) fn at(now: i64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1) })
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1), secret: AtomicU8::new(7) })
     }
 
     /// The same, with other numbers than its neighbours.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed) })
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed), secret: AtomicU8::new(7) })
     }
 
     pub(crate) fn advance(&self, secs: i64) {
@@ -55,7 +56,7 @@ impl Source for Fixed {
     }
 
     fn secret(&self) -> [u8; 32] {
-        [7; 32]
+        [self.secret.fetch_add(1, Ordering::SeqCst); 32]
     }
 }
 
@@ -76,6 +77,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         health_guard_percent: 33,
         replica_name: "test".to_owned(),
         tls: None,
+        is_auth_required: false,
     }
 }
 

@@ -13,9 +13,10 @@ use model::{
     service::ServiceSpec,
     workload::WorkloadSpec,
 };
-use store::Store;
+use store::{Options, Store};
 
 pub(crate) mod audit;
+pub(crate) mod etcd;
 pub(crate) mod history;
 pub(crate) mod scenarios;
 pub(crate) mod vault;
@@ -27,6 +28,15 @@ pub(crate) const BIRTH: i64 = 1_795_219_200;
 pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
+    Etcd(EtcdPlace),
+}
+
+/// A prefix of the etcd that all tests of the program share.
+pub(crate) struct EtcdPlace {
+    url: String,
+    options: Options,
+    /// Of the store beside it, if that is to outlive the handle.
+    _local: Option<tempfile::TempDir>,
 }
 
 impl Place {
@@ -38,10 +48,34 @@ impl Place {
         Self::Sqlite(tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap())
     }
 
+    pub(crate) fn etcd() -> Self {
+        Self::in_etcd(etcd::Cluster::shared(), Options::default(), None)
+    }
+
+    /// In etcd, with a store beside it that outlives the handle, and folding so often that all sorts of states are met.
+    pub(crate) fn etcd_with_file() -> Self {
+        let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
+        let mut options =
+            Options { local: Some(format!("sqlite:{}/local.db", local.path().display())), ..Options::default() };
+        options.etcd.fold_after = 1;
+        Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
+    }
+
+    /// A fresh prefix of an etcd.
+    pub(crate) fn in_etcd(
+        cluster: &etcd::Cluster,
+        mut options: Options,
+        local: Option<tempfile::TempDir>,
+    ) -> Self {
+        options.etcd.prefix = etcd::fresh_prefix();
+        Self::Etcd(EtcdPlace { url: cluster.url(), options, _local: local })
+    }
+
     pub(crate) fn url(&self) -> String {
         match self {
             Self::Memory => "memory:".to_owned(),
             Self::Sqlite(directory) => format!("sqlite:{}/state.db", directory.path().display()),
+            Self::Etcd(place) => place.url.clone(),
         }
     }
 
@@ -51,7 +85,15 @@ impl Place {
     }
 
     pub(crate) async fn open(&self) -> Arc<dyn Store> {
-        store::open(&self.url(), Timestamp::from_unix_seconds(BIRTH)).await.unwrap()
+        store::open_with(&self.url(), &self.options(), Timestamp::from_unix_seconds(BIRTH)).await.unwrap()
+    }
+
+    /// What the store needs beside its address.
+    pub(crate) fn options(&self) -> Options {
+        match self {
+            Self::Memory | Self::Sqlite(_) => Options::default(),
+            Self::Etcd(place) => place.options.clone(),
+        }
     }
 }
 

@@ -1,0 +1,87 @@
+//! What a store says of its own work, for whoever exports metrics.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// What a store has done since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Groups that were committed.
+    pub commits: u64,
+    /// Time that these took, in microseconds, all together.
+    pub commit_micros: u64,
+    /// Groups that were refused because another process had written.
+    pub conflicts: u64,
+    /// Groups of which it was unknown for a while, or still is, whether they were committed.
+    pub in_doubt: u64,
+    /// Calls to the peer behind the store.
+    pub calls: u64,
+    /// Time that these took, in microseconds, all together.
+    pub call_micros: u64,
+    /// Calls that had no answer, or one that made another member be asked.
+    pub failed_calls: u64,
+    /// Commits that were folded from the log into the objects.
+    pub folded: u64,
+}
+
+/// The same, while it grows.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    commits: AtomicU64,
+    commit_micros: AtomicU64,
+    conflicts: AtomicU64,
+    in_doubt: AtomicU64,
+    calls: AtomicU64,
+    call_micros: AtomicU64,
+    failed_calls: AtomicU64,
+    folded: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn committed(&self, elapsed: Duration) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.commit_micros.fetch_add(micros(elapsed), Ordering::Relaxed);
+    }
+
+    pub(super) fn conflicted(&self) {
+        self.conflicts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn doubted(&self) {
+        self.in_doubt.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn called(&self, elapsed: Duration) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.call_micros.fetch_add(micros(elapsed), Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.failed_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn folded(&self, commits: usize) {
+        self.folded.fetch_add(commits as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn read(&self) -> Figures {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Self { commits, commit_micros, conflicts, in_doubt, calls, call_micros, failed_calls, folded } = self;
+        Figures {
+            commits: read(commits),
+            commit_micros: read(commit_micros),
+            conflicts: read(conflicts),
+            in_doubt: read(in_doubt),
+            calls: read(calls),
+            call_micros: read(call_micros),
+            failed_calls: read(failed_calls),
+            folded: read(folded),
+        }
+    }
+}
+
+fn micros(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,270 @@
+//! The history in etcd. What there is of it is kept as a small index in memory, so that etcd is asked for the keys that are
+//! wanted and never for all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use etcd_client::{KeyValue, TxnOp};
+use model::{
+    history::{RevisionEntry, RevisionHead},
+    quantity::Revision,
+};
+use tokio::sync::Mutex;
+
+use super::{
+    Core,
+    keys::Space,
+    read::{self, Begun, Broken, unreadable},
+    wire::{self, Row},
+};
+use crate::{
+    HistoryPage, HistoryQuery, StoreError, history,
+    window::{Bounds, Entry, Window},
+};
+
+/// Groups whose history is read at once: heads and bodies of clients and server are at most 1 MiB of values that are
+/// written whole.
+const GROUPS_AT_ONCE: usize = 16;
+/// Values in one answer while the index is made.
+const HEADS_AT_ONCE: i64 = 32;
+
+/// What there is of the history.
+#[derive(Debug, Default)]
+pub(super) struct Index(Mutex<Option<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    /// Everything up to here is in it.
+    through: Revision,
+    of_others: Window,
+    of_server: Window,
+    /// The last revisions of the groups that have history.
+    groups: BTreeSet<Revision>,
+    floor: Revision,
+}
+
+/// What can be read of the history, as of a revision of etcd.
+struct View {
+    at: i64,
+    groups: Vec<Revision>,
+    oldest: [Option<Revision>; 2],
+    floor: Revision,
+}
+
+/// An entry as it is stored.
+struct Stored {
+    row: Row,
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Known {
+    fn new(floor: Revision) -> Self {
+        let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));
+        Self { through: Revision(0), of_others, of_server, groups: BTreeSet::new(), floor }
+    }
+
+    fn add(&mut self, last: Revision, is_by_server: bool, entries: &[Entry]) {
+        let window = if is_by_server { &mut self.of_server } else { &mut self.of_others };
+        let dropped = window.drop_through(entries);
+        window.advance(entries, dropped);
+        if let Some(dropped) = dropped.filter(|_| !is_by_server) {
+            self.floor = self.floor.max(dropped);
+        }
+        self.groups.insert(last);
+    }
+
+    /// The oldest entry of each that is kept.
+    fn oldest(&self) -> [Option<Revision>; 2] {
+        [self.of_others.oldest(), self.of_server.oldest()]
+    }
+
+    fn forget_groups(&mut self) {
+        // Groups before the oldest entry of both have none that is kept.
+        let oldest = self.oldest().into_iter().flatten().min();
+        if let Some(oldest) = oldest {
+            self.groups = self.groups.split_off(&oldest);
+        }
+    }
+}
+
+/// Lists the history, the newest first.
+pub(super) async fn list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
+    let mut begun = Begun::default();
+    loop {
+        match try_list(core, query).await {
+            Err(broken) if begun.again(&broken) => {}
+            read => return Ok(read?),
+        }
+    }
+}
+
+async fn try_list(core: &Core, query: &HistoryQuery) -> Result<HistoryPage, Broken> {
+    let view = view(core).await?;
+    let mut heads = Vec::new();
+    let before = query.before.unwrap_or(Revision(u64::MAX));
+    let groups: Vec<_> = view.groups.iter().rev().copied().collect();
+    // A group that ends after `before` may begin before it.
+    let ends_before = groups.partition_point(|last| *last >= before);
+    let first = ends_before.saturating_sub(1);
+    for some in groups[first..].chunks(GROUPS_AT_ONCE) {
+        if heads.len() >= query.limit {
+            break;
+        }
+        for entry in entries(core, &view, some, false).await?.into_iter().rev() {
+            let head = entry.decode_head()?;
+            if heads.len() < query.limit && head.revision < before && query.filter.matches(&head) {
+                heads.push(head);
+            }
+        }
+    }
+    Ok(HistoryPage { heads, floor: view.floor })
+}
+
+/// Reads the history from a revision on.
+pub(super) async fn revisions(
+    core: &Core,
+    first: Revision,
+    limit: usize,
+) -> Result<Vec<RevisionEntry>, StoreError> {
+    let mut begun = Begun::default();
+    loop {
+        match try_revisions(core, first, limit).await {
+            Err(broken) if begun.again(&broken) => {}
+            read => return Ok(read?),
+        }
+    }
+}
+
+async fn try_revisions(
+    core: &Core,
+    first: Revision,
+    limit: usize,
+) -> Result<Vec<RevisionEntry>, Broken> {
+    let view = view(core).await?;
+    let start = view.groups.partition_point(|last| *last < first);
+    let mut found = Vec::new();
+    for some in view.groups[start..].chunks(GROUPS_AT_ONCE) {
+        if found.len() >= limit {
+            break;
+        }
+        for entry in entries(core, &view, some, true).await? {
+            if found.len() < limit && entry.row.0 >= first.0 {
+                found.push(entry.decode()?);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The newest revisions of client and server writes that nobody can see any more, and the floor that stays of them.
+pub(super) async fn outdated(core: &Core) -> Result<([Option<Revision>; 2], Revision), StoreError> {
+    let mut begun = Begun::default();
+    let view = loop {
+        match view(core).await {
+            Err(broken) if begun.again(&broken) => {}
+            view => break view?,
+        }
+    };
+    let before = |oldest: Option<Revision>| oldest.and_then(|oldest| oldest.0.checked_sub(1)).map(Revision);
+    Ok((view.oldest.map(before), view.floor))
+}
+
+/// Brings the index up to date.
+async fn view(core: &Core) -> Result<View, Broken> {
+    let mut index = core.history.0.lock().await;
+    let reads = [core.keys.head(), core.keys.history_floor()].map(|key| TxnOp::get(key, None)).to_vec();
+    let (at, values) = read::together(&core.link, reads).await?;
+    let value = |index: usize| values.get(index).and_then(|values| values.first());
+    let head = read::parse_head(value(0), at)?;
+    let floor = read::parse_revision("history/floor", value(1))?;
+    let was_put_back = index.as_ref().is_some_and(|known| known.through > head.position.revision);
+    if was_put_back {
+        *index = None;
+    }
+    let mut known = index.take().unwrap_or_else(|| Known::new(floor));
+    for is_by_server in [false, true] {
+        let space = Space::Heads { is_by_server };
+        let start = core.keys.group(space, known.through.next());
+        let fresh = read::range(&core.link, start, &core.keys.group_end(space), HEADS_AT_ONCE, at).await?;
+        for value in fresh {
+            let (last, rows) = rows(core, space, &value, at).await?;
+            let entry = |(Row(revision, _, head, body), _)| Entry { revision: Revision(revision), bytes: head + body };
+            let entries: Vec<_> = rows.into_iter().map(entry).collect();
+            known.add(last, is_by_server, &entries);
+        }
+    }
+    known.through = head.position.revision;
+    known.forget_groups();
+    let groups = known.groups.iter().copied().collect();
+    let view = View { at, groups, oldest: known.oldest(), floor: known.floor };
+    *index = Some(known);
+    Ok(view)
+}
+
+/// Reads the entries of some groups, oldest first.
+async fn entries(
+    core: &Core,
+    view: &View,
+    groups: &[Revision],
+    has_bodies: bool,
+) -> Result<Vec<Stored>, Broken> {
+    let mut found: BTreeMap<u64, Stored> = BTreeMap::new();
+    let spaces = Space::ALL.into_iter().filter(|space| match space {
+        Space::Log => false,
+        Space::Heads { .. } => true,
+        Space::Bodies { .. } => has_bodies,
+    });
+    for space in spaces {
+        let options = etcd_client::GetOptions::new().with_revision(view.at);
+        let reads = groups.iter().map(|last| TxnOp::get(core.keys.group(space, *last), Some(options.clone())));
+        for value in read::together(&core.link, reads.collect()).await?.1.into_iter().flatten() {
+            let (_, rows) = rows(core, space, &value, view.at).await?;
+            for (row, text) in rows {
+                match space {
+                    Space::Log => {}
+                    Space::Heads { is_by_server } => {
+                        let oldest = view.oldest[usize::from(is_by_server)];
+                        if oldest.is_some_and(|oldest| oldest.0 <= row.0) {
+                            found.insert(row.0, Stored { row, head: text, body: Vec::new() });
+                        }
+                    }
+                    Space::Bodies { .. } => {
+                        if let Some(entry) = found.get_mut(&row.0) {
+                            entry.body = text;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// Reads a value of the history: the last revision of its group, and its rows.
+async fn rows(
+    core: &Core,
+    space: Space,
+    value: &KeyValue,
+    at: i64,
+) -> Result<(Revision, Vec<(Row, Vec<u8>)>), Broken> {
+    let name = String::from_utf8_lossy(value.key()).into_owned();
+    let last = core.keys.last_of(space, value.key());
+    let last = last.ok_or_else(|| unreadable(&name, "the key names no revision".to_owned()))?;
+    let opened = wire::open(value.value()).map_err(|reason| unreadable(&name, reason))?;
+    let stage = core.keys.staged_group(space, last, &opened.envelope.id);
+    let payload = read::payload(&core.link, &name, opened, &stage, at).await?;
+    let rows = wire::decode_rows(&payload, last.0).map_err(|reason| unreadable(&name, reason))?;
+    Ok((last, rows.into_iter().map(|(row, text)| (row, text.to_vec())).collect()))
+}
+
+impl Stored {
+    fn decode_head(self) -> Result<RevisionHead, StoreError> {
+        let Self { row: Row(revision, at, _, _), head, body: _ } = self;
+        history::decode_head((revision.cast_signed(), at, head))
+    }
+
+    fn decode(self) -> Result<RevisionEntry, StoreError> {
+        let Self { row: Row(revision, at, _, _), head, body } = self;
+        history::decode((revision.cast_signed(), at, head), &body)
+    }
+}

@@ -1,0 +1,192 @@
+//! Where everything lies in etcd, below one prefix.
+//!
+//! ```text
+//! format                        the version of this layout
+//! head                          epoch-revision; every commit compares it and puts it anew
+//! log/{last}                    the commits of one group, by the revision of its last
+//! history/{whose}/heads/{last}  the history of the group: who and which keys
+//! history/{whose}/bodies/{last} and the objects before and after
+//! history/floor                 the newest client write whose history is gone
+//! objects/{key}                 objects as of `base`, and some of them newer
+//! base                          the revision up to which the log has been folded into `objects`
+//! stage/{space}/{…}/{n}         pieces of values that are too large for one request
+//! vault/{key}                   keys, tokens, roles
+//! leader                        who does what is to be done once, bound to a lease
+//! ```
+
+use model::quantity::Revision;
+
+/// Names the keys of one store.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    /// Ends with a slash.
+    prefix: String,
+}
+
+/// Values of one kind, one per group, each under the revision of the group's last commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Space {
+    /// The change log.
+    Log,
+    /// Heads of the history: of the server's own writes, or of those of others.
+    Heads {
+        /// Whose.
+        is_by_server: bool,
+    },
+    /// Bodies of the history.
+    Bodies {
+        /// Whose.
+        is_by_server: bool,
+    },
+}
+
+impl Space {
+    /// All of them.
+    pub(super) const ALL: [Self; 5] = [
+        Self::Log,
+        Self::Heads { is_by_server: false },
+        Self::Bodies { is_by_server: false },
+        Self::Heads { is_by_server: true },
+        Self::Bodies { is_by_server: true },
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Heads { is_by_server: false } => "history/client/heads",
+            Self::Heads { is_by_server: true } => "history/server/heads",
+            Self::Bodies { is_by_server: false } => "history/client/bodies",
+            Self::Bodies { is_by_server: true } => "history/server/bodies",
+        }
+    }
+}
+
+impl Keys {
+    /// Below a prefix that ends with a slash.
+    pub(super) fn new(prefix: &str) -> Self {
+        debug_assert!(prefix.ends_with('/'), "checked with the options");
+        Self { prefix: prefix.to_owned() }
+    }
+
+    /// What all keys begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn format(&self) -> String {
+        format!("{}format", self.prefix)
+    }
+
+    pub(super) fn head(&self) -> String {
+        format!("{}head", self.prefix)
+    }
+
+    pub(super) fn base(&self) -> String {
+        format!("{}base", self.prefix)
+    }
+
+    pub(super) fn leader(&self) -> String {
+        format!("{}leader", self.prefix)
+    }
+
+    pub(super) fn history_floor(&self) -> String {
+        format!("{}history/floor", self.prefix)
+    }
+
+    /// What the keys of the vault begin with.
+    pub(super) fn vault(&self) -> String {
+        format!("{}vault/", self.prefix)
+    }
+
+    /// What the keys of objects begin with.
+    pub(super) fn objects(&self) -> String {
+        format!("{}objects/", self.prefix)
+    }
+
+    /// The value of a group.
+    pub(super) fn group(&self, space: Space, last: Revision) -> String {
+        // Twenty digits hold every revision, so that the order of keys is that of revisions.
+        format!("{}{}/{:020}", self.prefix, space.name(), last.0)
+    }
+
+    /// Behind the values of all groups of a space.
+    pub(super) fn group_end(&self, space: Space) -> String {
+        // The character after the slash.
+        format!("{}{}0", self.prefix, space.name())
+    }
+
+    /// The revision in the key of a group's value.
+    pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
+        let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
+        let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;
+        digits.parse().ok().map(Revision)
+    }
+
+    /// What the pieces of all groups of a space begin with.
+    pub(super) fn staged_groups(&self, space: Space) -> String {
+        format!("{}stage/{}/", self.prefix, space.name())
+    }
+
+    /// What the pieces of groups with this last revision begin with, whoever wrote them.
+    pub(super) fn staged_at(&self, space: Space, last: Revision) -> String {
+        format!("{}{:020}/", self.staged_groups(space), last.0)
+    }
+
+    /// What the pieces of one group's value begin with.
+    pub(super) fn staged_group(&self, space: Space, last: Revision, id: &str) -> String {
+        format!("{}{id}/", self.staged_at(space, last))
+    }
+
+    /// The last revision and the writer in the key of a piece.
+    pub(super) fn staged_by(&self, space: Space, key: &[u8]) -> Option<(Revision, String)> {
+        let rest = key.strip_prefix(self.staged_groups(space).as_bytes())?;
+        let mut parts = std::str::from_utf8(rest).ok()?.split('/');
+        let (last, id) = (parts.next()?.parse().ok()?, parts.next()?);
+        Some((Revision(last), id.to_owned()))
+    }
+
+    /// What the pieces of all states of an object begin with. Store keys are three parts, so that none begins another.
+    pub(super) fn staged_objects(&self, key: &str) -> String {
+        format!("{}stage/objects/{key}/", self.prefix)
+    }
+
+    /// What the pieces of one state of an object begin with.
+    pub(super) fn staged_object(&self, key: &str, revision: Revision) -> String {
+        format!("{}{:020}/", self.staged_objects(key), revision.0)
+    }
+}
+
+/// One piece.
+pub(super) fn piece(stage: &str, number: usize) -> String {
+    format!("{stage}{number:05}")
+}
+
+/// The end of the range of keys that begin with `prefix`, which ends with a slash.
+pub(super) fn end_of(prefix: &str) -> String {
+    let mut end = prefix.to_owned();
+    if end.pop() == Some('/') {
+        end.push('0');
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_revisions_and_are_read_back() {
+        let keys = Keys::new("/tidegate/");
+        for space in Space::ALL {
+            let [nine, ten, last] = [9, 10, u64::MAX].map(|revision| keys.group(space, Revision(revision)));
+            assert!(nine < ten && ten < last && last < keys.group_end(space), "{space:?}");
+            assert_eq!(keys.last_of(space, ten.as_bytes()), Some(Revision(10)));
+            let staged = piece(&keys.staged_group(space, Revision(7), "id"), 3);
+            assert_eq!(keys.staged_by(space, staged.as_bytes()), Some((Revision(7), "id".to_owned())));
+            assert!(staged < end_of(&keys.staged_groups(space)));
+        }
+        assert_eq!(keys.last_of(Space::Log, b"/tidegate/log/x"), None);
+        assert_eq!(keys.last_of(Space::Log, b"/other/log/1"), None);
+        assert_eq!(end_of("/a/"), "/a0");
+    }
+}

@@ -1,0 +1,121 @@
+//! Who does what is to be done once: the holder of a key that is bound to a lease.
+//!
+//! ```text
+//! waiting ──key is free, and is ours──▶ leading ──lease renewed in time──▶ leading
+//!    ▲                                     │
+//!    └──────── lease lost, or not renewed in time, or store dropped (key given back) ─┘
+//! ```
+//! The lease ends at the latest when etcd says so, and leadership ends before that by our own clock.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
+use tokio::{
+    sync::watch,
+    time::{sleep, sleep_until},
+};
+use uuid::Uuid;
+
+use super::{Core, link::Failure};
+
+/// How long a leader that is silent stays the leader.
+const LEASE: Duration = Duration::from_secs(5);
+/// Leadership ends this long before the lease: clocks of two machines run at speeds that differ by far less.
+const LEASE_MARGIN: Duration = Duration::from_millis(500);
+/// How often the lease is renewed: two renewals may fail.
+const RENEW: Duration = Duration::from_millis(1_200);
+/// How often those that wait look whether the key is free.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs until the store is dropped.
+pub(super) async fn run(core: Arc<Core>, leads: watch::Sender<bool>, mut alive: watch::Receiver<()>) {
+    let id = Uuid::now_v7().to_string();
+    loop {
+        let won = tokio::select! {
+            won = campaign(&core, &id) => won,
+            _ = alive.changed() => return,
+        };
+        if let Some((lease, until)) = won {
+            tracing::info!("this server leads");
+            leads.send_replace(true);
+            let is_dropped = tokio::select! {
+                () = hold(&core, lease, until) => false,
+                _ = alive.changed() => true,
+            };
+            leads.send_replace(false);
+            tracing::info!("this server does not lead any longer");
+            // Given back at once, or it would end by itself.
+            let _ = core.link.revoke(lease).await;
+            if is_dropped {
+                return;
+            }
+        }
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            _ = alive.changed() => return,
+        }
+    }
+}
+
+/// Tries once to become the leader: the lease, and until when it is sure to hold.
+async fn campaign(core: &Core, id: &str) -> Option<(i64, Instant)> {
+    match try_campaign(core, id).await {
+        Ok(won) => won,
+        Err(failure) => {
+            tracing::debug!(error = %failure, "no campaign");
+            None
+        }
+    }
+}
+
+async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, Failure> {
+    let key = core.keys.leader();
+    // Without a lease for each look: those that wait would make etcd write.
+    if !core.link.get(&key, &GetOptions::new().with_keys_only()).await?.kvs().is_empty() {
+        return Ok(None);
+    }
+    let until = Instant::now() + LEASE - LEASE_MARGIN;
+    let lease = core.link.grant(LEASE).await?;
+    let txn = Txn::new()
+        .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
+        .and_then([TxnOp::put(key, id, Some(PutOptions::new().with_lease(lease)))]);
+    match core.link.txn(txn).await {
+        Ok(answer) if answer.succeeded() => Ok(Some((lease, until))),
+        Ok(_) => {
+            let _ = core.link.revoke(lease).await;
+            Ok(None)
+        }
+        // Perhaps the key is ours: ending the lease gives it back.
+        Err(failure) => {
+            let _ = core.link.revoke(lease).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Renews the lease for as long as that succeeds in time.
+async fn hold(core: &Core, lease: i64, until: Instant) {
+    let mut until = until;
+    loop {
+        sleep(RENEW.min(until.saturating_duration_since(Instant::now()))).await;
+        let asked = Instant::now();
+        let renewed = tokio::select! {
+            renewed = core.link.renew(lease, RENEW) => renewed,
+            () = sleep_until(until.into()) => return,
+        };
+        match renewed {
+            // From when it was asked for: etcd's time begins later.
+            Ok(true) => until = asked + LEASE - LEASE_MARGIN,
+            Ok(false) => return,
+            Err(failure) => {
+                tracing::debug!(error = %failure, "the lease was not renewed");
+                if Instant::now() >= until {
+                    return;
+                }
+            }
+        }
+    }
+}

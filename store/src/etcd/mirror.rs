@@ -1,0 +1,170 @@
+//! What this process knows of the store without asking: where the head is, which objects there are, how far the log reaches
+//! back. It is brought up to date from the log before it is believed.
+
+use std::collections::{BTreeMap, HashSet};
+
+use model::{
+    change::{ChangeKind, Commit},
+    quantity::{Position, Revision, Timestamp},
+};
+
+use super::wire::{self, Row};
+use crate::{
+    CommitError, StoreError,
+    group::{self, Group},
+    record,
+    window::{Bounds, Entry, Window},
+};
+
+/// The state that the next commit is compared with.
+#[derive(Debug)]
+pub(super) struct Mirror {
+    pub(super) position: Position,
+    /// etcd's revision of the head: what a commit compares.
+    pub(super) head_version: i64,
+    keys: HashSet<String>,
+    window: Window,
+}
+
+/// A group of the log, as it is stored.
+#[derive(Debug)]
+pub(super) struct LogGroup {
+    /// The revision of its last commit.
+    pub(super) last: Revision,
+    payload: Vec<u8>,
+}
+
+/// A commit of a group of the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogCommit<'a> {
+    pub(super) revision: Revision,
+    at: Timestamp,
+    body: &'a [u8],
+}
+
+impl LogGroup {
+    /// From a value that was read.
+    pub(super) fn new(last: Revision, payload: Vec<u8>) -> Self {
+        Self { last, payload }
+    }
+
+    /// The value of a group.
+    pub(super) fn encode(group: &Group) -> Vec<u8> {
+        let rows = group.commits.iter().map(|commit| {
+            let row = Row(commit.revision.0, commit.at.unix_seconds(), commit.body.len(), 0);
+            (row, commit.body.as_str())
+        });
+        wire::encode_rows(rows)
+    }
+
+    /// Its commits, oldest first.
+    pub(super) fn commits(&self) -> Result<Vec<LogCommit<'_>>, StoreError> {
+        let rows = wire::decode_rows(&self.payload, self.last.0).map_err(|reason| self.unreadable(reason))?;
+        let commit = |(Row(revision, at, _, _), body)| LogCommit {
+            revision: Revision(revision),
+            at: Timestamp::from_unix_seconds(at),
+            body,
+        };
+        let commits: Vec<_> = rows.into_iter().map(commit).collect();
+        if commits.last().is_some_and(|commit| commit.revision == self.last) {
+            Ok(commits)
+        } else {
+            Err(self.unreadable("its last commit is missing".to_owned()))
+        }
+    }
+
+    fn unreadable(&self, reason: String) -> StoreError {
+        StoreError::Unreadable { key: format!("the group of commit {}", self.last), reason }
+    }
+}
+
+impl LogCommit<'_> {
+    /// The commit with its objects.
+    pub(super) fn decode(self) -> Result<Commit, StoreError> {
+        record::decode_commit(self.revision, self.at, self.body)
+    }
+
+    /// Its changes, with the objects as they are stored.
+    pub(super) fn changes(&self) -> Result<Vec<(ChangeKind, String, &str)>, StoreError> {
+        record::split_changes(self.revision, self.body)
+    }
+
+    /// What it takes of the log's room.
+    pub(super) fn entry(&self) -> Entry {
+        Entry { revision: self.revision, bytes: self.body.len() }
+    }
+}
+
+impl Mirror {
+    /// What a full read has found.
+    pub(super) fn new(
+        position: Position,
+        head_version: i64,
+        keys: HashSet<String>,
+        log: impl IntoIterator<Item = Entry>,
+    ) -> Self {
+        let mut window = Window::new(Bounds::CHANGES, log);
+        let dropped = window.drop_through(&[]);
+        window.advance(&[], dropped);
+        Self { position, head_version, keys, window }
+    }
+
+    /// The oldest commit that the log still has.
+    pub(super) fn oldest(&self) -> Option<Revision> {
+        self.window.oldest()
+    }
+
+    /// Bytes that the log has of the commits after a revision.
+    pub(super) fn bytes_after(&self, revision: Revision) -> usize {
+        self.window.bytes_after(revision)
+    }
+
+    /// Takes in a group that others have committed.
+    pub(super) fn follow(&mut self, group: &LogGroup) -> Result<(), StoreError> {
+        let commits = group.commits()?;
+        for commit in &commits {
+            for (kind, key, _) in commit.changes()? {
+                self.note(kind, key);
+            }
+        }
+        let entries: Vec<_> = commits.iter().map(LogCommit::entry).collect();
+        self.advance(&entries, group.last);
+        Ok(())
+    }
+
+    /// Takes in a group that this process has committed.
+    pub(super) fn committed(&mut self, group: &Group, head_version: i64) {
+        for change in group.commits.iter().flat_map(|commit| &commit.changes) {
+            self.note(change.kind, change.key.clone());
+        }
+        self.advance(&group.entries(), group.head());
+        self.head_version = head_version;
+    }
+
+    /// Checks that every change of a group fits what is there.
+    pub(super) fn check(&self, group: &Group) -> Result<(), CommitError> {
+        let mut changed = BTreeMap::new();
+        for change in group.commits.iter().flat_map(|commit| &commit.changes) {
+            let key = change.key.as_str();
+            let exists = changed.get(key).copied().unwrap_or_else(|| self.keys.contains(key));
+            if exists != (change.kind != ChangeKind::Added) {
+                return Err(group::misfit(change.kind, key));
+            }
+            changed.insert(key, change.kind != ChangeKind::Deleted);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, kind: ChangeKind, key: String) {
+        match kind {
+            ChangeKind::Added | ChangeKind::Modified => drop(self.keys.insert(key)),
+            ChangeKind::Deleted => drop(self.keys.remove(&key)),
+        }
+    }
+
+    fn advance(&mut self, entries: &[Entry], last: Revision) {
+        let dropped = self.window.drop_through(entries);
+        self.window.advance(entries, dropped);
+        self.position.revision = last;
+    }
+}

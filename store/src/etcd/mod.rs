@@ -1,0 +1,262 @@
+//! The store in etcd, for several processes at once.
+//!
+//! ```text
+//! commit ──▶ one transaction: head is as it was? ──▶ head, log/{last}, history/…/{last}
+//! leader ──▶ keep: log ──folded──▶ objects, old log and history away        (see `keep`)
+//! load ◀──── objects as of base + log behind it, all at one revision of etcd
+//! ```
+//! Log-structured, so that a commit is a handful of puts however much it changes, and atomic whatever its size: what is too
+//! large for a request is written beforehand in pieces that nobody sees before the commit names them.
+//!
+//! Absent on purpose: statuses and the audit log. They are many, change often and concern what one process sees; they are in
+//! a store of this process.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use model::{
+    change::Commit,
+    history::RevisionEntry,
+    quantity::{Position, Revision, Timestamp},
+};
+use tokio::sync::{Mutex, watch};
+
+use crate::{
+    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
+    StoreError, VaultError, VaultRecord, audit as records,
+    error::OpenError,
+    group,
+};
+
+mod figures;
+mod fold;
+mod follow;
+mod history;
+mod keep;
+mod keys;
+mod lead;
+mod link;
+mod mirror;
+mod options;
+mod prepare;
+mod read;
+mod trim;
+mod vault;
+mod wire;
+mod write;
+
+pub use figures::Figures;
+pub use options::{ETCD_FOLD_AFTER_DEFAULT, ETCD_PREFIX_DEFAULT, EtcdOptions};
+
+use keys::Keys;
+use link::Link;
+use mirror::{LogGroup, Mirror};
+
+/// A store in etcd.
+pub(crate) struct Etcd {
+    core: Arc<Core>,
+    /// Statuses and the audit log.
+    local: Arc<dyn Store>,
+    leads: watch::Receiver<bool>,
+    /// Ends the tasks when it is dropped.
+    _alive: watch::Sender<()>,
+}
+
+/// What the tasks of a store share.
+pub(crate) struct Core {
+    link: Link,
+    keys: Keys,
+    /// Taken for each write, so that they are in turns. `None` when it is not known to be true.
+    mirror: Arc<Mutex<Option<Mirror>>>,
+    history: history::Index,
+    /// The furthest head that this process has heard of.
+    head: watch::Sender<Position>,
+}
+
+impl Core {
+    /// Tells those who wait that the store is there, unless they know of more.
+    fn moved_to(&self, position: Position) {
+        self.head.send_if_modified(|known| {
+            let is_new = position > *known;
+            if is_new {
+                *known = position;
+            }
+            is_new
+        });
+    }
+}
+
+impl Etcd {
+    /// Opens the store at these members, or makes it.
+    pub(crate) async fn open(
+        members: &str,
+        options: &EtcdOptions,
+        local: Arc<dyn Store>,
+        now: Timestamp,
+    ) -> Result<Self, OpenError> {
+        let reach = options::check(members, options)?;
+        let (link, keys) = (Link::new(reach), Keys::new(&options.prefix));
+        let position = prepare::prepare(&link, &keys, now).await?;
+        let core = Arc::new(Core {
+            link,
+            keys,
+            mirror: Arc::default(),
+            history: history::Index::default(),
+            head: watch::Sender::new(position),
+        });
+        let (alive, _) = watch::channel(());
+        let (leader, leads) = watch::channel(false);
+        tokio::spawn(follow::run(Arc::clone(&core), alive.subscribe()));
+        tokio::spawn(lead::run(Arc::clone(&core), leader, alive.subscribe()));
+        tokio::spawn(keep::run(Arc::clone(&core), options.fold_after, leads.clone(), alive.subscribe()));
+        tracing::info!(prefix = core.keys.prefix(), %position, "store opened in etcd");
+        Ok(Self { core, local, leads, _alive: alive })
+    }
+}
+
+#[async_trait]
+impl Store for Etcd {
+    async fn load(&self) -> Result<Loaded, StoreError> {
+        // What this process has on its way is decided before it is read.
+        drop(self.core.mirror.lock().await);
+        let (loaded, fresh) = read::load(&self.core.link, &self.core.keys).await?;
+        let mut mirror = self.core.mirror.lock().await;
+        if mirror.as_ref().is_none_or(|known| known.position < fresh.position) {
+            *mirror = Some(fresh);
+        }
+        self.core.moved_to(loaded.position);
+        Ok(loaded)
+    }
+
+    async fn commit_with_records(
+        &self,
+        at: Position,
+        commits: &[Commit],
+        history: &[RevisionEntry],
+        audit: &[AuditRecord],
+    ) -> Result<(), CommitError> {
+        records::check(audit)?;
+        let group = group::encode(at, commits, history)?;
+        let mut mirror = Arc::clone(&self.core.mirror).lock_owned().await;
+        let (core, local, audit) = (Arc::clone(&self.core), Arc::clone(&self.local), audit.to_vec());
+        // In a task of its own: when the caller goes away, it still ends, and the next one knows what came of it.
+        let task = tokio::spawn(async move {
+            write::commit(&core, &mut mirror, at, &group).await?;
+            if !audit.is_empty()
+                && let Err(error) = local.put_audit(&audit).await
+            {
+                tracing::warn!(error = %crate::error::Chain(&error), "a commit is not in the audit log");
+            }
+            Ok(())
+        });
+        task.await.unwrap_or_else(|error| Err(StoreError::unavailable("finish the write", error).into()))
+    }
+
+    async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        self.local.put_audit(records).await
+    }
+
+    async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.local.drop_old_audit(now).await
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError> {
+        self.local.audit(before, limit).await
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {
+        history::list(&self.core, query).await
+    }
+
+    async fn revisions(&self, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, StoreError> {
+        history::revisions(&self.core, first, limit).await
+    }
+
+    async fn changes(&self, after: Revision, limit: usize) -> Result<Vec<Commit>, ChangesError> {
+        let mut mirror = self.core.mirror.lock().await;
+        let behind = mirror.as_ref().map(|known| known.position.revision);
+        let fresh = write::sync(&self.core, &mut mirror).await?;
+        let known = mirror.as_ref().map(|known| (known.position.revision, known.oldest()));
+        drop(mirror);
+        let Some((head, Some(oldest))) = known else { return Ok(Vec::new()) };
+        if after.0.saturating_add(1) < oldest.0 {
+            return Err(ChangesError::Compacted { oldest });
+        }
+        let groups = match behind {
+            _ if after >= head => return Ok(Vec::new()),
+            // Mostly who asks knows what this process knew.
+            Some(behind) if after >= behind && !fresh.is_empty() => fresh,
+            Some(_) | None => read::log_from(&self.core.link, &self.core.keys, after.next()).await?.1,
+        };
+        // The head may have moved since, and what is asked for may have left the log.
+        let first = groups.first().map(LogGroup::commits).transpose()?;
+        let first = first.and_then(|commits| commits.first().map(|commit| commit.revision));
+        if let Some(first) = first.filter(|first| *first > after.next()) {
+            return Err(ChangesError::Compacted { oldest: first });
+        }
+        let limit = limit.min(CHANGES_KEPT);
+        let decoded = tokio::task::spawn_blocking(move || decode(&groups, after, limit));
+        let decoded = decoded.await;
+        Ok(decoded.unwrap_or_else(|error| Err(StoreError::unavailable("decode the change log", error)))?)
+    }
+
+    async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
+        self.local.put_status(key, body).await
+    }
+
+    async fn remove_status(&self, key: &str) -> Result<(), StoreError> {
+        self.local.remove_status(key).await
+    }
+
+    async fn statuses(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
+        self.local.statuses().await
+    }
+
+    async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
+        let mirror = self.core.mirror.lock().await;
+        let position = write::raise_epoch(&self.core, now).await?;
+        self.core.moved_to(position);
+        drop(mirror);
+        Ok(position)
+    }
+
+    async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {
+        vault::list(&self.core).await
+    }
+
+    async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError> {
+        crate::vault::check(key, body)?;
+        vault::put(&self.core, key, at, body).await
+    }
+
+    async fn moved(&self, at: Position) -> Result<(), StoreError> {
+        let mut head = self.core.head.subscribe();
+        // The sender lives as long as the store.
+        let _ = head.wait_for(|known| *known > at).await;
+        Ok(())
+    }
+
+    fn leadership(&self) -> watch::Receiver<bool> {
+        self.leads.clone()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn figures(&self) -> Option<Figures> {
+        Some(self.core.link.counters.read())
+    }
+}
+
+fn decode(groups: &[LogGroup], after: Revision, limit: usize) -> Result<Vec<Commit>, StoreError> {
+    let mut commits = Vec::new();
+    for group in groups {
+        for commit in group.commits()? {
+            if commit.revision > after && commits.len() < limit {
+                commits.push(commit.decode()?);
+            }
+        }
+    }
+    Ok(commits)
+}

@@ -1,0 +1,156 @@
+//! How etcd is reached: members, prefix, TLS, user. What is secret is shown by nothing here.
+
+use std::fmt;
+
+use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
+
+use super::link::{CONNECT_TIMEOUT, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
+use crate::OpenError;
+
+/// Prefix of all keys unless another is given.
+pub const ETCD_PREFIX_DEFAULT: &str = "/tidegate/";
+/// Commits that wait to be folded into the objects before that is done: few enough that a start reads little twice,
+/// many enough that objects that change often are written once for many changes.
+pub const ETCD_FOLD_AFTER_DEFAULT: usize = 1_000;
+/// Members of a cluster: etcd advises against more than seven.
+const MEMBERS_MAX: usize = 16;
+
+/// How etcd is reached and used.
+#[derive(Clone)]
+pub struct EtcdOptions {
+    /// What all keys begin with; one prefix is one store.
+    pub prefix: String,
+    /// PEM of the authorities that sign the members' certificates; needed for, and only for, `https:`.
+    pub ca_pem: Option<Vec<u8>>,
+    /// PEM of our certificate and of its key.
+    pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
+    /// Name and password.
+    pub user: Option<(String, String)>,
+    /// Commits that wait to be folded into the objects before that is done.
+    pub fold_after: usize,
+}
+
+impl Default for EtcdOptions {
+    fn default() -> Self {
+        Self {
+            prefix: ETCD_PREFIX_DEFAULT.to_owned(),
+            ca_pem: None,
+            identity_pem: None,
+            user: None,
+            fold_after: ETCD_FOLD_AFTER_DEFAULT,
+        }
+    }
+}
+
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, ca_pem, identity_pem, user, fold_after } = self;
+        f.debug_struct("EtcdOptions")
+            .field("prefix", prefix)
+            .field("has_ca", &ca_pem.is_some())
+            .field("has_identity", &identity_pem.is_some())
+            .field("user", &user.as_ref().map(|(name, _)| name))
+            .field("fold_after", fold_after)
+            .finish()
+    }
+}
+
+/// Options that belong together, checked.
+pub(super) struct Reach {
+    /// URLs of the members.
+    pub(super) members: Vec<String>,
+    pub(super) connect: ConnectOptions,
+}
+
+/// Checks the part after `etcd:` with the options.
+pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenError> {
+    let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _ } = options;
+    // The text itself is not repeated in the refusals: somebody may have put a password there.
+    let refuse = |reason: &str| OpenError::Etcd(reason.to_owned());
+    let members: Vec<_> =
+        members.split(',').map(|member| member.trim_end_matches('/').to_owned()).collect();
+    if members.len() > MEMBERS_MAX {
+        return Err(refuse("more than 16 members are named; name those that clients should use"));
+    }
+    if members.iter().any(|member| member.contains('@')) {
+        return Err(refuse("a URL has a user in it; use --etcd-user and --etcd-password-file"));
+    }
+    let is_tls = |member: &String| member.starts_with("https://");
+    let is_url = |member: &String| {
+        let rest = member.strip_prefix("https://").or_else(|| member.strip_prefix("http://"));
+        rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' ']))
+    };
+    if !members.iter().all(is_url) {
+        return Err(refuse("write etcd:http://HOST:2379,http://HOST:2379, with as many members as there are"));
+    }
+    let is_https = members.iter().all(is_tls);
+    if !is_https && members.iter().any(is_tls) {
+        return Err(refuse("some URLs are http: and some https:; write all of them with the same"));
+    }
+    if is_https && ca_pem.is_none() {
+        return Err(refuse("https: needs the authority that signs the members' certificates: --etcd-ca-file"));
+    }
+    if !is_https && (ca_pem.is_some() || identity_pem.is_some()) {
+        return Err(refuse("certificates are given, but the URLs are http:; write https:"));
+    }
+    let is_prefix = prefix.starts_with('/') && prefix.ends_with('/') && prefix.len() > 1;
+    if !is_prefix || prefix.contains("//") || prefix.len() > 200 {
+        return Err(refuse("--etcd-prefix must begin and end with a slash, such as /tidegate/"));
+    }
+    let mut connect = ConnectOptions::new()
+        .with_connect_timeout(CONNECT_TIMEOUT)
+        .with_keep_alive(KEEP_ALIVE, KEEP_ALIVE_TIMEOUT)
+        .with_keep_alive_while_idle(true)
+        .with_auto_token_refresh(true);
+    if let Some(ca) = ca_pem {
+        let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(ca));
+        if let Some((certificate, key)) = identity_pem {
+            tls = tls.identity(Identity::from_pem(certificate, key));
+        }
+        connect = connect.with_tls(tls);
+    }
+    if let Some((name, password)) = user {
+        connect = connect.with_user(name, password);
+    }
+    Ok(Reach { members, connect })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_members_are_checked_with_the_options() {
+        let plain = EtcdOptions::default();
+        let tls = EtcdOptions { ca_pem: Some(Vec::new()), ..EtcdOptions::default() };
+        let bare = EtcdOptions { prefix: "tidegate".to_owned(), ..EtcdOptions::default() };
+        let good = check("http://a:2379,http://[::1]:2379/", &plain).ok().expect("is good");
+        assert_eq!(good.members, ["http://a:2379", "http://[::1]:2379"]);
+        assert!(check("https://a:2379", &tls).is_ok());
+        for (members, options, expected) in [
+            ("", &plain, "write etcd:http"),
+            ("a:2379", &plain, "write etcd:http"),
+            ("http://a,", &plain, "write etcd:http"),
+            ("http://a/x", &plain, "write etcd:http"),
+            ("http://a,https://b", &plain, "with the same"),
+            ("https://a", &plain, "--etcd-ca-file"),
+            ("http://a", &tls, "write https:"),
+            ("http://a", &bare, "--etcd-prefix"),
+            ("http://jo:hush@a", &plain, "--etcd-user"),
+        ] {
+            let refusal = check(members, options).err().expect("is refused").to_string();
+            assert!(refusal.contains(expected) && !refusal.contains("hush"), "{members}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let options = EtcdOptions {
+            user: Some(("jo".to_owned(), "hush".to_owned())),
+            identity_pem: Some((b"hush".to_vec(), b"hush".to_vec())),
+            ..EtcdOptions::default()
+        };
+        let shown = format!("{options:?}");
+        assert!(shown.contains("jo") && !shown.contains("hush") && !shown.contains("104"), "{shown}");
+    }
+}

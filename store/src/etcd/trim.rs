@@ -1,0 +1,80 @@
+//! Drops what nobody can ask for any more: the log and the history beyond their bounds, and pieces of commits that were never
+//! made.
+
+use std::collections::BTreeSet;
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};
+use model::quantity::Revision;
+
+use super::{
+    Core,
+    fold::Base,
+    history,
+    keys::{Space, end_of},
+    read, wire,
+};
+use crate::StoreError;
+
+/// Names of pieces in one answer.
+const NAMES_AT_ONCE: i64 = 5_000;
+
+/// Drops the log and the history beyond their bounds.
+pub(super) async fn trim(core: &Core, base: &Base) -> Result<(), StoreError> {
+    // A mirror that is behind knows of an older one: less is dropped.
+    let oldest = core.mirror.lock().await.as_ref().and_then(super::mirror::Mirror::oldest);
+    let ([clients, server], floor) = history::outdated(core).await?;
+    let mut operations = Vec::new();
+    if let Some(oldest) = oldest {
+        // What is not folded stays in any case.
+        drop_before(core, Space::Log, oldest.min(base.revision.next()), &mut operations);
+    }
+    for (outdated, is_by_server) in [(clients, false), (server, true)] {
+        let Some(outdated) = outdated else { continue };
+        drop_before(core, Space::Heads { is_by_server }, outdated.next(), &mut operations);
+        drop_before(core, Space::Bodies { is_by_server }, outdated.next(), &mut operations);
+    }
+    if floor > Revision(0) {
+        operations.push(TxnOp::put(core.keys.history_floor(), floor.to_string(), None));
+    }
+    let same_leader = Compare::mod_revision(core.keys.base(), CompareOp::Equal, base.version);
+    let txn = Txn::new().when([same_leader]).and_then(operations);
+    core.link.txn(txn).await.map_err(|failure| failure.during("trim the log"))?;
+    Ok(())
+}
+
+/// Drops the groups of a space whose last revision is before one, and their pieces.
+fn drop_before(core: &Core, space: Space, revision: Revision, operations: &mut Vec<TxnOp>) {
+    let values = (core.keys.group(space, Revision(0)), core.keys.group(space, revision));
+    let pieces = (core.keys.staged_groups(space), core.keys.staged_at(space, revision));
+    for (start, end) in [values, pieces] {
+        if start < end {
+            operations.push(TxnOp::delete(start, Some(DeleteOptions::new().with_range(end))));
+        }
+    }
+}
+
+/// Drops the pieces of commits that are not there, of those that never can be: the head is past them.
+pub(super) async fn sweep(core: &Core, head: Revision) -> Result<(), StoreError> {
+    for space in Space::ALL {
+        let start = core.keys.staged_groups(space);
+        let options = GetOptions::new().with_range(end_of(&start)).with_keys_only().with_limit(NAMES_AT_ONCE);
+        let names = core.link.get(&start, &options).await.map_err(read::reading)?;
+        let staged: BTreeSet<_> =
+            names.kvs().iter().filter_map(|name| core.keys.staged_by(space, name.key())).collect();
+        for (last, id) in staged.into_iter().filter(|(last, _)| *last <= head) {
+            let key = core.keys.group(space, last);
+            let value = core.link.get(&key, &GetOptions::new()).await.map_err(read::reading)?;
+            let opened = value.kvs().first().map(|value| wire::open(value.value())).transpose();
+            let opened = opened.map_err(|reason| read::unreadable(&key, reason))?;
+            if opened.is_some_and(|opened| opened.envelope.id == id) {
+                continue;
+            }
+            let stage = core.keys.staged_group(space, last, &id);
+            let range = DeleteOptions::new().with_range(end_of(&stage));
+            let delete = Txn::new().and_then([TxnOp::delete(stage, Some(range))]);
+            core.link.txn(delete).await.map_err(|failure| failure.during("sweep the stage"))?;
+            tracing::debug!(last = last.0, "pieces of a commit that was never made are gone");
+        }
+    }
+    Ok(())
+}

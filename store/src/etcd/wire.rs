@@ -1,0 +1,207 @@
+//! What the values in etcd look like: two lines of JSON that say what follows, then what follows.
+//!
+//! ```text
+//! {"v":1,"id":"…","pieces":0,"bytes":123}        the envelope; with pieces, nothing follows here
+//! [[7,1795219200,60,0],[8,1795219200,63,0]]      the table: revision, time, bytes, and bytes elsewhere
+//! …                                              the texts of the table's rows, one after the other
+//! ```
+//! The value of an object has no table. Everything is checked when it is read: others can write to an etcd.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the layout and of the values that this program writes.
+pub(super) const FORMAT: u32 = 1;
+/// Bytes of a group's value that are written with the commit; log and history together stay below the 1.5 MiB that etcd
+/// takes in one request by default.
+pub(super) const GROUP_INLINE_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of an object that is one value, so that a page of many stays small.
+pub(super) const OBJECT_INLINE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of one piece: well below the 1.5 MiB of a request.
+pub(super) const PIECE_BYTES: usize = 1024 * 1024;
+/// Pieces of one value: twice the largest group of commits, because history has the objects before and after.
+pub(super) const PIECES_MAX: usize = 512;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Envelope {
+    v: u32,
+    /// Who has written it: unique for each attempt.
+    pub(super) id: String,
+    /// How many pieces hold what does not follow the envelope.
+    pub(super) pieces: usize,
+    /// Bytes of what follows, or of all pieces.
+    bytes: usize,
+}
+
+/// A value ready to be written.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    /// The value itself.
+    pub(super) value: Vec<u8>,
+    /// What has to be there before it.
+    pub(super) pieces: Vec<Vec<u8>>,
+}
+
+/// A value that was read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) envelope: Envelope,
+    /// What follows the envelope; empty when pieces hold it.
+    pub(super) payload: Vec<u8>,
+}
+
+/// A row of the table before a group's texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row(
+    /// The revision.
+    pub(super) u64,
+    /// Unix seconds.
+    pub(super) i64,
+    /// Bytes of its text.
+    pub(super) usize,
+    /// Bytes that are kept elsewhere for it.
+    pub(super) usize,
+);
+
+/// Wraps a payload, whole or for being cut into pieces.
+pub(super) fn seal(id: &str, payload: Vec<u8>, inline_max: usize) -> Sealed {
+    let bytes = payload.len();
+    let is_inline = bytes <= inline_max;
+    let pieces = if is_inline { 0 } else { bytes.div_ceil(PIECE_BYTES) };
+    let envelope = Envelope { v: FORMAT, id: id.to_owned(), pieces, bytes };
+    let mut value = serde_json::to_vec(&envelope).expect("an envelope has string keys only");
+    value.push(b'\n');
+    if is_inline {
+        value.extend_from_slice(&payload);
+        return Sealed { value, pieces: Vec::new() };
+    }
+    Sealed { value, pieces: payload.chunks(PIECE_BYTES).map(<[u8]>::to_vec).collect() }
+}
+
+/// Takes a value apart.
+pub(super) fn open(value: &[u8]) -> Result<Opened, String> {
+    let (line, payload) = split_line(value)?;
+    let envelope: Envelope = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    if envelope.v != FORMAT {
+        return Err(format!(
+            "it has version {}, this program knows {FORMAT}; start the newer version",
+            envelope.v
+        ));
+    }
+    if envelope.pieces > PIECES_MAX {
+        return Err(format!("it has {} pieces, at most {PIECES_MAX} are written", envelope.pieces));
+    }
+    if envelope.pieces == 0 && envelope.bytes != payload.len() {
+        return Err(format!("it has {} bytes instead of {}", payload.len(), envelope.bytes));
+    }
+    Ok(Opened { envelope, payload: payload.to_vec() })
+}
+
+/// Puts the pieces together that an envelope promises.
+pub(super) fn join(envelope: &Envelope, pieces: &[Vec<u8>]) -> Result<Vec<u8>, String> {
+    if pieces.len() != envelope.pieces {
+        return Err(format!("{} of its {} pieces are there", pieces.len(), envelope.pieces));
+    }
+    let payload = pieces.concat();
+    if payload.len() == envelope.bytes {
+        Ok(payload)
+    } else {
+        Err(format!("its pieces have {} bytes instead of {}", payload.len(), envelope.bytes))
+    }
+}
+
+/// Writes rows and their texts.
+pub(super) fn encode_rows<'a>(rows: impl Iterator<Item = (Row, &'a str)>) -> Vec<u8> {
+    let (mut table, mut texts) = (Vec::new(), String::new());
+    for (row, text) in rows {
+        table.push(row);
+        texts.push_str(text);
+    }
+    let mut payload = serde_json::to_vec(&table).expect("numbers serialise");
+    payload.push(b'\n');
+    payload.extend_from_slice(texts.as_bytes());
+    payload
+}
+
+/// Reads rows and their texts. Revisions rise and end with `last`.
+pub(super) fn decode_rows(payload: &[u8], last: u64) -> Result<Vec<(Row, &[u8])>, String> {
+    let (line, mut texts) = split_line(payload)?;
+    let table: Vec<Row> = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let mut rows = Vec::with_capacity(table.len());
+    let mut before = None;
+    for row in table {
+        let Row(revision, _, bytes, _) = row;
+        if Some(revision) <= before || revision > last {
+            return Err(format!("revision {revision} is not between {before:?} and {last}"));
+        }
+        before = Some(revision);
+        let (text, rest) = texts.split_at_checked(bytes).ok_or("its texts end too early")?;
+        texts = rest;
+        rows.push((row, text));
+    }
+    if texts.is_empty() { Ok(rows) } else { Err("there is more than its table says".to_owned()) }
+}
+
+fn split_line(value: &[u8]) -> Result<(&[u8], &[u8]), String> {
+    let end = value.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
+    Ok((&value[..end], &value[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_written_whole_or_in_pieces() {
+        for bytes in [0, 10, 11, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES] {
+            let payload: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
+            let sealed = seal("me", payload.clone(), 10);
+            assert!(sealed.value.len() < 100);
+            let opened = open(&sealed.value).unwrap();
+            assert_eq!(opened.envelope.id, "me");
+            let read = if bytes <= 10 {
+                opened.payload
+            } else {
+                let missing = join(&opened.envelope, &sealed.pieces[1..]);
+                assert!(missing.unwrap_err().contains("pieces are there"));
+                join(&opened.envelope, &sealed.pieces).unwrap()
+            };
+            assert_eq!(read, payload);
+        }
+    }
+
+    #[test]
+    fn rows_are_read_as_written() {
+        let rows = [(Row(7, -1, 3, 9), "abc"), (Row(9, 5, 0, 0), "")];
+        let payload = encode_rows(rows.into_iter());
+        let read = decode_rows(&payload, 9).unwrap();
+        assert_eq!(read, [(rows[0].0, &b"abc"[..]), (rows[1].0, &b""[..])]);
+        assert!(decode_rows(&payload, 8).is_err());
+    }
+
+    /// In: every prefix of good values, and values of others. Out: an error, never a panic.
+    #[test]
+    fn what_is_not_ours_is_refused_with_a_reason() {
+        let payload = encode_rows([(Row(7, 0, 3, 0), "abc")].into_iter());
+        let value = seal("me", payload.clone(), 1000).value;
+        for end in 0..value.len() {
+            assert!(open(&value[..end]).is_err(), "{end}");
+        }
+        for end in 0..payload.len() {
+            assert!(decode_rows(&payload[..end], 7).is_err(), "{end}");
+        }
+        let cases = [
+            ("{\"v\":2,\"id\":\"\",\"pieces\":0,\"bytes\":0}\n", "start the newer version"),
+            ("{\"v\":1,\"id\":\"\",\"pieces\":513,\"bytes\":0}\n", "at most 512"),
+            ("{\"v\":1,\"id\":\"\",\"pieces\":0,\"bytes\":1}\n", "0 bytes instead of 1"),
+            ("{}\n", "missing field"),
+            ("x\n", "expected value"),
+        ];
+        for (value, expected) in cases {
+            let reason = open(value.as_bytes()).unwrap_err();
+            assert!(reason.contains(expected), "{value}: {reason}");
+        }
+        for payload in ["[[7,0,0,0],[7,0,0,0]]\n", "[[8,0,0,0],[7,0,0,0]]\n", "[[7,0,0,0]]\nx", "[[7,0,9,0]]\nx"] {
+            assert!(decode_rows(payload.as_bytes(), 8).is_err(), "{payload}");
+        }
+    }
+}

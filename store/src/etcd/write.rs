@@ -1,0 +1,323 @@
+//! Commits: one transaction that compares the head, and an answer even when etcd's was lost.
+//!
+//! A transaction whose answer is lost may still be on its way. Putting the head anew, unchanged, moves its version: after
+//! that the transaction cannot happen any more, so that it can be said whether it has, and it can be tried again.
+
+use std::time::Instant;
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
+use model::quantity::{Position, Timestamp};
+use uuid::Uuid;
+
+use super::{
+    Core,
+    keys::{Space, end_of, piece},
+    link::{Failure, PATIENCE, Retry},
+    mirror::{LogGroup, Mirror},
+    read::{self, Head},
+    wire::{self, GROUP_INLINE_BYTES_MAX, Row, Sealed},
+};
+use crate::{
+    CommitError, StoreError,
+    group::Group,
+    history::EncodedEntry,
+    open::epoch_after,
+};
+
+/// What is written for a group beside the head.
+struct Written {
+    id: String,
+    values: Vec<(Space, Sealed)>,
+}
+
+/// What has become of a commit.
+enum Outcome {
+    /// It is there; etcd's revision of it.
+    Landed(i64),
+    /// It is not there and never will be: the store is there.
+    Lost(Head),
+}
+
+/// What is known of a commit after the head was put anew.
+enum Fenced {
+    /// What has become of it.
+    Known(Outcome),
+    /// It is not there and never will be, and the head is where it was, with this version: it can be tried again.
+    Open(i64),
+}
+
+/// Commits a group that was decided at `at`. The mirror is gone afterwards when it is not known to be true.
+pub(super) async fn commit(
+    core: &Core,
+    mirror: &mut Option<Mirror>,
+    at: Position,
+    group: &Group,
+) -> Result<(), CommitError> {
+    let started = Instant::now();
+    let counters = &core.link.counters;
+    let known = synced(core, mirror, at).await?;
+    if known.position != at {
+        counters.conflicted();
+        return Err(CommitError::Stale { current: known.position });
+    }
+    known.check(group)?;
+    let written = encode(group);
+    let head_version = known.head_version;
+    let staged = stage(core, group, &written).await;
+    let outcome = match staged {
+        Ok(()) => land(core, at, head_version, group, &written).await,
+        Err(error) => Err(error),
+    };
+    match outcome {
+        Ok(Outcome::Landed(version)) => {
+            if let Some(known) = mirror {
+                known.committed(group, version);
+            }
+            counters.committed(started.elapsed());
+            core.moved_to(Position { epoch: at.epoch, revision: group.head() });
+            let (commits, head) = (group.commits.len(), group.head().0);
+            tracing::debug!(commits, head, elapsed_us = started.elapsed().as_micros(), "group committed");
+            Ok(())
+        }
+        Ok(Outcome::Lost(head)) => {
+            unstage(core, group, &written).await;
+            counters.conflicted();
+            core.moved_to(head.position);
+            Err(CommitError::Stale { current: head.position })
+        }
+        Err(error) => {
+            *mirror = None;
+            Err(error.into())
+        }
+    }
+}
+
+/// The mirror, brought up to date if it is behind `at`.
+async fn synced<'a>(
+    core: &Core,
+    mirror: &'a mut Option<Mirror>,
+    at: Position,
+) -> Result<&'a mut Mirror, StoreError> {
+    match mirror {
+        // Where it is ahead, the commit is stale, and the answer says how far the store is by now.
+        Some(known) if known.position == at => {}
+        Some(_) | None => drop(sync(core, mirror).await?),
+    }
+    mirror.as_mut().ok_or_else(|| {
+        StoreError::unavailable("read from etcd", std::io::Error::from(std::io::ErrorKind::NotFound))
+    })
+}
+
+/// Brings the mirror up to date; answers the groups that were new to it.
+pub(super) async fn sync(core: &Core, mirror: &mut Option<Mirror>) -> Result<Vec<LogGroup>, StoreError> {
+    if let Some(known) = mirror {
+        let next = known.position.revision.next();
+        let (head, groups) = read::log_from(&core.link, &core.keys, next).await?;
+        if follow(known, head, &groups)? {
+            core.moved_to(head.position);
+            return Ok(groups);
+        }
+        // The log no longer reaches back to it, or the store was put back: everything anew.
+        *mirror = None;
+    }
+    let (_, fresh) = read::load(&core.link, &core.keys).await?;
+    core.moved_to(fresh.position);
+    *mirror = Some(fresh);
+    Ok(Vec::new())
+}
+
+/// Takes groups into the mirror; false when they do not follow it.
+fn follow(known: &mut Mirror, head: Head, groups: &[LogGroup]) -> Result<bool, StoreError> {
+    for group in groups {
+        let first = group.commits()?.first().map(|commit| commit.revision);
+        if first != Some(known.position.revision.next()) {
+            return Ok(false);
+        }
+        known.follow(group)?;
+    }
+    if known.position.revision != head.position.revision {
+        return Ok(false);
+    }
+    known.position = head.position;
+    known.head_version = head.version;
+    Ok(true)
+}
+
+fn encode(group: &Group) -> Written {
+    let id = Uuid::now_v7().to_string();
+    let mut values = vec![(Space::Log, LogGroup::encode(group))];
+    for is_by_server in [false, true] {
+        let own = || group.history.iter().filter(move |entry| entry.is_by_server == is_by_server);
+        if own().next().is_none() {
+            continue;
+        }
+        let head = |entry: &'_ EncodedEntry| {
+            Row(entry.revision.0, entry.at.unix_seconds(), entry.head.len(), entry.body.len())
+        };
+        let body = |entry: &'_ EncodedEntry| Row(entry.revision.0, entry.at.unix_seconds(), entry.body.len(), 0);
+        let heads = wire::encode_rows(own().map(|entry| (head(entry), entry.head.as_str())));
+        let bodies = wire::encode_rows(own().map(|entry| (body(entry), entry.body.as_str())));
+        values.push((Space::Heads { is_by_server }, heads));
+        values.push((Space::Bodies { is_by_server }, bodies));
+    }
+    let seal = |(space, payload)| (space, wire::seal(&id, payload, GROUP_INLINE_BYTES_MAX));
+    let values = values.into_iter().map(seal).collect();
+    Written { id, values }
+}
+
+/// Writes the pieces of what is too large for one request. Nobody sees them before the commit names them.
+async fn stage(core: &Core, group: &Group, written: &Written) -> Result<(), StoreError> {
+    for (space, sealed) in &written.values {
+        let stage = core.keys.staged_group(*space, group.head(), &written.id);
+        put_pieces(core, &stage, &sealed.pieces).await?;
+    }
+    Ok(())
+}
+
+/// Writes pieces below a prefix.
+pub(super) async fn put_pieces(core: &Core, stage: &str, pieces: &[Vec<u8>]) -> Result<(), StoreError> {
+    for (number, body) in pieces.iter().enumerate() {
+        let put = Txn::new().and_then([TxnOp::put(piece(stage, number), body.clone(), None)]);
+        core.link.repeat(&put).await.map_err(|failure| failure.during("write to etcd"))?;
+    }
+    Ok(())
+}
+
+/// Takes away the pieces of a commit that is not there. What fails here is swept later.
+async fn unstage(core: &Core, group: &Group, written: &Written) {
+    for (space, sealed) in &written.values {
+        if sealed.pieces.is_empty() {
+            continue;
+        }
+        let stage = core.keys.staged_group(*space, group.head(), &written.id);
+        let range = DeleteOptions::new().with_range(end_of(&stage));
+        let _ = core.link.txn(Txn::new().and_then([TxnOp::delete(stage, Some(range))])).await;
+    }
+}
+
+/// Commits, and finds out what came of it when etcd does not say.
+async fn land(
+    core: &Core,
+    at: Position,
+    head_version: i64,
+    group: &Group,
+    written: &Written,
+) -> Result<Outcome, StoreError> {
+    let mut retry = Retry::new(PATIENCE);
+    let mut head_version = head_version;
+    loop {
+        let failure = match core.link.txn(transaction(core, at, head_version, group, written)).await {
+            Ok(answer) if answer.succeeded() => return Ok(Outcome::Landed(read::revision(&answer))),
+            // The call itself is never repeated below this line, but by a proxy between it might be.
+            Ok(_) => None,
+            Err(failure @ Failure::Lost { .. }) => Some(failure),
+            Err(failure @ (Failure::Refused { .. } | Failure::Compacted { .. })) => {
+                return Err(failure.during("commit to etcd"));
+            }
+        };
+        if failure.is_some() {
+            core.link.counters.doubted();
+        }
+        loop {
+            match fence(core, at, head_version, group, written).await {
+                Ok(Fenced::Open(version)) => {
+                    head_version = version;
+                    break;
+                }
+                Ok(Fenced::Known(outcome)) => return Ok(outcome),
+                Err(Fence::Failed(failure)) => {
+                    if !retry.again().await {
+                        return Err(failure.during("learn from etcd what came of a commit"));
+                    }
+                }
+                Err(Fence::Store(error)) => return Err(error),
+            }
+        }
+        if !retry.again().await {
+            let gave_up = failure.unwrap_or_else(|| Failure::Lost {
+                member: "etcd".to_owned(),
+                reason: "the head was put anew over and over".to_owned(),
+            });
+            return Err(gave_up.during("commit to etcd"));
+        }
+    }
+}
+
+enum Fence {
+    Failed(Failure),
+    Store(StoreError),
+}
+
+/// Makes sure that a commit either has happened or never will, and says which.
+async fn fence(
+    core: &Core,
+    at: Position,
+    head_version: i64,
+    group: &Group,
+    written: &Written,
+) -> Result<Fenced, Fence> {
+    let (head, log) = (core.keys.head(), core.keys.group(Space::Log, group.head()));
+    let txn = Txn::new()
+        .when([Compare::mod_revision(head.clone(), CompareOp::Equal, head_version)])
+        .and_then([TxnOp::put(head.clone(), at.to_string(), None)])
+        .or_else([TxnOp::get(head, None), TxnOp::get(log, None)]);
+    let answer = core.link.txn(txn).await.map_err(Fence::Failed)?;
+    let revision = read::revision(&answer);
+    if answer.succeeded() {
+        return Ok(Fenced::Open(revision));
+    }
+    let values = read::values(&answer);
+    let value = |index: usize| values.get(index).and_then(|values| values.first());
+    let head = read::parse_head(value(0), revision).map_err(Fence::Store)?;
+    if let Some(value) = value(1) {
+        let name = format!("the group of commit {}", group.head());
+        let opened = wire::open(value.value()).map_err(|reason| read::unreadable(&name, reason));
+        if opened.map_err(Fence::Store)?.envelope.id == written.id {
+            return Ok(Fenced::Known(Outcome::Landed(value.mod_revision())));
+        }
+    }
+    // Put anew, by an earlier fence or by another process's.
+    Ok(if head.position == at { Fenced::Open(head.version) } else { Fenced::Known(Outcome::Lost(head)) })
+}
+
+fn transaction(core: &Core, at: Position, head_version: i64, group: &Group, written: &Written) -> Txn {
+    let last = group.head();
+    let head = core.keys.head();
+    let mut puts = vec![TxnOp::put(head.clone(), Position { revision: last, ..at }.to_string(), None)];
+    for (space, sealed) in &written.values {
+        puts.push(TxnOp::put(core.keys.group(*space, last), sealed.value.clone(), None));
+    }
+    Txn::new().when([Compare::mod_revision(head, CompareOp::Equal, head_version)]).and_then(puts)
+}
+
+/// Begins a new life.
+pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position, StoreError> {
+    let action = "raise the epoch";
+    let mut retry = Retry::new(PATIENCE);
+    let mut wanted: Option<Position> = None;
+    loop {
+        let head = read::head(&core.link, &core.keys).await?;
+        if wanted == Some(head.position) {
+            // The answer to an earlier attempt was lost.
+            return Ok(head.position);
+        }
+        let next = Position { epoch: epoch_after(Some(head.position.epoch), now), ..head.position };
+        wanted = Some(next);
+        let key = core.keys.head();
+        let txn = Txn::new()
+            .when([Compare::mod_revision(key.clone(), CompareOp::Equal, head.version)])
+            .and_then([TxnOp::put(key, next.to_string(), None)]);
+        match core.link.txn(txn).await {
+            Ok(answer) if answer.succeeded() => return Ok(next),
+            Ok(_) => {}
+            Err(failure @ Failure::Lost { .. }) => {
+                if !retry.again().await {
+                    return Err(failure.during(action));
+                }
+            }
+            Err(failure @ (Failure::Refused { .. } | Failure::Compacted { .. })) => {
+                return Err(failure.during(action));
+            }
+        }
+    }
+}

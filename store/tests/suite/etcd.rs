@@ -1,0 +1,151 @@
+//! Real etcd servers for tests: on free ports of loopback, gone with the test program however that ends.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// Starts etcd, says its process id, and ends it when its own standard input ends, which is when the test program does.
+const WRAPPER: &str = r#"
+directory=$1; shift
+exec 3<&0
+etcd --data-dir "$directory" "$@" </dev/null >"$directory.log" 2>&1 &
+server=$!
+echo $server
+cat <&3 >/dev/null &
+wait -n
+kill -KILL $server $! 2>/dev/null
+rm -rf "$directory" "$directory.log"
+"#;
+/// How long servers may take to start on a busy machine.
+const START: Duration = Duration::from_secs(60);
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// One or more servers that are one etcd.
+pub(crate) struct Cluster {
+    members: Vec<Member>,
+}
+
+struct Member {
+    wrapper: Child,
+    process: u32,
+    url: String,
+}
+
+impl Cluster {
+    /// One server for all tests of this program.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cluster> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(1, &[]))
+    }
+
+    /// Starts a cluster; with other ports when somebody else was faster to take them.
+    pub(crate) fn start(size: usize, flags: &[&str]) -> Self {
+        for _ in 0..5 {
+            if let Some(cluster) = Self::try_start(size, flags) {
+                return cluster;
+            }
+        }
+        panic!("etcd does not start; is it installed?");
+    }
+
+    fn try_start(size: usize, flags: &[&str]) -> Option<Self> {
+        // All are held until all are known, so that none comes twice.
+        let listeners: Vec<_> = (0..2 * size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let urls: Vec<_> =
+            listeners.iter().map(|one| format!("http://{}", one.local_addr().unwrap())).collect();
+        drop(listeners);
+        let (clients, peers) = urls.split_at(size);
+        let names: Vec<_> = (0..size).map(|n| format!("m{n}={}", peers[n])).collect();
+        let run = NEXT.fetch_add(1, Ordering::Relaxed);
+        let start = |n: usize| {
+            let directory =
+                std::env::temp_dir().join(format!("tg-etcd-{}-{run}-{n}", std::process::id()));
+            let mut wrapper = Command::new("bash")
+                .args(["-c", WRAPPER, "etcd-of-a-test"])
+                .arg(directory)
+                .args(["--name", &format!("m{n}"), "--log-level", "error", "--logger", "zap"])
+                .args(["--listen-client-urls", &clients[n], "--advertise-client-urls", &clients[n]])
+                .args(["--listen-peer-urls", &peers[n], "--initial-advertise-peer-urls", &peers[n]])
+                .args(["--initial-cluster", &names.join(",")])
+                .args(["--initial-cluster-token", &format!("{}-{run}", std::process::id())])
+                .args(flags)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let mut line = String::new();
+            BufReader::new(wrapper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+            Member { wrapper, process: line.trim().parse().unwrap(), url: clients[n].clone() }
+        };
+        let mut cluster = Self { members: (0..size).map(start).collect() };
+        let end = Instant::now() + START;
+        while Instant::now() < end {
+            let has_ended = |member: &mut Member| member.wrapper.try_wait().unwrap().is_some();
+            if cluster.members.iter_mut().any(has_ended) {
+                return None;
+            }
+            if cluster.members.iter().all(|member| is_open(&member.url)) {
+                return Some(cluster);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    /// The address of a store there.
+    pub(crate) fn url(&self) -> String {
+        let urls: Vec<_> = self.members.iter().map(|member| member.url.as_str()).collect();
+        format!("etcd:{}", urls.join(","))
+    }
+
+    /// The URL of one member.
+    pub(crate) fn member(&self, number: usize) -> &str {
+        &self.members[number].url
+    }
+
+    /// Sends a member a signal.
+    pub(crate) fn signal(&self, number: usize, signal: &str) {
+        let process = self.members[number].process.to_string();
+        assert!(Command::new("kill").args(["-s", signal, &process]).status().unwrap().success());
+    }
+
+    /// Runs `etcdctl` against the first member.
+    pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
+        let output = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.members[0].url])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for member in &mut self.members {
+            drop(member.wrapper.stdin.take());
+            let _ = member.wrapper.wait();
+        }
+    }
+}
+
+fn is_open(url: &str) -> bool {
+    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
+}
+
+/// A prefix that no other store of this program has.
+pub(crate) fn fresh_prefix() -> String {
+    format!("/tg-{}/", NEXT.fetch_add(1, Ordering::Relaxed))
+}
