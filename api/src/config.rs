@@ -20,8 +20,10 @@ use serde::Deserialize;
 
 use crate::app::Settings;
 
+pub mod etcd;
 pub mod tls;
 
+use etcd::EtcdFlags;
 use tls::{TlsChoice, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
@@ -46,9 +48,13 @@ pub struct Flags {
     /// Address and port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Where objects are kept: sqlite:PATH, or memory: to forget them at exit [default: sqlite:tidegate.sqlite]
+    /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
+    /// at exit [default: sqlite:tidegate.sqlite]
     #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
+    /// How etcd is reached.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNet>,
@@ -183,6 +189,13 @@ impl TryFrom<u8> for Percent {
 struct File {
     listen: Option<SocketAddr>,
     store: Option<String>,
+    local_store: Option<String>,
+    etcd_prefix: Option<String>,
+    etcd_ca_file: Option<PathBuf>,
+    etcd_cert_file: Option<PathBuf>,
+    etcd_key_file: Option<PathBuf>,
+    etcd_user: Option<String>,
+    etcd_password_file: Option<PathBuf>,
     service_cidr: Option<Vec<IpNet>>,
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
@@ -211,6 +224,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where objects are kept.
     pub store: String,
+    /// What that place needs beside its address.
+    pub store_options: store::Options,
     /// Whether a new life of the store begins.
     pub is_new_epoch: bool,
     /// Where the first token is written.
@@ -257,6 +272,9 @@ pub enum InvalidConfig {
     /// The ranges are not usable together.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
+    /// What is said of the store contradicts itself.
+    #[error(transparent)]
+    Store(#[from] etcd::InvalidStore),
     /// No name.
     #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
     ReplicaName(String),
@@ -291,6 +309,7 @@ impl Config {
         let Flags {
             listen,
             store,
+            etcd,
             service_cidr,
             node_port_range,
             allow_external_ip,
@@ -353,6 +372,17 @@ impl Config {
         if tls.is_none() && !(is_loopback || is_insecure_said) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
+        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let etcd_of_file = EtcdFlags {
+            local_store: file.local_store,
+            etcd_prefix: file.etcd_prefix,
+            etcd_ca_file: file.etcd_ca_file,
+            etcd_cert_file: file.etcd_cert_file,
+            etcd_key_file: file.etcd_key_file,
+            etcd_user: file.etcd_user,
+            etcd_password_file: file.etcd_password_file,
+        };
+        let store_options = etcd.or(etcd_of_file).check(&store)?;
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
         let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
@@ -362,12 +392,12 @@ impl Config {
             Some(Auth::Off) => false,
             None => !is_open,
         };
-        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
         let bootstrap_token_file =
             bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
             store,
+            store_options,
             is_new_epoch: new_epoch,
             bootstrap_token_file,
             settings: Settings {
@@ -376,13 +406,19 @@ impl Config {
                 hosts,
                 health_guard_percent,
                 tls,
-                replica_name,
                 is_auth_required,
+                replica_name,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })
     }
+}
+
+/// Where the first token goes when nobody says: beside the database, where only the server writes.
+fn beside(store: &str) -> PathBuf {
+    let database = store.strip_prefix("sqlite:").map(Path::new);
+    database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
 }
 
 fn named(name: String) -> Result<String, InvalidConfig> {
@@ -395,12 +431,6 @@ fn named(name: String) -> Result<String, InvalidConfig> {
 fn machine_name() -> String {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
-}
-
-/// Where the first token goes when nobody says: beside the database, where only the server writes.
-fn beside(store: &str) -> PathBuf {
-    let database = store.strip_prefix("sqlite:").map(Path::new);
-    database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
 }
 
 fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {

@@ -211,6 +211,9 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Gives leadership back, before the process ends: another may have it at once. Waits for that, but not long.
+    async fn resign(&self) {}
+
     /// What the store has done since it was opened, where it counts that.
     fn figures(&self) -> Option<Figures> {
         None

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod secured;
+
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
