@@ -76,7 +76,14 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 
 async fn run_server(config: Config) -> anyhow::Result<()> {
     let Config {
-        listen, store, store_options, is_new_epoch, bootstrap_token_file, settings, log: _, log_format: _,
+        listen,
+        store,
+        store_options,
+        is_new_epoch,
+        bootstrap_token_file,
+        settings,
+        log: _,
+        log_format: _,
     } = config;
     let source: Arc<dyn Source> = Arc::new(System);
     let store = store::open_with(&store, &store_options, source.now()).await?;

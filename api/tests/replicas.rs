@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
 mod common;
+#[path = "common/etcd.rs"]
+mod etcd;
 #[path = "common/shared.rs"]
 mod shared;
 
@@ -94,14 +96,18 @@ async fn position(server: &Server) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn writes_at_two_servers_at_once_land_once_and_are_seen_alike_at_both() {
     let Pair { a, b, .. } = pair().await;
-    let mut watches = [watch(&a, None).await, watch(&b, None).await];
+    write_at_both(&a, &b).await;
+}
+
+async fn write_at_both(a: &Arc<Server>, b: &Arc<Server>) {
+    let mut watches = [watch(a, None).await, watch(b, None).await];
     for watch in &mut watches {
         assert_eq!(event(watch).await["initial"], true);
     }
     let tasks: Vec<_> = (0..120)
         .map(|at| {
             // Each of 60 names at both servers; node port 30080 for all of every tenth.
-            let (server, name) = (if at % 2 == 0 { &a } else { &b }, at / 2);
+            let (server, name) = (if at % 2 == 0 { a } else { b }, at / 2);
             let server = Arc::clone(server);
             let mut body = service(&format!("s{name}"));
             if name % 10 == 0 {
@@ -335,10 +341,14 @@ async fn a_server_that_is_cut_off_reads_on_refuses_writes_and_recovers() {
     }
 }
 
-/// The log no longer reaches back to where a server is, and the state leads there all the same: watches go on.
+/// The log no longer reaches back to where a server is, and the state leads there all the same: watches and feeds go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_on() {
     let Pair { a, b, of_b, .. } = pair().await;
+    a.call("POST", "/v1/nodes", Some(node())).await;
+    until(&b, "/v1/nodes/n1", |status, _| status == 200).await;
+    let mut fed = Lines::new(b.send(get("/v1/nodes/n1/state", None)).await.into_body());
+    fed.until("\"synced\"").await;
     let mut watched = watch(&b, None).await;
     event(&mut watched).await;
     of_b.deafen(true);
@@ -350,6 +360,8 @@ async fn a_server_whose_log_was_trimmed_reads_the_state_anew_and_its_watches_go_
     for name in ["one", "two"] {
         assert_eq!(event(&mut watched).await["object"]["metadata"]["name"], name);
     }
+    let lines = fed.until("\"synced\"").await;
+    assert!(lines.iter().all(|line| !line.contains("\"start\"")), "what changed, and no more: {lines:?}");
 }
 
 /// F016: the server that leads goes → another one gives out addresses, and none is given twice.
@@ -413,4 +425,33 @@ async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
         }
     }
     panic!("the Node is never lost");
+}
+
+/// Two servers on a real etcd: written at both at once; the one that leads ends → the other leads, has everything that was
+/// written through the first, and goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn f002_what_was_written_through_one_server_on_etcd_is_read_through_another_after_the_first_ended() {
+    let etcd = etcd::Etcd::start();
+    let on_etcd = async |name: &str, seed| {
+        let store =
+            store::open(&etcd.url(), model::quantity::Timestamp::from_unix_seconds(START)).await.unwrap();
+        let settings = api::app::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
+        common::start_on(settings, store, Fixed::seeded(START, seed)).await
+    };
+    let (first, second) = (Arc::new(on_etcd("a", 1).await), Arc::new(on_etcd("b", 1_000_000).await));
+    write_at_both(&first, &second).await;
+    let leads = |_: u16, status: &Value| status["replica"]["isLeader"] == true;
+    assert_eq!(first.call("POST", SERVICES, Some(service("last"))).await.0, 201);
+    let at = position(&first).await;
+    let read = second.send(get(&format!("{SERVICES}/last"), Some(("x-tidegate-min-position", &at)))).await;
+    assert_eq!(read.status().as_u16(), 200);
+    let mut watched = watch(&second, Some(&at)).await;
+    assert_eq!(first.call("POST", SERVICES, Some(service("very-last"))).await.0, 201);
+    let first = Arc::into_inner(first).expect("nobody else has it");
+    drop(first.router);
+    first.running.stop().await;
+    assert_eq!(event(&mut watched).await["object"]["metadata"]["name"], "very-last");
+    until(&second, "/v1/status", leads).await;
+    assert_eq!(second.call("POST", SERVICES, Some(service("next"))).await.0, 201);
+    assert_eq!(event(&mut watched).await["object"]["metadata"]["name"], "next");
 }

@@ -40,7 +40,7 @@ impl Fixed {
 
     /// The same, with other numbers than its neighbours.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed) })
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed), secret: AtomicU8::new(7) })
     }
 
     pub(crate) fn advance(&self, secs: i64) {
