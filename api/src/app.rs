@@ -33,6 +33,7 @@ use crate::{
     peer_key,
     plans::Kept,
     security::{
+        Desk,
         ca::Authority,
         tls::TlsOptions,
         vault::{self, Vault},
@@ -68,6 +69,8 @@ pub struct Settings {
     pub health_guard_percent: u8,
     /// How TLS is spoken; not at all when left out.
     pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
 }
 
 /// What every handler shares.
@@ -83,6 +86,7 @@ pub struct App {
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
     pub(crate) plans: Kept,
+    pub(crate) desk: Desk,
     traffic: Mutex<TrafficBook>,
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
@@ -132,6 +136,7 @@ impl App {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
+        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
@@ -162,6 +167,7 @@ impl App {
             nodes,
             asks,
             plans: Kept::default(),
+            desk,
             traffic: Mutex::default(),
             announcements: Mutex::default(),
             bgp: Mutex::default(),
@@ -281,6 +287,7 @@ async fn housekeeping(app: Arc<App>) {
         app.pages.forget_old(app.source.now());
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
+        app.desk.keep_uses(&*app.store).await;
         app.forget_deleted(&published);
     }
 }

@@ -162,7 +162,7 @@ impl Assigner {
         let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
         match &outcome {
             Ok(_) | Err(WriteError::Busy | WriteError::Unavailable) => {}
-            Err(WriteError::Refused(_) | WriteError::TooLarge(_)) => {
+            Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
                 tracing::error!(error = ?outcome, "a decision of this server was refused by its own rules");
             }
         }

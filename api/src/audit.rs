@@ -150,9 +150,13 @@ impl AuditLog {
 
     /// Remembers a request, unless it is of a route that changes nothing, or is in the store with what it wrote.
     pub(crate) fn add(&self, route: &str, caller: &Caller, answered: Answered) {
-        let is_passed_over = route.starts_with(PASSED_OVER) && route != confirm::PATH && route != FIXES;
+        // That an agent, or who pretends to be one, reaches for what is not its own is told all the same.
+        let is_passed_over = route.starts_with(PASSED_OVER)
+            && route != confirm::PATH
+            && route != FIXES
+            && answered.code != Some(Code::Forbidden);
         let is_stored = caller.is_audited() && answered.status.is_success();
-        if is_passed_over || route == QUESTION || is_stored {
+        if is_passed_over || (route == QUESTION && answered.code != Some(Code::Forbidden)) || is_stored {
             return;
         }
         let mut log = self.lock();

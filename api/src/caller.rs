@@ -1,7 +1,8 @@
 //! Who asks for a write: what the request says of its author and its reason, and the address it came from.
 //!
-//! Nobody is asked to prove who they are, so the author is a claim, and shown as one. It is read once, around the
-//! request, and known to everything that runs for it: each mutation needs it, and none has a say in it.
+//! Where nobody is asked to prove who they are, the author is a claim, and shown as one; else it is what was proven, with
+//! the claim besides. It is read once, around the request, and known to everything that runs for it: each mutation needs
+//! it, and none has a say in it.
 
 use std::{
     net::IpAddr,
@@ -14,11 +15,12 @@ use std::{
 use http::{HeaderMap, HeaderName, Method};
 use model::{
     admit::{Operation, Outcome, Request},
-    history::{AGENT_AUTHOR_PREFIX, AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
+    history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
     quantity::Revision,
+    violation::Violation,
 };
 
-use crate::error::Problem;
+use crate::{error::Problem, security::Access};
 
 /// Who the client says it is.
 pub(crate) const X_AUTHOR: HeaderName = HeaderName::from_static("x-tidegate-author");
@@ -41,6 +43,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 #[derive(Debug)]
 pub(crate) struct Caller {
     origin: Origin,
+    access: Arc<Access>,
     method: Method,
     path: String,
     is_audited: AtomicBool,
@@ -71,22 +74,23 @@ impl Caller {
     pub(crate) fn read(
         (method, path): (&Method, &str),
         headers: &HeaderMap,
-        peer: Option<Peer>,
-        request_id: &str,
+        (peer, request_id): (Option<Peer>, &str),
+        access: &Arc<Access>,
     ) -> Result<Arc<Self>, Problem> {
         let author = text(headers, &X_AUTHOR, "X-Tidegate-Author", AUTHOR_LENGTH_MAX)?;
         let message = text(headers, &X_MESSAGE, "X-Change-Message", MESSAGE_LENGTH_MAX)?;
-        let author = author.unwrap_or_else(|| UNKNOWN.to_owned());
-        let is_agent = author.starts_with(AGENT_AUTHOR_PREFIX);
+        let (maker, author) = access.author(author)?;
         let origin = Origin {
-            maker: if is_agent { Maker::Agent } else { Maker::Client },
+            maker,
             author,
             message,
             request_id: Some(request_id.to_owned()),
             source: peer.map(|Peer(address)| address),
         };
         let (method, path) = (method.clone(), path.to_owned());
-        Ok(Arc::new(Self { origin, method, path, is_audited: AtomicBool::default(), deed: Mutex::default() }))
+        let access = Arc::clone(access);
+        let is_audited = AtomicBool::default();
+        Ok(Arc::new(Self { origin, access, method, path, is_audited, deed: Mutex::default() }))
     }
 
     /// What was requested: method and path.
@@ -102,6 +106,11 @@ impl Caller {
     /// Whether the audit log has it, with what it wrote.
     pub(crate) fn is_audited(&self) -> bool {
         self.is_audited.load(Ordering::Acquire)
+    }
+
+    /// What stands in the way of what a write does besides what it names.
+    pub(crate) fn refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
+        self.access.prunes_refused(outcomes)
     }
 
     /// Runs what is done for a request.
@@ -227,11 +236,13 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::security::Identity;
 
     fn read(author: &[u8], message: &[u8]) -> Result<Origin, String> {
         let value = |bytes: &[u8]| HeaderValue::from_bytes(bytes).unwrap();
         let headers = [(X_AUTHOR, value(author)), (X_MESSAGE, value(message))].into_iter().collect();
-        let caller = Caller::read((&Method::POST, "/"), &headers, None, "id")
+        let access = Arc::new(Access::of(Identity::Anyone));
+        let caller = Caller::read((&Method::POST, "/"), &headers, (None, "id"), &access)
             .map_err(|problem| format!("{problem:?}"))?;
         Ok(caller.origin.clone())
     }

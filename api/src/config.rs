@@ -6,7 +6,7 @@ use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     ops::RangeInclusive,
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
 };
 
@@ -34,6 +34,7 @@ const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
 const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
 /// With two thirds of its endpoints a Service usually still carries its load.
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
+const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
@@ -97,9 +98,18 @@ pub struct Flags {
     /// Listen off loopback without encryption and without asking who is there; for labs
     #[arg(long, env = "TIDEGATE_INSECURE")]
     pub insecure: bool,
-    /// Names under which browsers may reach a server on loopback, besides localhost
+    /// Names under which browsers may reach the server, besides localhost and addresses; off loopback any name does when
+    /// none is given
     #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
     pub allowed_host: Vec<String>,
+    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: off on loopback and with
+    /// --insecure, else required]
+    #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
+    pub auth: Option<Auth>,
+    /// Where the first token is written when everybody must prove who they are and nobody can [default: bootstrap-token
+    /// beside the sqlite file, else in the working directory]
+    #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
+    pub bootstrap_token_file: Option<PathBuf>,
     /// What to log, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -109,6 +119,16 @@ pub struct Flags {
     /// TOML file with any of these settings, named as the flags
     #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// Whether anybody is asked who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// Everybody.
+    Required,
+    /// Nobody; a token that is sent counts all the same.
+    Off,
 }
 
 /// The form of log lines.
@@ -183,6 +203,8 @@ struct File {
     agent_certificate_secs: Option<u32>,
     insecure: Option<bool>,
     allowed_host: Option<Vec<String>>,
+    auth: Option<Auth>,
+    bootstrap_token_file: Option<PathBuf>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -198,6 +220,8 @@ pub struct Config {
     pub store_options: store::Options,
     /// Whether a new life of the store begins.
     pub is_new_epoch: bool,
+    /// Where the first token is written.
+    pub bootstrap_token_file: PathBuf,
     /// What the server itself needs to know.
     pub settings: Settings,
     /// What to log.
@@ -209,7 +233,7 @@ pub struct Config {
 /// Which `Host` headers are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// All of them: the server does not listen on loopback.
+    /// All of them: the server does not listen on loopback, and nobody has named any.
     Any,
     /// `localhost`, addresses, and these names. On loopback, other names mean that a web page has made a browser call
     /// this server under the page's own name.
@@ -290,6 +314,8 @@ impl Config {
             agent_certificate_secs,
             insecure,
             allowed_host,
+            auth,
+            bootstrap_token_file,
             log,
             log_format,
             config: _,
@@ -345,24 +371,40 @@ impl Config {
         };
         let store_options = etcd.or(etcd_of_file).check(&store)?;
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
-        let names = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-        let hosts = if is_loopback { Hosts::Local(names) } else { Hosts::Any };
+        let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
+        let is_open = (is_loopback && tls.is_none()) || is_insecure_said;
+        let is_auth_required = match auth.or(file.auth) {
+            Some(Auth::Required) => true,
+            Some(Auth::Off) => false,
+            None => !is_open,
+        };
+        let bootstrap_token_file =
+            bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
             store,
             store_options,
             is_new_epoch: new_epoch,
+            bootstrap_token_file,
             settings: Settings {
                 cluster,
                 is_insecure: !is_loopback && tls.is_none(),
                 hosts,
                 health_guard_percent,
                 tls,
+                is_auth_required,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
         })
     }
+}
+
+/// Where the first token goes when nobody says: beside the database, where only the server writes.
+fn beside(store: &str) -> PathBuf {
+    let database = store.strip_prefix("sqlite:").map(Path::new);
+    database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
 }
 
 fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
@@ -433,6 +475,18 @@ mod tests {
         assert!(refusal.to_string().contains("--insecure"), "{refusal}");
         assert!(merge(&["--listen", "0.0.0.0:7440", "--insecure"], "").unwrap().settings.is_insecure);
         assert!(merge(&["--listen", "[::1]:7440"], "").is_ok());
+    }
+
+    #[test]
+    fn who_asks_is_asked_for_when_somebody_says_so_and_a_first_token_lies_beside_the_database() {
+        let config = |flags: &[&str]| merge(flags, "").unwrap();
+        assert!(!config(&[]).settings.is_auth_required);
+        let asked = config(&["--auth", "required", "--store", "sqlite:/var/lib/x/db"]);
+        assert!(asked.settings.is_auth_required);
+        assert_eq!(asked.bootstrap_token_file, Path::new("/var/lib/x/bootstrap-token"));
+        assert_eq!(config(&["--store", "memory:"]).bootstrap_token_file, Path::new("bootstrap-token"));
+        let named = config(&["--listen", "0.0.0.0:1", "--insecure", "--allowed-host", "tide.example"]);
+        assert!(named.settings.hosts.allow("tide.example") && !named.settings.hosts.allow("evil.example"));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use model::violation::Violation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// How to prove who one is (RFC 6750).
+const CHALLENGE: &str = "Bearer realm=\"tidegate\"";
+
 /// The stable machine word of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 pub(crate) enum Code {
@@ -258,6 +261,12 @@ impl Problem {
         problem
     }
 
+    /// Adds every object or field that stands in the way.
+    pub(crate) fn errors(mut self, errors: Vec<Violation>) -> Self {
+        self.body.errors = errors;
+        self
+    }
+
     /// Adds what to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hint = Some(hint.into());
@@ -307,6 +316,10 @@ impl IntoResponse for Problem {
         let mut response = self.body.code.status().into_response();
         if let Some(secs) = self.retry_after_secs {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
+        }
+        if self.body.code == Code::Unauthenticated {
+            // RFC 9110, 11.6.1: a 401 says how to prove who one is.
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
         }
         response.extensions_mut().insert(self);
         response

@@ -17,7 +17,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use model::{quantity::Timestamp, violation::Violation, violation::ViolationCode};
 
-use crate::error::{Answer, Code, Problem};
+use crate::{
+    error::{Answer, Code, Problem},
+    security::access,
+};
 
 /// The header.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -79,6 +82,8 @@ pub(crate) async fn once<F: Future<Output = Answer>>(
     serve: F,
 ) -> Answer {
     let Some(key) = read_key(headers)? else { return serve.await };
+    // What one was answered is not for another who happens to use the same key.
+    let key = access::current().key() + &key;
     let fingerprint = store.hasher.hash_one(request);
     let mut claim = match store.claim(&key, fingerprint, now)? {
         Claimed::Replay(kept) => return Ok(replay(kept)),

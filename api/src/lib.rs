@@ -52,3 +52,4 @@ mod writer;
 pub use openapi::document;
 pub use routes::service;
 pub use security::tls::{CertificateFiles, Tls, TlsError, TlsOptions};
+pub use security::{BootstrapError, ClientCertificate, bootstrap};

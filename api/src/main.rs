@@ -68,7 +68,16 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn run_server(config: Config) -> anyhow::Result<()> {
-    let Config { listen, store, store_options, is_new_epoch, settings, log: _, log_format: _ } = config;
+    let Config {
+        listen,
+        store,
+        store_options,
+        is_new_epoch,
+        bootstrap_token_file,
+        settings,
+        log: _,
+        log_format: _,
+    } = config;
     let source: Arc<dyn Source> = Arc::new(System);
     let store = store::open_with(&store, &store_options, source.now()).await?;
     if is_new_epoch {
@@ -78,6 +87,13 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let (is_insecure, speaks_tls) = (settings.is_insecure, settings.tls.is_some());
     let running =
         App::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
+    if api::bootstrap(&running.app, &bootstrap_token_file).await? {
+        // Where it is; what it is, no log says.
+        tracing::warn!(
+            file = %bootstrap_token_file.display(),
+            "a first token that may do everything was written; make others with it, then revoke it"
+        );
+    }
     let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
     let tls = if speaks_tls { Some(Tls::start(&running.app).await?) } else { None };

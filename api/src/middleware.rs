@@ -1,7 +1,7 @@
 //! What happens around every request: an id, a limit, a clock, and one form for every error.
 //!
 //! ```text
-//! outermost ─▶ around: id, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ routes
+//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ routes
 //! ```
 
 use std::{
@@ -27,6 +27,7 @@ use crate::{
     caller::{Caller, Peer, may_change},
     error::{Code, Problem},
     metrics::RequestLabels,
+    security::{Access, Identity, access},
 };
 
 /// Time until the head of an answer must be there. Streams have their own clocks.
@@ -71,14 +72,21 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     request.extensions_mut().insert(RequestId(id.clone()));
     let peer = request.extensions().get::<Peer>().copied();
-    let caller = may_change(&method).then(|| Caller::read((&method, &path), request.headers(), peer, &id));
+    let identified = app.desk.identify(request.headers(), request.extensions(), app.source.now());
+    let (access, refused) = match identified {
+        Ok(access) => (Arc::new(access), None),
+        Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),
+    };
+    let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
     let span = tracing::info_span!("request", id, %method, path);
-    let known = caller.as_ref().and_then(|caller| caller.as_ref().ok()).cloned();
+    let known = caller.as_ref().ok().cloned();
     let serve = async {
-        match caller {
-            None => next.run(request).await,
-            Some(Ok(caller)) => caller.scope(next.run(request)).await,
-            Some(Err(problem)) => problem.into_response(),
+        match (refused, caller) {
+            (Some(problem), _) => problem.into_response(),
+            (None, Ok(caller)) => caller.scope(access::scope(access, next.run(request))).await,
+            // What is said of the author of a read is nobody's business.
+            (None, Err(_)) if !may_change(&method) => access::scope(access, next.run(request)).await,
+            (None, Err(problem)) => problem.into_response(),
         }
     };
     let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
@@ -89,7 +97,8 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
     });
     let code = response.extensions().get::<Problem>().map(Problem::code);
     let mut response = write_problem(response, &path, &id);
-    if let Some(caller) = known {
+    let is_refused = code.is_some_and(|code| matches!(code, Code::Unauthenticated | Code::Forbidden));
+    if let Some(caller) = known.filter(|_| may_change(&method) || is_refused) {
         let (at, status) = (app.source.now(), response.status());
         let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
         app.audit.add(&route, &caller, answered);

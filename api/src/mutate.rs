@@ -19,6 +19,7 @@ use crate::{
     etag,
     negotiate::{Form, render},
     patch::not_found,
+    security::{Verb, access},
     writer::{WriteError, Written, dry_run},
 };
 
@@ -46,13 +47,29 @@ pub(crate) struct Manner {
     pub(crate) bytes: usize,
 }
 
-/// Has a request admitted, and carried out unless it is only tried.
+/// Has a request admitted, and carried out unless it is only tried, if who asks may write all of it.
 pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
+    write_besides(app, request, manner, None).await
+}
+
+/// The same, where the route does something to each object beyond writing it.
+pub(crate) async fn write_besides(
+    app: &App,
+    request: Request,
+    manner: Manner,
+    besides: Option<Verb>,
+) -> Result<Written, Problem> {
     let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
     caller::note_request(&request, manner.is_dry_run);
+    let access = access::current();
+    access.check_write(&app.hub.load().snapshot, &request, besides)?;
     let entropy = app.source.draw();
     let outcome = if manner.is_dry_run {
-        dry_run(&app.hub, &app.cluster, &request, &entropy)
+        let tried = dry_run(&app.hub, &app.cluster, &request, &entropy);
+        if let Ok(written) = &tried {
+            access.check_outcomes(&written.outcomes)?;
+        }
+        tried
     } else {
         app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
     };
@@ -60,6 +77,13 @@ pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result
         caller::note_accepted(written.position.revision, &written.outcomes);
     }
     outcome.map_err(problem)
+}
+
+fn forbidden(violations: Vec<Violation>) -> Problem {
+    match access::current().refuse_all(violations) {
+        Err(problem) => problem,
+        Ok(()) => Problem::new(Code::Forbidden, "this is not allowed"),
+    }
 }
 
 /// Answers with the one object that a mutation was about.
@@ -137,6 +161,7 @@ pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> R
 fn problem(error: WriteError) -> Problem {
     match error {
         WriteError::Refused(refusal) => refused(refusal),
+        WriteError::Forbidden(violations) => forbidden(violations),
         WriteError::Busy => {
             Problem::new(Code::TooManyRequests, "too many writes wait").retry_after(BUSY_RETRY_SECS)
         }

@@ -1,6 +1,13 @@
 //! The OpenAPI document: each route is registered together with what is said about it, so that neither can be alone.
 
-use axum::{handler::Handler, routing::MethodRouter};
+use std::collections::BTreeMap;
+
+use axum::{
+    extract::{RawPathParams, Request},
+    handler::Handler,
+    middleware::{Next, from_fn},
+    routing::MethodRouter,
+};
 use model::{
     name::{Name, Namespace},
     quantity::Revision,
@@ -10,27 +17,36 @@ use serde_json::json;
 use utoipa::{
     IntoParams, PartialSchema, ToSchema,
     openapi::{
-        Content, HttpMethod, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, Ref, RefOr,
-        Required, Response, Schema,
+        Components, ComponentsBuilder, Content, HttpMethod, InfoBuilder, LicenseBuilder, ObjectBuilder,
+        OpenApi, OpenApiBuilder, Ref, RefOr, Required, Response, Schema,
         header::HeaderBuilder,
         path::{OperationBuilder, ParameterBuilder, ParameterIn, Paths},
         request_body::RequestBodyBuilder,
         response::ResponseBuilder,
         schema::Type,
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
 };
-use utoipa_axum::{PathItemExt, router::UtoipaMethodRouter};
+use utoipa_axum::{
+    PathItemExt,
+    router::{OpenApiRouter, UtoipaMethodRouter},
+};
 
 use crate::{
     error::{Code, ProblemBody},
     params::{MutationQuery, PoolMutationQuery},
     routes::Shared,
+    security::{Permission, permission},
 };
 
 /// What every answer to a request may be.
 const COMMON: [Code; 5] =
     [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Internal];
+/// The scheme of bearer tokens.
+const TOKEN: &str = "token";
+/// The scheme of agents' certificates.
+const CERTIFICATE: &str = "agentCertificate";
 /// The forms of ordinary answers.
 pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
@@ -42,6 +58,12 @@ pub(crate) struct Doc {
     schemas: Schemas,
     problems: Vec<Code>,
 }
+
+/// The routes of the server. Only [`Guarded`] ones can be added, so each asks for a permission.
+pub(crate) struct Routes(OpenApiRouter<Shared>);
+
+/// A path whose operations have permissions, in the form in which the router takes it.
+pub(crate) struct Guarded(UtoipaMethodRouter<Shared>);
 
 /// One path with its operations.
 pub(crate) struct Route {
@@ -183,6 +205,27 @@ impl Doc {
         self
     }
 
+    /// Says what is asked of whoever calls it.
+    fn asking(self, asks: Permission) -> Self {
+        let extension = BTreeMap::from([("x-permission".to_owned(), asks.to_json())]);
+        let operation = self.operation.extensions(Some(extension.into_iter().collect()));
+        let (schemes, codes): (&[&str], &[Code]) = match asks {
+            Permission::Open => (&[], &[]),
+            Permission::Known => (&[TOKEN, CERTIFICATE], &[Code::Unauthenticated]),
+            Permission::On(..) | Permission::Each(..) => {
+                (&[TOKEN, CERTIFICATE], &[Code::Unauthenticated, Code::Forbidden])
+            }
+            Permission::Agent | Permission::OwnNode => {
+                (&[CERTIFICATE], &[Code::Unauthenticated, Code::Forbidden])
+            }
+        };
+        let none: [&str; 0] = [];
+        let operation = schemes
+            .iter()
+            .fold(operation, |operation, name| operation.security(SecurityRequirement::new(*name, none)));
+        Self { operation, ..self }.problems(codes)
+    }
+
     fn reference<T: ToSchema>(&mut self) -> RefOr<Schema> {
         self.schemas.push((T::name().into_owned(), T::schema()));
         T::schemas(&mut self.schemas);
@@ -235,23 +278,43 @@ impl Route {
         Self { path: path.into(), paths: Paths::new(), schemas: Schemas::new(), methods: MethodRouter::new() }
     }
 
-    /// Adds an operation.
-    pub(crate) fn on<H, T>(mut self, method: HttpMethod, doc: Doc, handler: H) -> Self
+    /// Adds an operation with what it asks of whoever calls it, which is looked at before anything of the request is read.
+    pub(crate) fn on<H, T>(mut self, method: HttpMethod, asks: Permission, doc: Doc, handler: H) -> Self
     where
         H: Handler<T, Shared>,
         T: 'static,
     {
-        let (operation, schemas) = doc.finish();
+        let (operation, schemas) = doc.asking(asks).finish();
         let filter = method.to_method_filter();
         self.paths.add_path_operation(&self.path, vec![method], operation.build());
         self.schemas.extend(schemas);
-        self.methods = self.methods.on(filter, handler);
+        let guard = from_fn(move |path: RawPathParams, request: Request, next: Next| {
+            permission::guard(asks, path, request, next)
+        });
+        self.methods = self.methods.on(filter, handler.layer(guard));
         self
     }
 
     /// The form in which the router takes it.
-    pub(crate) fn done(self) -> UtoipaMethodRouter<Shared> {
-        (self.schemas, self.paths, self.methods)
+    pub(crate) fn done(self) -> Guarded {
+        Guarded((self.schemas, self.paths, self.methods))
+    }
+}
+
+impl Routes {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self(OpenApiRouter::with_openapi(base()))
+    }
+
+    /// Adds a path.
+    pub(crate) fn routes(self, Guarded(path): Guarded) -> Self {
+        Self(self.0.routes(path))
+    }
+
+    /// What serves them, and what is said about them.
+    pub(crate) fn split(self) -> (axum::Router<Shared>, OpenApi) {
+        self.0.split_for_parts()
     }
 }
 
@@ -277,8 +340,27 @@ pub(crate) fn base() -> OpenApi {
             tag("BGP", "Sessions of nodes with routers, what the routers were told, and what happened."),
             tag("Cluster", "Many objects at once, changes as they happen, and how it is going."),
             tag("Agent", "What agents use."),
+            tag("Security", "Tokens, roles, and who one is."),
             tag("Server", "This server itself."),
         ]))
+        .components(Some(schemes()))
+        .build()
+}
+
+/// The ways to prove who one is, when the server asks for it.
+fn schemes() -> Components {
+    let token = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("A token, made by `POST /v1/tokens`."))
+        .build();
+    let certificate = SecurityScheme::MutualTls {
+        description: Some("The certificate of an agent, which names its node.".to_owned()),
+        deprecated: None,
+        extensions: None,
+    };
+    ComponentsBuilder::new()
+        .security_scheme(TOKEN, SecurityScheme::Http(token))
+        .security_scheme(CERTIFICATE, certificate)
         .build()
 }
 
@@ -288,7 +370,7 @@ pub(crate) fn base() -> OpenApi {
 /// Never: the document has string keys only.
 #[must_use]
 pub fn document() -> String {
-    let (_, document) = crate::routes::router().split_for_parts();
+    let (_, document) = crate::routes::router().split();
     let mut json = serde_json::to_value(&document).expect("the document serialises");
     json["jsonSchemaDialect"] = json!("https://spec.openapis.org/oas/3.1/dialect/base");
     let mut text = serde_json::to_string_pretty(&json).expect("JSON serialises");

@@ -31,7 +31,13 @@ use model::{
 use tokio::time::Instant;
 
 use self::candidate::Candidate;
-use crate::{app::App, compiled_set::Delta, error::Problem, hub::Published};
+use crate::{
+    app::App,
+    compiled_set::Delta,
+    error::Problem,
+    hub::Published,
+    security::{Verb, access},
+};
 
 /// How long a plan is kept, in seconds: long enough for a review, not for a state that everybody has forgotten.
 const LIFE_SECS: i64 = 60 * 60;
@@ -58,7 +64,10 @@ pub(crate) struct Wish {
 pub(crate) async fn make(app: &App, wish: Wish) -> Result<Plan, Problem> {
     let Wish { request, bytes, asks_nodes } = wish;
     let published = app.hub.load();
+    let access = access::current();
+    access.check_write(&published.snapshot, &request, Some(Verb::Plan))?;
     let candidate = candidate::of(app, &published, &request)?;
+    access.check_outcomes(&candidate.outcomes)?;
     let id = format!("{:016x}", app.source.seed());
     let now = app.source.now();
     let expires = model::quantity::Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(LIFE_SECS));

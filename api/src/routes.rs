@@ -23,27 +23,29 @@ mod of_service;
 mod plans;
 mod report;
 mod resource;
+mod roles;
 mod rollback;
 mod service_health;
 mod status;
+mod tokens;
 mod traffic;
 mod watch;
 mod what_if;
+mod whoami;
 
 use std::sync::Arc;
 
 use axum::Router;
 use model::resource::Kind;
-use utoipa_axum::router::OpenApiRouter;
 
-use crate::{app::App, middleware, openapi};
+use crate::{app::App, middleware, openapi::Routes};
 
 /// What handlers share.
 pub(crate) type Shared = Arc<App>;
 
 /// Every documented route.
-pub(crate) fn router() -> OpenApiRouter<Shared> {
-    let router = OpenApiRouter::with_openapi(openapi::base());
+pub(crate) fn router() -> Routes {
+    let router = Routes::new();
     let router = Kind::ALL.into_iter().fold(router, resource::add);
     let parts = [
         apply::add,
@@ -71,6 +73,9 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
         health::add,
         metrics::add,
         confirm::add,
+        tokens::add,
+        roles::add,
+        whoami::add,
         docs::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))
@@ -78,7 +83,7 @@ pub(crate) fn router() -> OpenApiRouter<Shared> {
 
 /// The whole server as one service.
 pub fn service(app: Arc<App>) -> Router {
-    let (router, document) = router().split_for_parts();
+    let (router, document) = router().split();
     let router = docs::serve(router, document);
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }

@@ -25,6 +25,7 @@ use crate::{
     hub::Published,
     negotiate::StreamForm,
     ring::{Before, RecentChange},
+    security::{Access, Verb, access::unauthenticated},
     stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
 };
 
@@ -37,6 +38,8 @@ pub(crate) struct Filter {
     pub(crate) namespace: Option<Namespace>,
     /// With these labels.
     pub(crate) selector: LabelSelector,
+    /// Of these, what whoever watches may see.
+    pub(crate) access: Arc<Access>,
 }
 
 /// What happened.
@@ -101,7 +104,10 @@ pub(crate) struct Watch {
 impl Filter {
     fn covers(&self, object: &Object) -> bool {
         let in_namespace = |wanted: &Namespace| object.metadata.namespace.as_ref() == Some(wanted);
-        self.kinds.contains(&object.spec.kind()) && self.namespace.as_ref().is_none_or(in_namespace)
+        let kind = object.spec.kind();
+        self.kinds.contains(&kind)
+            && self.namespace.as_ref().is_none_or(in_namespace)
+            && self.access.may_object(Verb::Watch, kind, object.metadata.namespace.as_ref())
     }
 
     fn selects(&self, object: &Object) -> bool {
@@ -150,6 +156,10 @@ impl Watch {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
         loop {
+            // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+            if !self.is_allowed() {
+                return self.revoked(at, sink).await;
+            }
             let newest = self.app.hub.load();
             if newest.epoch != epoch || !self.follow(&newest, &mut at, sink).await? {
                 self.app.metrics.watch_overruns.inc();
@@ -263,6 +273,20 @@ impl Watch {
             }
         };
         WatchEvent { position, object: Some(object), ..event(event_type, revision) }
+    }
+
+    /// Whether whoever watches may still see what they could at the beginning.
+    fn is_allowed(&self) -> bool {
+        let renewed = self.app.desk.renew(&self.filter.access, self.app.source.now());
+        renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
+    }
+
+    async fn revoked(&self, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+        let problem =
+            unauthenticated("the token ends, or another thing is bound to it than when the watch began");
+        let problem = problem.finish("/v1/watch", &self.request_id);
+        sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
+        sink.flush().await
     }
 
     async fn expired(&self, epoch: Epoch, at: Revision, sink: &mut Sink) -> Result<(), Gone> {

@@ -20,6 +20,7 @@ use model::{
     history::{Origin, Revised, RevisionEntry},
     quantity::Position,
     snapshot::Snapshot,
+    violation::Violation,
 };
 use store::{AuditRecord, CommitError, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -56,6 +57,8 @@ pub(crate) struct Written {
 pub(crate) enum WriteError {
     /// The state or the rules do not allow it.
     Refused(Refusal),
+    /// Who asks may not do all that it does.
+    Forbidden(Vec<Violation>),
     /// Too many writes wait.
     Busy,
     /// It is more than one transaction can hold.
@@ -211,6 +214,10 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
     for Pending { request, entropy, origin, caller, bytes: _, reply } in group {
         let answer = match admit(&working, &context.cluster, &request, &entropy) {
             Err(refusal) => Err(WriteError::Refused(refusal)),
+            // Here, because only the state that it is decided on says what goes besides what the write names.
+            Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
+                Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
+            }
             Ok(Admitted { snapshot, changes, outcomes }) => {
                 let revision = snapshot.revision();
                 if !changes.is_empty() {
@@ -251,6 +258,11 @@ async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
         let _ = reply.send(answer);
     }
     false
+}
+
+/// What the maker of a write may not do of what it does; the server itself may do everything.
+fn refused(caller: Option<&Caller>, outcomes: &[Outcome]) -> Vec<Violation> {
+    caller.map(|caller| caller.refused(outcomes)).unwrap_or_default()
 }
 
 /// What history keeps of a commit that was decided on a state.

@@ -113,7 +113,7 @@ impl Http {
 }
 
 /// The laboratory speaks plain HTTP to control; the library wants to know what it would do otherwise.
-fn no_tls() -> Result<rustls::ClientConfig> {
+pub(crate) fn no_tls() -> Result<rustls::ClientConfig> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider);
     let tls = tls.with_protocol_versions(&[&rustls::version::TLS13])?;

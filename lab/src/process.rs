@@ -140,6 +140,28 @@ impl Process {
         ended
     }
 
+    /// Stops it where it is (SIGSTOP), until [`Self::go_on`].
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on after [`Self::pause`].
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let label = &self.plan.label;
+        let pid = self.pid().ok_or_else(|| anyhow!("{label} does not run"))?;
+        kill(registry::as_pid(pid), signal).with_context(|| format!("cannot send {signal} to {label}"))
+    }
+
     /// How it ended, if it has.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         match self.child.as_mut() {

@@ -268,11 +268,11 @@ fn decimal_as_hex(number: u8) -> u16 {
     number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10
 }
 
-fn port_of(host: u8) -> String {
+pub(crate) fn port_of(host: u8) -> String {
     format!("port{host}")
 }
 
-fn plug_in(fabric: &Namespace, role: &str, host: u8) -> Result<Namespace> {
+pub(crate) fn plug_in(fabric: &Namespace, role: &str, host: u8) -> Result<Namespace> {
     let namespace = Namespace::new(role)?;
     let port = port_of(host);
     netns::join((fabric, &port), (&namespace, "eth0"))?;

@@ -35,7 +35,7 @@ use crate::{
 /// Changes that are made and undone.
 const CHANGES: usize = 20;
 /// The same on the second kernel, which is slow.
-const CHANGES_IN_IPVS_MODE: usize = 10;
+const CHANGES_IN_IPVS_MODE: usize = 8;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
 

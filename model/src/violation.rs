@@ -53,6 +53,8 @@ pub enum ViolationCode {
     InUse,
     /// A different apply set owns the object.
     OwnedByOther,
+    /// Who asks may not do that to the object.
+    Forbidden,
 }
 
 impl Violation {

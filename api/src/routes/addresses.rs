@@ -17,7 +17,6 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, resource};
 use crate::{
@@ -26,10 +25,11 @@ use crate::{
     etag,
     mutate::{self, Manner},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
     patch::not_found,
     schema,
+    security::{Verb, on},
 };
 
 /// Which address, as its record is named or as people write it.
@@ -74,7 +74,7 @@ struct AddressMove {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let kind = Kind::Address;
     let path = format!("/v1/{}", kind.plural());
     let list_doc = Doc::new("listAddresss", kind.as_str(), "Lists Address records.")
@@ -101,10 +101,16 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         )
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict, Code::Invalid]);
     router
-        .routes(Route::at(&path).on(HttpMethod::Get, list_doc, list).done())
-        .routes(Route::at(format!("{path}/{{name}}")).on(HttpMethod::Get, read_doc, read).done())
+        .routes(Route::at(&path).on(HttpMethod::Get, on(Verb::List, Kind::Address), list_doc, list).done())
         .routes(
-            Route::at(format!("{path}/{{name}}/move")).on(HttpMethod::Post, move_doc, move_address).done(),
+            Route::at(format!("{path}/{{name}}"))
+                .on(HttpMethod::Get, on(Verb::Get, Kind::Address), read_doc, read)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{name}}/move"))
+                .on(HttpMethod::Post, on(Verb::Move, Kind::Address), move_doc, move_address)
+                .done(),
         )
 }
 

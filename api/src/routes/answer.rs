@@ -14,14 +14,14 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, feed::require_node};
 use crate::{
     body,
     error::{Answer, Code, Problem},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
+    security::Permission,
 };
 
 /// Characters of a line of a plan; as published in the schema. The longest lines are those of rules with many matches.
@@ -45,14 +45,18 @@ struct AnswerPath {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("answer", "Agent", "Takes the answer to a question of the feed.")
         .named("node", "The name of the Node.")
         .asked("id", "The id of the question.")
         .body::<Reply>(&OBJECT_TYPES, "The answer.")
         .empty(204, "It is taken.")
         .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);
-    router.routes(Route::at("/v1/nodes/{node}/answers/{id}").on(HttpMethod::Put, doc, answer).done())
+    router.routes(
+        Route::at("/v1/nodes/{node}/answers/{id}")
+            .on(HttpMethod::Put, Permission::OwnNode, doc, answer)
+            .done(),
+    )
 }
 
 async fn answer(

@@ -10,7 +10,6 @@ use model::{
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
@@ -19,9 +18,10 @@ use crate::{
     idempotency,
     mutate::{self, Manner},
     negotiate::form,
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::ApiQuery,
     schema::{ApplyAnswer, ApplyBody},
+    security::{Permission, Verb},
 };
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -53,7 +53,7 @@ struct ApplyQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("apply", "Cluster", "Creates or replaces many objects at once, all or none.")
         .describe(
             "The body is one object, an array, a `List`, or YAML documents. Pointers in `errors` begin with \
@@ -76,7 +76,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             Code::GuardHeld,
             Code::Invalid,
         ]);
-    router.routes(Route::at("/v1/apply").on(HttpMethod::Post, doc, apply).done())
+    router.routes(
+        Route::at("/v1/apply").on(HttpMethod::Post, Permission::Each(Verb::Update, None), doc, apply).done(),
+    )
 }
 
 async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>, request: Request) -> Answer {

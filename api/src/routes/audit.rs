@@ -3,20 +3,20 @@
 use axum::extract::State;
 use http::HeaderMap;
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, history::unavailable};
 use crate::{
     error::{Answer, Code},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     paging::Moment,
     params::{ApiQuery, PageQuery},
     schema,
+    security::{Permission, Subject, Verb},
 };
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listAudit", "Cluster", "Lists the requests that would change something, the newest first.")
         .describe(
             "Accepted and refused ones, with who asked and from where. The last 10,000 that changed something are kept, and \
@@ -25,7 +25,11 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .query::<PageQuery>()
         .answer::<schema::AuditList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::Unavailable]);
-    router.routes(Route::at("/v1/audit").on(HttpMethod::Get, doc, list).done())
+    router.routes(
+        Route::at("/v1/audit")
+            .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Audit), doc, list)
+            .done(),
+    )
 }
 
 async fn list(State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap) -> Answer {

@@ -16,16 +16,16 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     paging::Moment,
     params::{ApiQuery, limit},
     schema,
+    security::{Permission, Subject, Verb},
     view::View,
 };
 
@@ -98,7 +98,7 @@ struct EventQuery {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let sessions_doc = Doc::new("listBgpSessions", "BGP", "Lists the sessions of nodes with routers.")
         .describe(
             "One row for each session, as the node's agent last reported it. Where a session is not established, \
@@ -124,9 +124,21 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .answer::<schema::BgpEventList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     router
-        .routes(Route::at("/v1/bgp/sessions").on(HttpMethod::Get, sessions_doc, sessions).done())
-        .routes(Route::at("/v1/bgp/routes").on(HttpMethod::Get, routes_doc, routes).done())
-        .routes(Route::at("/v1/bgp/events").on(HttpMethod::Get, events_doc, events).done())
+        .routes(
+            Route::at("/v1/bgp/sessions")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), sessions_doc, sessions)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/bgp/routes")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), routes_doc, routes)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/bgp/events")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), events_doc, events)
+                .done(),
+        )
 }
 
 async fn sessions(

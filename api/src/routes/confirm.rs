@@ -12,10 +12,10 @@ use model::{
     hold::Held,
     name::Name,
     quantity::Epoch,
+    resource::Kind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -25,8 +25,9 @@ use crate::{
     caller,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery},
+    security::{Verb, on},
 };
 
 /// The route, as the audit log knows it.
@@ -55,7 +56,7 @@ pub(crate) struct Confirmed {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("confirmState", "Node", "Lets a node take the state of this server that it holds back.")
         .describe(
             "An agent holds back a state of another life of the store when too much is missing in it of what its node holds; \
@@ -72,7 +73,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             Code::NodeCannotSay,
             Code::PayloadTooLarge,
         ]);
-    router.routes(Route::at(PATH).on(HttpMethod::Post, doc, confirm).done())
+    router.routes(Route::at(PATH).on(HttpMethod::Post, on(Verb::Confirm, Kind::Node), doc, confirm).done())
 }
 
 async fn confirm(

@@ -6,18 +6,18 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::lag::{LagOverview, overview};
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, NoQuery},
+    security::{Permission, Subject, Verb},
 };
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new(
         "readLag",
         "Cluster",
@@ -29,7 +29,11 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     )
     .answer::<LagOverview>(200, "The overview.", &OBJECT_TYPES, &[])
     .problems(&[Code::NotAcceptable]);
-    router.routes(Route::at("/v1/convergence").on(HttpMethod::Get, doc, read).done())
+    router.routes(
+        Route::at("/v1/convergence")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Status), doc, read)
+            .done(),
+    )
 }
 
 async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {

@@ -9,11 +9,13 @@ use axum::{
 };
 use http::{HeaderValue, header};
 use utoipa::openapi::{HttpMethod, OpenApi};
-use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
 use super::Shared;
-use crate::openapi::{self, Doc, Route};
+use crate::{
+    openapi::{self, Doc, Route, Routes},
+    security::Permission,
+};
 
 /// Where the document is.
 const DOCUMENT: &str = "/openapi.json";
@@ -21,10 +23,10 @@ const DOCUMENT: &str = "/openapi.json";
 const INDEX: &str = include_str!("index.html");
 
 /// Adds the documented route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc =
         Doc::new("index", "Server", "A page that says where to look.").text(200, "The page.", "text/html");
-    router.routes(Route::at("/").on(HttpMethod::Get, doc, index).done())
+    router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
 }
 
 async fn index() -> Html<&'static str> {

@@ -9,10 +9,10 @@ use model::{
     ask::{Question, Reply},
     doctor::{Diagnosis, FixesAsked, FixesDone, judge_clock},
     name::Name,
+    resource::Kind,
     violation::{Violation, ViolationCode},
 };
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -22,15 +22,16 @@ use crate::{
     body, caller,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
+    security::{Verb, on},
 };
 
 /// How long an agent may look: it tries what its mode needs in a namespace of its own.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let problems = [
         Code::NotAcceptable,
         Code::NodeNotFound,
@@ -54,8 +55,16 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .problems(&problems)
         .problems(&[Code::Invalid]);
     router
-        .routes(Route::at("/v1/nodes/{node}/doctor").on(HttpMethod::Get, look, read).done())
-        .routes(Route::at("/v1/nodes/{node}/fixes").on(HttpMethod::Post, fix, make).done())
+        .routes(
+            Route::at("/v1/nodes/{node}/doctor")
+                .on(HttpMethod::Get, on(Verb::Explain, Kind::Node), look, read)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/nodes/{node}/fixes")
+                .on(HttpMethod::Post, on(Verb::Fix, Kind::Node), fix, make)
+                .done(),
+        )
 }
 
 async fn read(

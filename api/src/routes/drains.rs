@@ -7,17 +7,18 @@ use http::HeaderMap;
 use model::{
     drains::{DrainFilter, DrainList, drains},
     name::{Name, Namespace},
+    resource::Kind,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::ApiQuery,
+    security::{Subject, Verb, access, each},
 };
 
 /// Which endpoints are listed.
@@ -40,7 +41,7 @@ struct DrainQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new(
         "listDrains",
         "Service",
@@ -53,7 +54,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     .query::<DrainQuery>()
     .answer::<DrainList>(200, "The endpoints.", &OBJECT_TYPES, &[])
     .problems(&[Code::NotAcceptable]);
-    router.routes(Route::at("/v1/drains").on(HttpMethod::Get, doc, list).done())
+    router.routes(
+        Route::at("/v1/drains").on(HttpMethod::Get, each(Verb::List, Kind::Service), doc, list).done(),
+    )
 }
 
 async fn list(
@@ -68,6 +71,7 @@ async fn list(
             Problem::bad_request("`address` must be an address such as 192.0.2.1 or 2001:db8::1")
         })
     });
+    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let filter = DrainFilter { node, namespace, service, address: address.transpose()? };
     let view = app.view();
     let published = view.published();

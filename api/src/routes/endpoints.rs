@@ -5,21 +5,21 @@ use http::HeaderMap;
 use model::{
     compiled::CompiledService,
     name::{Name, Namespace},
-    resource::ServiceKey,
+    resource::{Kind, ServiceKey},
 };
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     paging::Page,
     params::{ApiPath, ApiQuery, CollectionPath, NoQuery, PageQuery},
     schema::EndpointsList,
+    security::{Verb, access, each, on},
 };
 
 #[derive(Debug, Clone, Deserialize)]
@@ -29,7 +29,7 @@ struct ServicePath {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let list_doc = |id: &str, summary: &str| {
         Doc::new(id, "Service", summary)
             .query::<PageQuery>()
@@ -38,6 +38,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     };
     let everywhere = Route::at("/v1/endpoints").on(
         HttpMethod::Get,
+        each(Verb::List, Kind::Service),
         list_doc(
             "listEndpointsEverywhere",
             "Lists the computed endpoints of the Services of all namespaces.",
@@ -48,6 +49,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
     );
     let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
         HttpMethod::Get,
+        on(Verb::List, Kind::Service),
         list_doc("listEndpoints", "Lists the computed endpoints of Services.").in_namespace(),
         |State(app): State<Shared>,
          ApiPath(path): ApiPath<CollectionPath>,
@@ -59,7 +61,12 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .named("service", "The name of the Service.")
         .answer::<CompiledService>(200, "What every agent is told about the Service.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NotFound]);
-    let one = Route::at("/v1/namespaces/{namespace}/endpoints/{service}").on(HttpMethod::Get, one_doc, read);
+    let one = Route::at("/v1/namespaces/{namespace}/endpoints/{service}").on(
+        HttpMethod::Get,
+        on(Verb::Get, Kind::Service),
+        one_doc,
+        read,
+    );
     router.routes(everywhere.done()).routes(namespaced.done()).routes(one.done())
 }
 
@@ -73,7 +80,11 @@ fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: He
         ServiceKey::try_from(text).map_err(|_| Problem::bad_request("`continue` has no valid key"))
     });
     let after = after.transpose()?;
-    let wanted = |key: &ServiceKey| namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+    let access = access::current();
+    let wanted = |key: &ServiceKey| {
+        namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
+            && access.may_object(Verb::List, Kind::Service, Some(&key.namespace))
+    };
     let mut rest = resume.published.compiled.after(after.as_ref()).filter(|(key, _)| wanted(key));
     let chosen: Vec<_> = rest.by_ref().take(limit).collect();
     let beyond = rest.next().is_some();

@@ -5,7 +5,6 @@ use http::{HeaderMap, StatusCode, header};
 use model::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, feed::NodePath};
 use crate::{
@@ -13,9 +12,10 @@ use crate::{
     body, caller,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::ApiPath,
     security::{
+        Permission, Subject, Verb,
         ca::Signed,
         certificates::{self, AgentRecord, Proven},
         enrol::{self, Desk},
@@ -96,7 +96,8 @@ pub(crate) struct AgentCertificate {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
+    let asks = |verb| Permission::On(verb, Subject::Certificate);
     let enrol = Doc::new("enrol", "Agent", "Signs the key of a machine that has a join token.")
         .describe(
             "The token is used up. A name that somebody holds is given only to a token that was made for it.",
@@ -136,11 +137,16 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .empty(204, "They do not count any longer.")
         .problems(&[Code::Conflict]);
     let routes = [
-        Route::at(ENROL_PATH).on(HttpMethod::Post, enrol, join),
-        Route::at(RENEW_PATH).on(HttpMethod::Post, renew, renew_certificate),
-        Route::at(CA_PATH).on(HttpMethod::Get, ca, authority),
-        Route::at("/v1/agents").on(HttpMethod::Get, list, agents),
-        Route::at("/v1/agents/{node}/certificate").on(HttpMethod::Delete, revoke, take_back),
+        Route::at(ENROL_PATH).on(HttpMethod::Post, Permission::Open, enrol, join),
+        Route::at(RENEW_PATH).on(HttpMethod::Post, Permission::Agent, renew, renew_certificate),
+        Route::at(CA_PATH).on(HttpMethod::Get, Permission::Open, ca, authority),
+        Route::at("/v1/agents").on(HttpMethod::Get, asks(Verb::List), list, agents),
+        Route::at("/v1/agents/{node}/certificate").on(
+            HttpMethod::Delete,
+            asks(Verb::Delete),
+            revoke,
+            take_back,
+        ),
     ];
     routes.into_iter().fold(router, |router, route| router.routes(route.done()))
 }

@@ -18,15 +18,15 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery},
     patch::not_found,
+    security::{Verb, on},
 };
 
 /// How long a node may take to read its kernel for one packet.
@@ -83,7 +83,7 @@ struct ServiceQuery {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let of_packet = Doc::new("explain", "Cluster", "Explains what becomes of a packet, or why an address answers or not.")
         .describe(
             "By the desired state, step by step, with the first that is broken; and by what the kernels of the nodes \
@@ -105,8 +105,16 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             .problems(&[Code::NotAcceptable, Code::NotFound]);
     let path = "/v1/namespaces/{namespace}/services/{name}/explain";
     router
-        .routes(Route::at("/v1/explain").on(HttpMethod::Get, of_packet, explain).done())
-        .routes(Route::at(path).on(HttpMethod::Get, of_service, explain_service).done())
+        .routes(
+            Route::at("/v1/explain")
+                .on(HttpMethod::Get, on(Verb::Explain, Kind::Service), of_packet, explain)
+                .done(),
+        )
+        .routes(
+            Route::at(path)
+                .on(HttpMethod::Get, on(Verb::Explain, Kind::Service), of_service, explain_service)
+                .done(),
+        )
 }
 
 async fn explain(

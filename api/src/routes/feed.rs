@@ -12,15 +12,15 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, watch::position};
 use crate::{
     error::{Answer, Code, Problem},
     feed::Feed,
     negotiate::accepts_gzip,
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
     params::{ApiPath, ApiQuery},
+    security::Permission,
     stream,
 };
 
@@ -44,7 +44,7 @@ struct FeedQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Streams the state that a node should have.")
         .describe(
             "One frame per line, gzip if accepted. Between two `synced` frames the state is not consistent. A second \
@@ -54,7 +54,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .query::<FeedQuery>()
         .answer::<Frame>(200, "Frames, one per line.", &["application/x-ndjson"], &[])
         .problems(&[Code::NodeNotFound]);
-    router.routes(Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, doc, feed).done())
+    router.routes(
+        Route::at("/v1/nodes/{node}/state").on(HttpMethod::Get, Permission::OwnNode, doc, feed).done(),
+    )
 }
 
 async fn feed(

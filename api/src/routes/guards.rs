@@ -11,15 +11,15 @@ use model::{
 };
 use serde::Serialize;
 use utoipa::{ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     caller,
     error::{Answer, Code},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, NoQuery},
+    security::{Permission, Subject, Verb},
 };
 
 /// Endpoints listed; the total counts all.
@@ -63,7 +63,7 @@ struct HeldEndpoint {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readHealthGuard", "Cluster", "Says which unhealthy endpoints are held in service.")
         .describe(
             "When more of the checked endpoints become unhealthy at once than `--health-guard-percent` allows, what goes \
@@ -78,8 +78,16 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             .problems(&[Code::NotAcceptable]);
     let path = "/v1/guards/health";
     router
-        .routes(Route::at(path).on(HttpMethod::Get, read_doc, read).done())
-        .routes(Route::at(format!("{path}/confirm")).on(HttpMethod::Post, confirm_doc, confirm).done())
+        .routes(
+            Route::at(path)
+                .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Guard), read_doc, read)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/confirm"))
+                .on(HttpMethod::Post, Permission::On(Verb::Confirm, Subject::Guard), confirm_doc, confirm)
+                .done(),
+        )
 }
 
 async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {

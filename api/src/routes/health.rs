@@ -6,19 +6,19 @@ use axum::{
 };
 use http::{HeaderValue, header};
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
+    security::Permission,
 };
 
 /// When to ask again, in seconds.
 const RETRY_SECS: u32 = 5;
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let live = Doc::new("healthz", "Server", "Answers while the process lives.").text(
         200,
         "It lives.",
@@ -30,8 +30,8 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         "text/plain",
     );
     router
-        .routes(Route::at("/healthz").on(HttpMethod::Get, live, healthz).done())
-        .routes(Route::at("/readyz").on(HttpMethod::Get, ready, readyz).done())
+        .routes(Route::at("/healthz").on(HttpMethod::Get, Permission::Open, live, healthz).done())
+        .routes(Route::at("/readyz").on(HttpMethod::Get, Permission::Open, ready, readyz).done())
 }
 
 fn ok() -> Response {

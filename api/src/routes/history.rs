@@ -18,17 +18,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{HistoryQuery, ObjectFilter, StoreError};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     paging::Moment,
     params::{ApiPath, ApiQuery, NoQuery, limit},
     plans::{self, Past},
     schema,
+    security::{Access, Permission, Subject, Verb, access},
     writer::Chain,
 };
 use model::bgp_listing::Part;
@@ -80,7 +80,7 @@ pub(crate) struct RuleChanges {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let list_doc = Doc::new("listHistory", "Cluster", "Lists accepted writes, the newest first.")
         .describe(
             "The last 10,000 writes are kept, up to 128 MiB, and the last 500 of the server itself. Whoever is named as \
@@ -113,12 +113,24 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
     let path = "/v1/history";
     router
-        .routes(Route::at(path).on(HttpMethod::Get, list_doc, list).done())
-        .routes(Route::at(format!("{path}/{{revision}}")).on(HttpMethod::Get, read_doc, read).done())
-        .routes(Route::at(format!("{path}/{{revision}}/rules")).on(HttpMethod::Get, rules_doc, rules).done())
+        .routes(
+            Route::at(path)
+                .on(HttpMethod::Get, Permission::Each(Verb::List, Some(Subject::History)), list_doc, list)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{revision}}"))
+                .on(HttpMethod::Get, Permission::Each(Verb::Get, Some(Subject::History)), read_doc, read)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{revision}}/rules"))
+                .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::History), rules_doc, rules)
+                .done(),
+        )
         .routes(
             Route::at(format!("{path}/{{revision}}/convergence"))
-                .on(HttpMethod::Get, curve_doc, convergence)
+                .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::History), curve_doc, convergence)
                 .done(),
         )
 }
@@ -139,7 +151,9 @@ async fn list(
     let mut page = app.store.history(&query).await.map_err(unavailable)?;
     let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
     page.heads.truncate(rows);
-    let items = page.heads.iter().map(head).collect::<Vec<_>>();
+    let access = access::current();
+    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(&access, head)).collect();
+    let items: Vec<_> = items.iter().map(head).collect();
     let mut envelope = moment.envelope(&Part { items, more_after });
     envelope["metadata"]["floor"] = json!(page.floor);
     Ok(render(form, &envelope))
@@ -152,7 +166,13 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer {
     let form = form(&headers)?;
-    let entry = entry_of(&app, revision).await?;
+    let mut entry = entry_of(&app, revision).await?;
+    let access = access::current();
+    let is_empty = entry.objects.is_empty();
+    entry.objects.retain(|object| is_visible(&access, Verb::Get, &object.key));
+    if entry.objects.is_empty() && !is_empty {
+        return Err(access::forbidden(format!("{access} may not get any object of revision {revision}")));
+    }
     let mut json = head(&entry.head());
     json["objects"] = entry.objects.iter().map(revised).collect();
     Ok(render(form, &json))
@@ -271,6 +291,19 @@ fn without_null(mut value: Value) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     value
+}
+
+/// A write with what of it may be seen; nothing when that is nothing.
+fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
+    let is_empty = head.touched.is_empty();
+    head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
+    (is_empty || !head.touched.is_empty()).then_some(head)
+}
+
+/// Whether the history of an object may be seen: that of a kind of object is seen by who may see both.
+fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
+    let namespace = key.namespace.as_ref();
+    access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
 }
 
 /// A write as a listing shows it.

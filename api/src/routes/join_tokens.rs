@@ -10,16 +10,18 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, enrol::desk};
 use crate::{
     body, caller,
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::ApiPath,
-    security::enrol::{self, JoinRecord, TTL_SECS_DEFAULT, TTL_SECS_MAX},
+    security::{
+        Permission, Subject, Verb,
+        enrol::{self, JoinRecord, TTL_SECS_DEFAULT, TTL_SECS_MAX},
+    },
 };
 
 /// A join token to be made.
@@ -78,7 +80,8 @@ struct TokenPath {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
+    let asks = |verb| Permission::On(verb, Subject::JoinToken);
     let create = Doc::new("createJoinToken", "Server", "Makes a token with which a machine joins once.")
         .describe("The agent is given the token in a file: `--join-token-file`. It holds what the agent needs to know this server.")
         .authored()
@@ -97,9 +100,13 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .named_text("id", "The id of the token.")
         .empty(204, "It is removed.")
         .problems(&[Code::NotFound]);
-    let all =
-        Route::at("/v1/jointokens").on(HttpMethod::Post, create, make).on(HttpMethod::Get, list, tokens);
-    let one = Route::at("/v1/jointokens/{id}").on(HttpMethod::Delete, delete, remove);
+    let all = Route::at("/v1/jointokens").on(HttpMethod::Post, asks(Verb::Create), create, make).on(
+        HttpMethod::Get,
+        asks(Verb::List),
+        list,
+        tokens,
+    );
+    let one = Route::at("/v1/jointokens/{id}").on(HttpMethod::Delete, asks(Verb::Delete), delete, remove);
     router.routes(all.done()).routes(one.done())
 }
 

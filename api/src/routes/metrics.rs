@@ -7,14 +7,14 @@ use axum::{
 use http::{HeaderValue, header};
 use model::{name::Name, resource::Kind, rollup::count_endpoints};
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     app::{FEEDS_MAX, WATCHES_MAX},
     bgp_metrics, health_metrics,
     metrics::Reading,
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
+    security::{Permission, Subject, Verb},
     traffic,
 };
 
@@ -22,13 +22,17 @@ use crate::{
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.").text(
         200,
         "The counters.",
         CONTENT_TYPE,
     );
-    router.routes(Route::at("/metrics").on(HttpMethod::Get, doc, metrics).done())
+    router.routes(
+        Route::at("/metrics")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Metrics), doc, metrics)
+            .done(),
+    )
 }
 
 async fn metrics(State(app): State<Shared>) -> Response {

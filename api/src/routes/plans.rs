@@ -5,7 +5,6 @@ use http::HeaderMap;
 use model::{admit, name::Name, plan::Plan};
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -16,10 +15,11 @@ use crate::{
     error::{Answer, Code, Problem},
     mutate::{self, Manner},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
     plans,
     schema::{ApplyAnswer, ApplyBody},
+    security::{Permission, Verb},
 };
 
 #[derive(Debug, Clone, Deserialize, IntoParams)]
@@ -56,7 +56,7 @@ struct PlanPath {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("plan", "Cluster", "Says what an apply would do, also on every node, and does nothing.")
         .describe(
             "The body is that of `POST /v1/apply`. Each agent that is connected lists the lines of its kernel's listings, \
@@ -82,8 +82,14 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         )
         .problems(&[Code::NotAcceptable, Code::PlanOutdated, Code::Invalid]);
     router
-        .routes(Route::at("/v1/plan").on(HttpMethod::Post, doc, plan).done())
-        .routes(Route::at("/v1/plans/{plan}/apply").on(HttpMethod::Post, apply, apply_plan).done())
+        .routes(
+            Route::at("/v1/plan").on(HttpMethod::Post, Permission::Each(Verb::Plan, None), doc, plan).done(),
+        )
+        .routes(
+            Route::at("/v1/plans/{plan}/apply")
+                .on(HttpMethod::Post, Permission::Each(Verb::Update, None), apply, apply_plan)
+                .done(),
+        )
 }
 
 async fn plan(State(app): State<Shared>, ApiQuery(query): ApiQuery<PlanQuery>, request: Request) -> Answer {

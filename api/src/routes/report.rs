@@ -21,7 +21,6 @@ use model::{
     violation::{Violation, ViolationCode},
 };
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -31,8 +30,9 @@ use crate::{
     body,
     convergence::Ladder,
     error::{Answer, Code, Problem},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
+    security::Permission,
 };
 
 /// Characters of `bootId` and `agentVersion`; as published in the schema.
@@ -45,13 +45,15 @@ const KERNEL_LENGTH_MAX: usize = 256;
 const FACTS_MAX: usize = 1024;
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("report", "Agent", "Takes what an agent has done; always the whole report.")
         .named("node", "The name of the Node.")
         .body::<Report>(&OBJECT_TYPES, "The report.")
         .empty(204, "It is taken.")
         .problems(&[Code::NodeNotFound, Code::Invalid]);
-    router.routes(Route::at("/v1/nodes/{node}/report").on(HttpMethod::Put, doc, report).done())
+    router.routes(
+        Route::at("/v1/nodes/{node}/report").on(HttpMethod::Put, Permission::OwnNode, doc, report).done(),
+    )
 }
 
 async fn report(

@@ -13,7 +13,6 @@ use model::{
     resource::{Kind, Object, ObjectKey},
 };
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
@@ -23,11 +22,12 @@ use crate::{
     idempotency,
     mutate::{self, Manner},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     paging::Page,
     params::{ApiPath, ApiQuery, CollectionPath, ListQuery, NoQuery, ObjectPath, PoolMutationQuery},
     patch::{self, not_found},
     schema,
+    security::{Verb, access, each, on},
 };
 
 pub(super) const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
@@ -36,7 +36,7 @@ pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` when nothing was 
 const LOCATION: (&str, &str) = ("Location", "The path of the new object.");
 
 /// Adds the routes of a kind.
-pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes, kind: Kind) -> Routes {
     match kind {
         Kind::Service => add_kind::<schema::Service, schema::ServiceList>(router, kind),
         Kind::EndpointSet => add_kind::<schema::EndpointSet, schema::EndpointSetList>(router, kind),
@@ -53,10 +53,7 @@ pub(super) fn add(router: OpenApiRouter<Shared>, kind: Kind) -> OpenApiRouter<Sh
     }
 }
 
-fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
-    router: OpenApiRouter<Shared>,
-    kind: Kind,
-) -> OpenApiRouter<Shared> {
+fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
     let prefix = if kind.is_namespaced() { "/v1/namespaces/{namespace}" } else { "/v1" };
     let path = format!("{prefix}/{}", kind.plural());
     let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
@@ -64,13 +61,11 @@ fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(
 }
 
 /// The routes of a namespaced kind that only the server writes.
-fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
-    router: OpenApiRouter<Shared>,
-    kind: Kind,
-) -> OpenApiRouter<Shared> {
+fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
     let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
     let all = Route::at(&path).on(
         HttpMethod::Get,
+        on(Verb::List, kind),
         list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
         move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
             list(app, kind, path, query, headers)
@@ -78,6 +73,7 @@ fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(
     );
     let one = Route::at(format!("{path}/{{name}}")).on(
         HttpMethod::Get,
+        on(Verb::Get, kind),
         read_doc::<O>(kind),
         move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
             read(app, kind, path, query, headers)
@@ -90,6 +86,7 @@ fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) 
     Route::at(path)
         .on(
             HttpMethod::Get,
+            on(Verb::List, kind),
             list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind}s.")),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
                 list(app, kind, path, query, headers)
@@ -97,6 +94,7 @@ fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) 
         )
         .on(
             HttpMethod::Post,
+            on(Verb::Create, kind),
             create_doc::<O>(kind),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
                 create(app, kind, path, query, request)
@@ -108,6 +106,7 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
     Route::at(format!("{path}/{{name}}"))
         .on(
             HttpMethod::Get,
+            on(Verb::Get, kind),
             read_doc::<O>(kind),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
                 read(app, kind, path, query, headers)
@@ -115,6 +114,7 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
         )
         .on(
             HttpMethod::Put,
+            on(Verb::Update, kind),
             replace_doc::<O>(kind),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
                 replace(app, kind, path, query, request)
@@ -122,6 +122,7 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
         )
         .on(
             HttpMethod::Patch,
+            on(Verb::Update, kind),
             patch_doc::<O>(kind),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
                 change(app, kind, path, query, request)
@@ -129,6 +130,7 @@ fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
         )
         .on(
             HttpMethod::Delete,
+            on(Verb::Delete, kind),
             delete_doc::<O>(kind),
             move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
                 delete(app, kind, path, query, headers)
@@ -148,6 +150,7 @@ fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
         .problems(&[Code::NotAcceptable, Code::PageExpired]);
     Route::at(format!("/v1/{}", kind.plural())).on(
         HttpMethod::Get,
+        each(Verb::List, kind),
         doc,
         move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| async move {
             list(app, kind, CollectionPath { namespace: None }, query, headers)
@@ -256,7 +259,10 @@ pub(super) fn list_matching(
     let view = app.view_of(Arc::clone(&resume.published));
     let shower = view.shower();
     let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
-    let mut rest = listed.filter(|object| selector.matches(&object.metadata.labels) && matches(object));
+    let access = access::current();
+    let is_seen = |object: &Object| access.may_object(Verb::List, kind, object.metadata.namespace.as_ref());
+    let mut rest = listed
+        .filter(|object| is_seen(object) && selector.matches(&object.metadata.labels) && matches(object));
     let chosen: Vec<_> = rest.by_ref().take(limit).collect();
     let beyond = rest.next().is_some();
     let page = Page {

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{HistoryQuery, ObjectFilter};
 use utoipa::{ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -22,9 +21,10 @@ use crate::{
     error::{Answer, Code, Problem},
     mutate::{self, Manner},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, MutationQuery},
     schema::ApplyAnswer,
+    security::{Permission, Verb},
     writer::Written,
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct RollbackBody {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("rollback", "Cluster", "Makes objects again what they were at a revision.")
         .describe(
             "Every object that somebody wrote after the revision becomes what it was at it, or is removed, as one write \
@@ -73,7 +73,11 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
             Code::HistoryDropped,
             Code::Invalid,
         ]);
-    router.routes(Route::at("/v1/rollback").on(HttpMethod::Post, doc, roll_back).done())
+    router.routes(
+        Route::at("/v1/rollback")
+            .on(HttpMethod::Post, Permission::Each(Verb::Rollback, None), doc, roll_back)
+            .done(),
+    )
 }
 
 async fn roll_back(
@@ -131,7 +135,7 @@ async fn attempt(app: &Shared, revision: Revision, only: bool, manner: Manner) -
         if request.operations.is_empty() && request.former.is_empty() {
             return Ok(Written { position: published.position(), outcomes: Vec::new() });
         }
-        match mutate::write(app, request, manner).await {
+        match mutate::write_besides(app, request, manner, Some(Verb::Rollback)).await {
             Err(problem) if is_race(problem.code()) && attempt < ATTEMPTS_MAX => attempt += 1,
             outcome => return outcome,
         }

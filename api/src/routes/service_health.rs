@@ -2,9 +2,8 @@
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::service_health::ServiceHealth;
+use model::{resource::Kind, service_health::ServiceHealth};
 use utoipa::openapi::HttpMethod;
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -13,19 +12,20 @@ use super::{
 use crate::{
     error::Answer,
     negotiate::render,
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
+    security::{Verb, on},
 };
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("readHealth", "Service", "Reads the health of the endpoints of one Service.").describe(
         "What is decided about an endpoint follows what most of the nodes say that check it: its own node, or a few \
          where it has none. Without a health check nothing is listed.",
     );
     let doc = document::<ServiceHealth>(doc, "The health.");
     let path = "/v1/namespaces/{namespace}/services/{name}/health";
-    router.routes(Route::at(path).on(HttpMethod::Get, doc, read).done())
+    router.routes(Route::at(path).on(HttpMethod::Get, on(Verb::Get, Kind::Service), doc, read).done())
 }
 
 async fn read(

@@ -10,14 +10,14 @@ use model::{
 use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::{ToSchema, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, NoQuery},
+    security::{Permission, Subject, Verb},
     view::{Shower, View},
 };
 
@@ -92,11 +92,15 @@ struct ClusterProblem {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("status", "Cluster", "Says how it is going: counts, and what is not as it should be.")
         .answer::<ClusterStatus>(200, "The summary.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
-    router.routes(Route::at("/v1/status").on(HttpMethod::Get, doc, status).done())
+    router.routes(
+        Route::at("/v1/status")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Status), doc, status)
+            .done(),
+    )
 }
 
 async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {

@@ -4,11 +4,11 @@ use axum::extract::State;
 use http::HeaderMap;
 use model::{
     name::Namespace,
+    resource::Kind,
     traffic::{BUSIEST_LISTED_MAX, Busiest, ServiceTraffic, SortBy},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{
     Shared,
@@ -17,8 +17,9 @@ use super::{
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiPath, ApiQuery, NoQuery},
+    security::{Subject, Verb, access, each, on},
 };
 
 /// Services listed when nobody says how many.
@@ -41,7 +42,7 @@ struct BusiestQuery {
 }
 
 /// Adds the routes.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let one = Doc::new("readTraffic", "Service", "Reads what went through one Service, by node and endpoint.")
         .describe(
             "The figures are those of the agents' last reports, which come every 10 s or so, counted since each node \
@@ -54,9 +55,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .answer::<Busiest>(200, "The Services.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
     let path = "/v1/namespaces/{namespace}/services/{name}/traffic";
-    router
-        .routes(Route::at(path).on(HttpMethod::Get, one, read).done())
-        .routes(Route::at("/v1/traffic").on(HttpMethod::Get, busiest, list).done())
+    router.routes(Route::at(path).on(HttpMethod::Get, on(Verb::Get, Kind::Service), one, read).done()).routes(
+        Route::at("/v1/traffic").on(HttpMethod::Get, each(Verb::List, Kind::Service), busiest, list).done(),
+    )
 }
 
 async fn read(
@@ -83,6 +84,7 @@ async fn list(
     if !(1..=BUSIEST_LISTED_MAX).contains(&limit) {
         return Err(Problem::bad_request(format!("`limit` must be 1–{BUSIEST_LISTED_MAX}, is {limit}")));
     }
+    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
     let view = app.view();
     let views = view.table().views();
     let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);

@@ -7,15 +7,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use model::{name::Namespace, quantity::Position, resource::Kind};
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::Shared;
 use crate::{
     error::{Answer, Code, Problem},
     middleware::RequestId,
     negotiate::{StreamForm, stream_form},
-    openapi::{Doc, Route},
+    openapi::{Doc, Route, Routes},
     params::{ApiQuery, selector},
+    security::{Permission, Verb, access},
     stream,
     watch::{Filter, Watch, WatchEvent, resume_expired},
 };
@@ -43,7 +43,7 @@ struct WatchQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("watch", "Cluster", "Streams changes as they happen, in order.")
         .describe(
             "Without `resume`: the current objects as `ADDED`, then a `BOOKMARK` with `initial`. Then every change. \
@@ -55,7 +55,9 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .header("Last-Event-ID", "The same as `resume`; browsers send it.")
         .answer::<WatchEvent>(200, "Events, one per line or as server-sent events.", &["application/x-ndjson", "text/event-stream"], &[])
         .problems(&[Code::NotAcceptable, Code::ResumeExpired]);
-    router.routes(Route::at("/v1/watch").on(HttpMethod::Get, doc, watch).done())
+    router.routes(
+        Route::at("/v1/watch").on(HttpMethod::Get, Permission::Each(Verb::Watch, None), doc, watch).done(),
+    )
 }
 
 async fn watch(
@@ -69,6 +71,7 @@ async fn watch(
         kinds: kinds(query.kinds.as_deref())?,
         namespace: query.namespace,
         selector: selector(query.label_selector.as_deref())?,
+        access: access::current(),
     };
     let resume = match query.resume {
         Some(text) => Some(text),

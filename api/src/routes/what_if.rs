@@ -10,14 +10,14 @@ use model::{
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
-use utoipa_axum::router::OpenApiRouter;
 
 use super::{Shared, feed::require_node};
 use crate::{
     error::{Answer, Code, Problem},
     negotiate::{form, render},
-    openapi::{Doc, OBJECT_TYPES, Route},
+    openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::ApiQuery,
+    security::{Permission, Subject, Verb},
 };
 
 /// Nodes that may fail together in one question.
@@ -36,7 +36,7 @@ struct WhatIfQuery {
 }
 
 /// Adds the route.
-pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
+pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("whatIf", "Cluster", "Says what the failure of nodes would do.")
         .describe(
             "Addresses that other nodes would announce, or nobody; Services that would lose endpoints; and what would \
@@ -46,7 +46,11 @@ pub(super) fn add(router: OpenApiRouter<Shared>) -> OpenApiRouter<Shared> {
         .query::<WhatIfQuery>()
         .answer::<WhatIf>(200, "What it would do.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable, Code::NodeNotFound]);
-    router.routes(Route::at("/v1/what-if").on(HttpMethod::Get, doc, read).done())
+    router.routes(
+        Route::at("/v1/what-if")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Status), doc, read)
+            .done(),
+    )
 }
 
 async fn read(

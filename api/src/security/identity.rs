@@ -5,11 +5,11 @@ use model::name::Name;
 /// What the TLS connection proved: an agent's certificate, issued by this cluster's own authority and valid now. `serve`
 /// puts it into the extensions of every request of the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ClientCertificate {
+pub struct ClientCertificate {
     /// The node that it names.
-    pub(crate) node: Name,
+    pub node: Name,
     /// The serial number, in hexadecimal.
-    pub(crate) serial: String,
+    pub serial: String,
 }
 
 /// Who makes a request.

@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicI64, AtomicU64, Ordering},
+    atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
 use api::{
@@ -28,11 +28,12 @@ pub(crate) const START: i64 = 1_795_251_600;
 pub(crate) struct Fixed {
     now: AtomicI64,
     seed: AtomicU64,
+    secret: AtomicU8,
 }
 
 impl Fixed {
     pub(crate) fn at(now: i64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1) })
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1), secret: AtomicU8::new(7) })
     }
 
     pub(crate) fn advance(&self, secs: i64) {
@@ -50,7 +51,7 @@ impl Source for Fixed {
     }
 
     fn secret(&self) -> [u8; 32] {
-        [7; 32]
+        [self.secret.fetch_add(1, Ordering::SeqCst); 32]
     }
 }
 
@@ -70,6 +71,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
         tls: None,
+        is_auth_required: false,
     }
 }
 

@@ -1,0 +1,221 @@
+//! What may be written: every object of a write is looked at, and a write with one that may not be is refused whole, with
+//! all that stands in its way.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
+use model::{
+    admit::{Action, Operation, Outcome, Request},
+    name::{Name, Namespace},
+    node::NodeSpec,
+    resource::{Kind, Object, ObjectKey, Spec},
+    service::{ServiceSpec, ServiceType},
+    snapshot::Snapshot,
+    violation::{Violation, ViolationCode},
+};
+
+use super::{
+    Identity,
+    access::{Access, Grant, agent_of, forbidden},
+    permission::{Subject, Verb},
+};
+use crate::error::Problem;
+
+/// Violations after which no further object is looked at; nobody reads more in one go.
+const VIOLATIONS_MAX: usize = 500;
+
+impl Access {
+    /// Checks a write, also one that is only tried, before anything else is said about it. `besides` is what the route does
+    /// to each object beyond writing it.
+    pub(crate) fn check_write(
+        &self,
+        snapshot: &Snapshot,
+        request: &Request,
+        besides: Option<Verb>,
+    ) -> Result<(), Problem> {
+        if *self.identity() == Identity::Anyone {
+            return Ok(());
+        }
+        let mut violations = Vec::new();
+        let is_one = request.operations.len() == 1 && request.apply_set.is_none();
+        for (index, operation) in request.operations.iter().enumerate() {
+            let at = if is_one { String::new() } else { format!("/items/{index}") };
+            let confirms = request.confirmed.then_some(Verb::Confirm);
+            let more: Vec<Verb> = besides.into_iter().chain(confirms).collect();
+            self.check_operation(snapshot, operation, &more, &at, &mut violations);
+            if violations.len() >= VIOLATIONS_MAX {
+                break;
+            }
+        }
+        self.refuse_all(violations)
+    }
+
+    /// Checks what a write does besides what it names: the members of a set that go.
+    pub(crate) fn check_outcomes(&self, outcomes: &[Outcome]) -> Result<(), Problem> {
+        self.refuse_all(self.prunes_refused(outcomes))
+    }
+
+    /// What stands in the way of pruning.
+    pub(crate) fn prunes_refused(&self, outcomes: &[Outcome]) -> Vec<Violation> {
+        let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);
+        let keys = pruned.map(|outcome| outcome.object.key());
+        let refused = keys.filter(|key| !self.may_object(Verb::Delete, key.kind, key.namespace.as_ref()));
+        // Which objects those are is not said: who may not remove them may not even see them.
+        let kinds: BTreeSet<(Kind, Option<Namespace>)> =
+            refused.map(|key| (key.kind, key.namespace)).collect();
+        kinds.iter().map(|(kind, namespace)| lacks("", Verb::Delete, *kind, namespace.as_ref())).collect()
+    }
+
+    /// Refuses with all violations, if there are any.
+    pub(crate) fn refuse_all(&self, violations: Vec<Violation>) -> Result<(), Problem> {
+        if violations.is_empty() {
+            return Ok(());
+        }
+        let detail = match &violations[..] {
+            [one] => format!("{self}: {}", one.message),
+            several => format!("{self} lacks {} permissions for this; see `errors`", several.len()),
+        };
+        Err(forbidden(detail).errors(violations))
+    }
+
+    fn check_operation(
+        &self,
+        snapshot: &Snapshot,
+        operation: &Operation,
+        more: &[Verb],
+        at: &str,
+        violations: &mut Vec<Violation>,
+    ) {
+        // An apply does whichever is needed; which, is not said to who may do only one.
+        let (verbs, key, object): (&[Verb], ObjectKey, Option<&Object>) = match operation {
+            Operation::Create(object) => (&[Verb::Create], object.key(), Some(object)),
+            Operation::Replace { object, .. } => (&[Verb::Update], object.key(), Some(object)),
+            Operation::Apply(object) => (&[Verb::Create, Verb::Update], object.key(), Some(object)),
+            Operation::Delete { key, .. } => (&[Verb::Delete], key.clone(), None),
+            Operation::Restore { object, if_revision: Some(_) } => {
+                (&[Verb::Update], object.key(), Some(object))
+            }
+            Operation::Restore { object, if_revision: None } => (&[Verb::Create], object.key(), Some(object)),
+            Operation::Announce { address, .. } => {
+                let name = model::address::name_of(*address);
+                (&[Verb::Move], ObjectKey { kind: Kind::Address, namespace: None, name }, None)
+            }
+            // Only the server itself asks for these.
+            Operation::Retry { .. } | Operation::Lose { .. } | Operation::Judge { .. } => return,
+        };
+        if let Some(node) = agent_of(self.identity()) {
+            if let Some(message) = refused_to_agent(node, operation) {
+                violations.push(Violation::new(at, ViolationCode::Forbidden, message));
+            }
+            return;
+        }
+        let namespace = key.namespace.as_ref();
+        let lacking: Vec<_> =
+            verbs.iter().chain(more).filter(|verb| !self.may_object(**verb, key.kind, namespace)).collect();
+        if !lacking.is_empty() {
+            violations.extend(lacking.into_iter().map(|verb| lacks(at, *verb, key.kind, namespace)));
+            return;
+        }
+        let Some(object) = object else { return };
+        let subject = Subject::Object(key.kind);
+        let allowing = self
+            .grants()
+            .iter()
+            .filter(|grant| verbs.iter().all(|verb| grant.allows(*verb, subject, namespace)));
+        // One grant has to allow all of it; what stands in the way of the first says what is missing.
+        let refusals: Vec<_> = allowing.map(|grant| limits(snapshot, grant, object)).collect();
+        if !refusals.is_empty() && refusals.iter().all(|refused| !refused.is_empty()) {
+            let first = refusals.into_iter().next().unwrap_or_default();
+            violations.extend(first.into_iter().map(|(pointer, message)| {
+                Violation::new(format!("{at}{pointer}"), ViolationCode::Forbidden, message)
+            }));
+        }
+    }
+}
+
+fn lacks(at: &str, verb: Verb, kind: Kind, namespace: Option<&Namespace>) -> Violation {
+    let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+    let message = format!("needs the permission to {verb} {kind}{place}");
+    Violation::new(at, ViolationCode::Forbidden, message)
+}
+
+/// What in an object is beyond the addresses that a grant allows, as pointers and words.
+fn limits(snapshot: &Snapshot, grant: &Grant, object: &Object) -> Vec<(String, String)> {
+    let (pools, ranges) = (grant.binding.pools.as_ref(), grant.binding.endpoint_ranges.as_ref());
+    match &object.spec {
+        Spec::Service(spec) => pools.map(|pools| service_limits(snapshot, pools, spec)).unwrap_or_default(),
+        Spec::EndpointSet(spec) => {
+            let addresses = spec.endpoints.iter().enumerate();
+            let addresses = addresses.map(|(at, end)| (format!("/spec/endpoints/{at}/address"), end.address));
+            ranges.map(|ranges| outside(ranges, addresses)).unwrap_or_default()
+        }
+        Spec::Workload(spec) => {
+            let addresses = spec.addresses.iter().enumerate();
+            let addresses = addresses.map(|(at, address)| (format!("/spec/addresses/{at}"), *address));
+            ranges.map(|ranges| outside(ranges, addresses)).unwrap_or_default()
+        }
+        Spec::Node(_)
+        | Spec::AddressPool(_)
+        | Spec::BfdProfile(_)
+        | Spec::BgpPeer(_)
+        | Spec::Advertisement(_)
+        | Spec::Address(_)
+        | Spec::EndpointHealth(_) => Vec::new(),
+    }
+}
+
+fn outside(
+    ranges: &BTreeSet<IpNet>,
+    addresses: impl Iterator<Item = (String, IpAddr)>,
+) -> Vec<(String, String)> {
+    let is_outside = |address: IpAddr| !ranges.iter().any(|range| range.contains(&address.to_canonical()));
+    let allowed = || ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    addresses
+        .filter(|(_, address)| is_outside(*address))
+        .map(|(pointer, address)| (pointer, format!("must be in {}, not {address}", allowed())))
+        .collect()
+}
+
+fn service_limits(snapshot: &Snapshot, pools: &BTreeSet<Name>, spec: &ServiceSpec) -> Vec<(String, String)> {
+    let mut refused = Vec::new();
+    let allowed = || pools.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
+    if !spec.external_ips.is_empty() {
+        let message = "must be empty: an external IP is of no pool".to_owned();
+        refused.push(("/spec/externalIPs".to_owned(), message));
+    }
+    let wanted = spec.load_balancer.as_ref();
+    let named = wanted.and_then(|wanted| wanted.pool.as_ref());
+    let addresses = wanted.map(|wanted| &wanted.addresses[..]).unwrap_or_default();
+    let is_fit = named.is_some_and(|pool| pools.contains(pool));
+    let asks = spec.service_type == ServiceType::LoadBalancer || !addresses.is_empty() || named.is_some();
+    if asks && !is_fit {
+        let message = format!("must name one of {}", allowed());
+        refused.push(("/spec/loadBalancer/pool".to_owned(), message));
+    }
+    let pool = named.filter(|_| is_fit).and_then(|pool| snapshot.pool(pool));
+    for (at, address) in addresses.iter().enumerate() {
+        if !pool.is_some_and(|pool| pool.addresses.iter().any(|range| range.contains(*address))) {
+            let message = "must be an address of the pool that is named".to_owned();
+            refused.push((format!("/spec/loadBalancer/addresses/{at}"), message));
+        }
+    }
+    refused
+}
+
+/// Why an agent may not do that: it makes its own Node, with what only the machine knows, and nothing else.
+fn refused_to_agent(node: &Name, operation: &Operation) -> Option<String> {
+    let Operation::Create(object) = operation else {
+        return Some(format!("is not for the agent of node {node}: it only registers its Node"));
+    };
+    let Spec::Node(spec) = &object.spec else {
+        return Some(format!("is not for the agent of node {node}: it only registers its Node"));
+    };
+    if object.metadata.name != *node {
+        return Some(format!("must be named {node}: an agent registers its own Node only"));
+    }
+    let NodeSpec { addresses, zone, workload_cidrs, .. } = spec.clone();
+    let registered = NodeSpec { addresses, zone, workload_cidrs, ..NodeSpec::default() };
+    (*spec != registered || !object.metadata.annotations.is_empty()).then(|| {
+        "must have no more than `addresses`, `zone`, `workloadCIDRs` and labels when an agent registers it".to_owned()
+    })
+}

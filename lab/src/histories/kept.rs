@@ -1,0 +1,92 @@
+//! Real time: what was known when a request began, and what cannot have happened yet when its answer was there.
+
+use super::{Answer, Found, History, Operation, Rule, writes::Made};
+
+/// Revisions by the time from which on they hold, rising with it.
+#[derive(Debug, Default)]
+pub(super) struct Floors {
+    /// Times with the highest revision known from then on.
+    known: Vec<(u64, u64)>,
+    start: u64,
+}
+
+impl Floors {
+    fn new(start: u64, mut known: Vec<(u64, u64)>) -> Self {
+        known.sort_unstable();
+        let mut highest = start;
+        for (_, revision) in &mut known {
+            highest = highest.max(*revision);
+            *revision = highest;
+        }
+        Self { known, start }
+    }
+
+    /// The highest revision that was known before a time.
+    pub(super) fn before(&self, time: u64) -> u64 {
+        let count = self.known.partition_point(|(known_at, _)| *known_at < time);
+        count.checked_sub(1).map_or(self.start, |last| self.known[last].1)
+    }
+}
+
+/// What anybody had been told, by time.
+pub(super) fn floors(history: &History) -> Floors {
+    let told = history.operations.iter().filter_map(|operation| Some((operation.end, shown(operation)?)));
+    Floors::new(history.start, told.collect())
+}
+
+/// The highest revision that an answer proves to be there.
+pub(super) fn shown(operation: &Operation) -> Option<u64> {
+    match &operation.answer {
+        Answer::Accepted(revision) => Some(*revision),
+        Answer::Object(seen) => seen.as_ref().map(|seen| seen.revision),
+        Answer::Listing { at, .. } => Some(*at),
+        Answer::Refused(_) | Answer::Unknown | Answer::Unexpected(_) => None,
+    }
+}
+
+/// Between which revisions the store was while something was asked.
+#[derive(Debug)]
+pub(super) struct Bounds {
+    floors: Floors,
+    /// When each write that happened began, with the lowest revision of those that began then or later.
+    begun: Vec<(u64, u64)>,
+    head: u64,
+}
+
+impl Bounds {
+    pub(super) fn new(history: &History, made: &Made) -> Self {
+        let mut begun: Vec<_> =
+            made.iter().map(|(&revision, &index)| (history.operations[index].begin, revision)).collect();
+        begun.sort_unstable();
+        let mut lowest = u64::MAX;
+        for (_, revision) in begun.iter_mut().rev() {
+            lowest = lowest.min(*revision);
+            *revision = lowest;
+        }
+        Self { floors: floors(history), begun, head: history.head }
+    }
+
+    /// The highest revision that was known before a time.
+    pub(super) fn floor(&self, time: u64) -> u64 {
+        self.floors.before(time)
+    }
+
+    /// The highest revision that there can have been at a time.
+    pub(super) fn ceiling(&self, time: u64) -> u64 {
+        let later = self.begun.partition_point(|(begun_at, _)| *begun_at <= time);
+        self.begun.get(later).map_or(self.head, |(_, revision)| revision.saturating_sub(1))
+    }
+}
+
+/// No write has a revision that was known before it began. With that, each can be given an instant between its begin and
+/// its end such that the instants are in the order of revisions.
+pub(super) fn check(history: &History, made: &Made, bounds: &Bounds, found: &mut Found) {
+    for (&revision, &index) in made {
+        let operation = &history.operations[index];
+        let floor = bounds.floor(operation.begin);
+        if revision <= floor {
+            let seen = format!("{operation:?} happened at {revision}, when {floor} had been seen already");
+            found.add(Rule::RealTime, seen);
+        }
+    }
+}

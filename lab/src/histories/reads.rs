@@ -1,0 +1,100 @@
+//! Whether what each server showed can be a walk forward through the states that there were.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Answer, Asked, Found, History, Operation, Rule, Timeline, kept::Bounds};
+
+pub(super) fn check(history: &History, timeline: &Timeline, bounds: &Bounds, found: &mut Found) {
+    let servers: BTreeSet<usize> = history.operations.iter().map(|operation| operation.server).collect();
+    for server in servers {
+        let mut of_server: Vec<_> =
+            history.operations.iter().filter(|operation| operation.server == server).collect();
+        of_server.sort_by_key(|operation| operation.begin);
+        let mut reached = Reached { start: history.start, ..Reached::default() };
+        for operation in of_server {
+            let least = reached.before(operation.begin);
+            if let Some(at) = place(operation, least, history, timeline, found) {
+                let ceiling = bounds.ceiling(operation.end);
+                if at > ceiling {
+                    let seen = format!("{operation:?} shows {at}, when there can have been {ceiling}");
+                    found.add(Rule::RealTime, seen);
+                }
+                reached.note(operation.end, at);
+            }
+        }
+    }
+}
+
+/// How far a server has shown to be, by time.
+#[derive(Default)]
+struct Reached {
+    start: u64,
+    by_end: BTreeMap<u64, u64>,
+}
+
+impl Reached {
+    fn before(&self, time: u64) -> u64 {
+        self.by_end.range(..time).next_back().map_or(self.start, |(_, &at)| at)
+    }
+
+    fn note(&mut self, end: u64, at: u64) {
+        let at = at.max(self.by_end.range(..=end).next_back().map_or(self.start, |(_, &at)| at));
+        self.by_end.insert(end, at);
+        for (_, later) in self.by_end.range_mut(end..) {
+            *later = (*later).max(at);
+        }
+    }
+}
+
+/// The oldest state, not older than `least`, that an answer can have been made from.
+fn place(
+    operation: &Operation,
+    least: u64,
+    history: &History,
+    timeline: &Timeline,
+    found: &mut Found,
+) -> Option<u64> {
+    match (&operation.asked, &operation.answer) {
+        (Asked::Write { .. }, Answer::Accepted(revision)) => Some(*revision),
+        (Asked::Read { key, at_least }, Answer::Object(seen)) => {
+            let least = least.max(at_least.unwrap_or(0));
+            let at = match seen {
+                None => timeline.first_absence(key, least),
+                Some(seen) => {
+                    if timeline.seen(key, seen.revision).as_ref() != Some(seen) {
+                        found.add(Rule::Read, format!("{operation:?} shows what there never was"));
+                        return None;
+                    }
+                    let last = timeline.lasted(key, seen.revision, history.head);
+                    (last >= least).then_some(least.max(seen.revision))
+                }
+            };
+            if at.is_none() {
+                found.add(Rule::ReadOrder, format!("{operation:?}: the server had shown {least} before"));
+            }
+            at
+        }
+        (Asked::List { at_least }, Answer::Listing { at, objects }) => {
+            let least = least.max(at_least.unwrap_or(0));
+            if *at < least {
+                found.add(Rule::ReadOrder, format!("{operation:?}: the server had shown {least} before"));
+            }
+            // What is newer than the log is of nobody's concern here.
+            if *at <= history.head && *objects != timeline.state(*at) {
+                let state = timeline.state(*at);
+                found.add(
+                    Rule::Read,
+                    format!("{operation:?} shows what there never was; there was {state:?}"),
+                );
+            }
+            Some((*at).min(history.head))
+        }
+        (_, Answer::Unknown | Answer::Refused(_)) => None,
+        // Told by the check of writes.
+        (Asked::Write { .. }, _) => None,
+        (Asked::Read { .. } | Asked::List { .. }, answer) => {
+            found.add(Rule::Answer, format!("{:?} was answered {answer:?}", operation.asked));
+            None
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The states that the log tells of, and whether it can be told at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Event, Found, Happened, History, Rule, Seen};
+
+/// What each object was, from which revision on.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    keys: BTreeMap<String, BTreeMap<u64, Option<Held>>>,
+    revisions: BTreeSet<u64>,
+}
+
+/// An object that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Held {
+    value: String,
+    address: Option<String>,
+}
+
+impl Timeline {
+    pub(super) fn new(history: &History, found: &mut Found) -> Self {
+        let mut timeline = Self::default();
+        let mut newest = history.start;
+        let mut touched = BTreeSet::new();
+        for event in &history.log {
+            if event.revision < newest || event.revision > history.head {
+                let seen = format!("{event:?} comes after {newest}; the log goes up to {}", history.head);
+                found.add(Rule::Log, seen);
+            }
+            if event.revision != newest {
+                touched.clear();
+            }
+            newest = newest.max(event.revision);
+            if event.revision <= history.start || !touched.insert(event.key.as_str()) {
+                found.add(Rule::Log, format!("{event:?} is there twice, or from before the beginning"));
+            }
+            timeline.push(event, found);
+        }
+        timeline
+    }
+
+    fn push(&mut self, event: &Event, found: &mut Found) {
+        let Event { revision, key, happened, value, address } = event;
+        let before = self.held(key, revision.saturating_sub(1));
+        let fits = match (happened, before) {
+            (Happened::Added, before) => before.is_none(),
+            (Happened::Modified, before) => before.is_some(),
+            (Happened::Deleted, before) => before.is_some_and(|before| before.value == *value),
+        };
+        if !fits {
+            found.add(Rule::Log, format!("{event:?} happened when the object was {before:?}"));
+        }
+        let held = match happened {
+            Happened::Added | Happened::Modified => {
+                Some(Held { value: value.clone(), address: address.clone() })
+            }
+            Happened::Deleted => None,
+        };
+        if held.is_some() {
+            self.check_address(event, found);
+        }
+        self.revisions.insert(*revision);
+        self.keys.entry(key.clone()).or_default().insert(*revision, held);
+    }
+
+    /// Whatever else happens at the same revision is before or behind this event: an address that changes hands within one
+    /// revision would be a write of ours, and none does that.
+    fn check_address(&self, event: &Event, found: &mut Found) {
+        let Some(address) = &event.address else { return };
+        if let Some(holder) = self.holder(address, event.revision, &event.key) {
+            found.add(Rule::Address, format!("{event:?} has the address that {holder} holds"));
+        }
+    }
+
+    fn held(&self, key: &str, at: u64) -> Option<&Held> {
+        self.keys.get(key)?.range(..=at).next_back()?.1.as_ref()
+    }
+
+    /// What an object was at a revision.
+    #[must_use]
+    pub fn seen(&self, key: &str, at: u64) -> Option<Seen> {
+        let (&revision, held) = self.keys.get(key)?.range(..=at).next_back()?;
+        held.as_ref().map(|held| Seen { value: held.value.clone(), revision })
+    }
+
+    /// What all objects were at a revision.
+    #[must_use]
+    pub fn state(&self, at: u64) -> BTreeMap<String, Seen> {
+        self.keys.keys().filter_map(|key| Some((key.clone(), self.seen(key, at)?))).collect()
+    }
+
+    /// Who had which address at a revision.
+    #[must_use]
+    pub fn addresses(&self, at: u64) -> BTreeMap<String, String> {
+        let address = |key: &String| Some((key.clone(), self.held(key, at)?.address.clone()?));
+        self.keys.keys().filter_map(address).collect()
+    }
+
+    /// Another object than `but` that had an address at a revision.
+    pub(super) fn holder(&self, address: &str, at: u64, but: &str) -> Option<&str> {
+        let others = self.keys.keys().filter(|key| *key != but);
+        let has =
+            |key: &&String| self.held(key, at).is_some_and(|held| held.address.as_deref() == Some(address));
+        others.map(|key| (key, key)).find(|(key, _)| has(key)).map(|(_, key)| key.as_str())
+    }
+
+    /// How long an object that was written at a revision stayed so: the last revision of that state.
+    pub(super) fn lasted(&self, key: &str, since: u64, head: u64) -> u64 {
+        let next = self.keys.get(key).and_then(|states| states.range(since + 1..).next());
+        next.map_or(head, |(&revision, _)| revision - 1)
+    }
+
+    /// The first revision, from one on, at which an object did not exist; `start` is before all of them.
+    pub(super) fn first_absence(&self, key: &str, from: u64) -> Option<u64> {
+        if self.held(key, from).is_none() {
+            return Some(from);
+        }
+        let states = self.keys.get(key)?;
+        states.range(from..).find(|(_, held)| held.is_none()).map(|(&revision, _)| revision)
+    }
+
+    /// The first revision and those in a range at which something happened: the states that there were from `low` to `high`.
+    pub(super) fn states_between(&self, low: u64, high: u64) -> impl Iterator<Item = u64> {
+        std::iter::once(low)
+            .chain(self.revisions.range(low + 1..=high.max(low + 1)).copied())
+            .take_while(move |&at| at <= high)
+    }
+}

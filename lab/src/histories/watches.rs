@@ -1,0 +1,58 @@
+//! Whether watchers saw every event once and in order, whichever servers they went to.
+
+use super::{Event, Found, History, Rule, Timeline, Watch, WatchStep};
+
+pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) {
+    for watch in &history.watches {
+        check_one(watch, history, timeline, found);
+    }
+}
+
+/// Reports the first fault of a watch only: what follows it differs in any case.
+fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut Found) {
+    let mut add = |seen: String| found.add(Rule::Watch, format!("{}: {seen}", watch.name));
+    let mut rest = after(&history.log, watch.start);
+    let mut at = watch.start;
+    for step in &watch.steps {
+        match step {
+            WatchStep::Event(event) if event.revision > history.head => return,
+            WatchStep::Event(event) => match rest.split_first() {
+                Some((expected, others)) if expected == event => {
+                    (rest, at) = (others, event.revision);
+                }
+                expected => {
+                    let expected = expected.map(|(expected, _)| expected);
+                    return add(format!("after {at} comes {event:?}, where the log has {expected:?}"));
+                }
+            },
+            WatchStep::Reached(reached) => {
+                if *reached < at {
+                    return add(format!("it is told that it is at {reached}, and was at {at}"));
+                }
+                at = *reached;
+                if let Some(missed) = rest.first().filter(|next| next.revision <= at) {
+                    return add(format!(
+                        "it is told that it has everything up to {at}, and missed {missed:?}"
+                    ));
+                }
+            }
+            WatchStep::Listed { at: listed, objects } => {
+                if *listed < at {
+                    return add(format!("it is shown the state of {listed}, and was at {at}"));
+                }
+                if *listed <= history.head && *objects != timeline.state(*listed) {
+                    let state = timeline.state(*listed);
+                    return add(format!("at {listed} it is shown {objects:?}, and there was {state:?}"));
+                }
+                (rest, at) = (after(&history.log, *listed), *listed);
+            }
+        }
+    }
+    if let Some(missed) = rest.first() {
+        add(format!("it ends after {at} and missed {missed:?}"));
+    }
+}
+
+fn after(log: &[Event], revision: u64) -> &[Event] {
+    &log[log.partition_point(|event| event.revision <= revision)..]
+}

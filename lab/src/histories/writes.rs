@@ -1,0 +1,151 @@
+//! Whether every write is in the log as often as its answer says, and on a state that it agreed with.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Answer, Asked, Change, Demand, Event, Found, Happened, History, Operation, Rule, Timeline};
+
+/// The writes that happened: the index of the operation by revision.
+pub(super) type Made = BTreeMap<u64, usize>;
+
+/// A write, apart from its answer.
+#[derive(Clone, Copy)]
+struct Write<'a> {
+    index: usize,
+    operation: &'a Operation,
+    changes: &'a [Change],
+    demand: Demand,
+}
+
+pub(super) fn check(history: &History, timeline: &Timeline, found: &mut Found) -> Made {
+    let mut groups: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
+    for event in &history.log {
+        groups.entry(event.revision).or_default().push(event);
+    }
+    let writes: Vec<Write<'_>> = history.operations.iter().enumerate().filter_map(write_of).collect();
+    let mut made = Made::new();
+    for write in &writes {
+        let operation = write.operation;
+        match &operation.answer {
+            Answer::Accepted(revision) => match groups.get(revision) {
+                _ if *revision > history.head => {
+                    found.add(Rule::Lost, format!("{operation:?}: the log ends before, at {}", history.head));
+                }
+                Some(events) if is_whole(write.changes, events) => claim(&mut made, *revision, write, found),
+                events => found.add(Rule::Lost, format!("{operation:?}: the log has {events:?} there")),
+            },
+            Answer::Unexpected(text) => {
+                found.add(Rule::Answer, format!("{:?} was answered {text}", operation.asked));
+            }
+            Answer::Object(_) | Answer::Listing { .. } => {
+                found.add(Rule::Answer, format!("{operation:?}: that is no answer to a write"));
+            }
+            Answer::Refused(_) | Answer::Unknown => {}
+        }
+    }
+    claim_unknown(history, &groups, &writes, timeline, &mut made);
+    check_unasked(&groups, &writes, &made, found);
+    for (&revision, &index) in &made {
+        check_demand(&history.operations[index], revision, timeline, found);
+    }
+    made
+}
+
+fn write_of((index, operation): (usize, &Operation)) -> Option<Write<'_>> {
+    match &operation.asked {
+        Asked::Write { changes, demand } => Some(Write { index, operation, changes, demand: *demand }),
+        Asked::Read { .. } | Asked::List { .. } => None,
+    }
+}
+
+fn claim(made: &mut Made, revision: u64, write: &Write<'_>, found: &mut Found) {
+    if let Some(other) = made.insert(revision, write.index) {
+        let seen = format!("{:?}: operation {other} was told the same revision", write.operation);
+        found.add(Rule::Lost, seen);
+    }
+}
+
+/// Whether the events of a revision are exactly what a write asks for.
+fn is_whole(changes: &[Change], events: &[&Event]) -> bool {
+    let fits = |change: &Change| events.iter().any(|event| is_change(change, event));
+    changes.len() == events.len() && changes.iter().all(fits)
+}
+
+fn is_change(change: &Change, event: &Event) -> bool {
+    let fits = match (&change.value, event.happened) {
+        (Some(value), Happened::Added | Happened::Modified) => *value == event.value,
+        (None, Happened::Deleted) => true,
+        (Some(_), Happened::Deleted) | (None, Happened::Added | Happened::Modified) => false,
+    };
+    let has_address = change.address.is_none() || change.address == event.address;
+    fits && has_address && change.key == event.key
+}
+
+/// Finds the writes without an answer that happened nevertheless. Values tell those that write from all others. Deletions
+/// look alike: those that name a revision are looked for first, because they fit nowhere else; of the others any that began
+/// before will do, because one without an answer may happen at any later time.
+fn claim_unknown(
+    history: &History,
+    groups: &BTreeMap<u64, Vec<&Event>>,
+    writes: &[Write<'_>],
+    timeline: &Timeline,
+    made: &mut Made,
+) {
+    let mut unknown: Vec<&Write<'_>> =
+        writes.iter().filter(|write| write.operation.answer == Answer::Unknown).collect();
+    unknown.sort_by_key(|write| (!matches!(write.demand, Demand::Revision(_)), write.operation.begin));
+    let floors = super::kept::floors(history);
+    for (&revision, events) in groups {
+        if made.contains_key(&revision) {
+            continue;
+        }
+        let position = unknown.iter().position(|write| {
+            is_whole(write.changes, events)
+                && floors.before(write.operation.begin) < revision
+                && holds(write.demand, write.changes, revision, timeline)
+        });
+        if let Some(position) = position {
+            made.insert(revision, unknown.remove(position).index);
+        }
+    }
+}
+
+fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made: &Made, found: &mut Found) {
+    let mut values = BTreeSet::new();
+    for (revision, events) in groups {
+        for event in events {
+            if event.happened != Happened::Deleted && !values.insert(&event.value) {
+                found.add(Rule::Unasked, format!("{event:?} was written before"));
+            }
+        }
+        if !made.contains_key(revision) {
+            let asked = writes.iter().find(|write| {
+                let wanted = write.changes.iter().filter_map(|change| change.value.as_ref());
+                wanted.into_iter().any(|value| events.iter().any(|event| event.value == *value))
+            });
+            let asked = asked.map(|write| write.operation);
+            found.add(Rule::Unasked, format!("{events:?} happened; what asks for it is {asked:?}"));
+        }
+    }
+}
+
+fn check_demand(operation: &Operation, revision: u64, timeline: &Timeline, found: &mut Found) {
+    let Asked::Write { changes, demand } = &operation.asked else { return };
+    if !holds(*demand, changes, revision, timeline) {
+        let before: Vec<_> =
+            changes.iter().map(|change| timeline.seen(&change.key, revision.saturating_sub(1))).collect();
+        found.add(Rule::Precondition, format!("{operation:?} happened at {revision} on {before:?}"));
+    }
+}
+
+/// Whether a demand holds on the state before a revision.
+fn holds(demand: Demand, changes: &[Change], revision: u64, timeline: &Timeline) -> bool {
+    changes.iter().all(|change| {
+        let before = timeline.seen(&change.key, revision.saturating_sub(1));
+        match demand {
+            Demand::Nothing => true,
+            Demand::Absent => before.is_none(),
+            Demand::Present => before.is_some(),
+            Demand::Revision(wanted) => before.is_some_and(|before| before.revision == wanted),
+        }
+    })
+}

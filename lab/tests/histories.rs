@@ -1,0 +1,99 @@
+//! Histories of clients, watchers and an agent while servers and their store are killed, paused and cut off: none of the
+//! promises of `lab::histories` is broken.
+//!
+//! `TIDEGATE_SEED` repeats one seed, which every round prints; `TIDEGATE_SOAK` asks for thousands.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::{env, fmt::Write, time::Instant};
+
+use lab::{
+    binaries,
+    control::Http,
+    storm::{
+        faults::Targets,
+        machines::{self, Fabric, Program},
+        random,
+        round::Round,
+    },
+};
+use serde_json::json;
+
+/// Rounds of the server with a file.
+const ROUNDS_SQLITE: u64 = 10;
+/// Rounds when there is time.
+const ROUNDS_SOAK: u64 = 2000;
+/// Clients that write and read.
+const WRITERS: usize = 8;
+/// Watchers that go from server to server.
+const WATCHERS: usize = 2;
+/// The node whose state is followed. No agent reports for it: it is lost, and has the state that any node has.
+const NODE: &str = "follower";
+/// Violations of a round that are shown.
+const SHOWN_MAX: usize = 8;
+
+/// The arguments of every control server of these tests, but for its store.
+fn arguments(address: std::net::SocketAddr, store: &str) -> Vec<String> {
+    vec![
+        format!("--listen={address}"),
+        format!("--store={store}"),
+        "--insecure".to_owned(),
+        "--service-cidr=10.96.0.0/16".to_owned(),
+        // Clients delete everything, over and over.
+        "--guard-vips-percent=100".to_owned(),
+        "--guard-endpoints-percent=100".to_owned(),
+    ]
+}
+
+/// Runs the rounds, each with its seed, and fails with everything that any of them has seen.
+fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
+    let clients = targets.fabric.place("clients", 200).unwrap();
+    let first = &targets.servers[0];
+    let node = json!({"apiVersion": "tidegate/v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"addresses": ["172.17.8.101"]}});
+    let api = Http::new(&first.namespace, first.address);
+    api.send_json("POST", "/v1/nodes", &node).unwrap().success().unwrap();
+    let (base, is_named) = random::seed().unwrap();
+    let rounds = if is_named {
+        1
+    } else if env::var_os("TIDEGATE_SOAK").is_some() {
+        ROUNDS_SOAK
+    } else {
+        rounds
+    };
+    let mut faulty = String::new();
+    for seed in base..base + rounds {
+        let began = Instant::now();
+        let round = Round { seed, writers: WRITERS, watchers: WATCHERS, faults, node: Some(NODE.to_owned()) };
+        let outcome =
+            round.run(&clients, targets).unwrap_or_else(|error| panic!("TIDEGATE_SEED={seed}: {error:#}"));
+        eprintln!("TIDEGATE_SEED={seed}: {outcome}; {:.1} s", began.elapsed().as_secs_f64());
+        assert!(!outcome.history.log.is_empty(), "TIDEGATE_SEED={seed}: nothing was written");
+        if !outcome.violations.is_empty() {
+            let (count, faults) = (outcome.violations.len(), &outcome.faults);
+            writeln!(faulty, "TIDEGATE_SEED={seed}, {faults:?}: {count} violations").unwrap();
+            for violation in outcome.violations.iter().take(SHOWN_MAX) {
+                writeln!(faulty, "  {violation}").unwrap();
+            }
+        }
+    }
+    assert!(faulty.is_empty(), "{faulty}");
+}
+
+/// One server with a file, killed, paused and unplugged.
+#[test]
+fn what_is_seen_of_one_server_with_a_file_is_one_history() {
+    let directory = machines::directory().unwrap();
+    let fabric = Fabric::new().unwrap();
+    let address = std::net::SocketAddr::new(Fabric::address(11), 7440);
+    let store = format!("sqlite:{}", directory.path().join("control.sqlite").display());
+    let program = Program {
+        label: "control1".to_owned(),
+        path: binaries::find("tidegate-api").unwrap(),
+        arguments: arguments(address, &store),
+        address,
+    };
+    let server = fabric.start(11, program, directory.path()).unwrap();
+    let mut targets = Targets { fabric, servers: vec![server], members: Vec::new() };
+    targets.wait_calm().unwrap();
+    weather(&mut targets, ROUNDS_SQLITE, 3);
+}
