@@ -36,6 +36,10 @@ const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
+/// Where the machine has no name.
+const REPLICA_NAME_DEFAULT: &str = "control";
+/// Characters of the name of a control server: the longest that Linux gives a machine.
+const REPLICA_NAME_LENGTH_MAX: usize = 64;
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
 #[derive(Debug, Clone, Default, Parser)]
@@ -46,7 +50,7 @@ pub struct Flags {
     pub listen: Option<SocketAddr>,
     /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
     /// at exit [default: sqlite:tidegate.sqlite]
-    #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
+    #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
     /// How etcd is reached.
     #[command(flatten)]
@@ -77,6 +81,9 @@ pub struct Flags {
     /// would refuse an older one else
     #[arg(long)]
     pub new_epoch: bool,
+    /// What this control server is called among those of its store [default: the name of the machine]
+    #[arg(long, env = "TIDEGATE_REPLICA_NAME", value_name = "NAME")]
+    pub replica_name: Option<String>,
     /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
     /// [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
@@ -117,7 +124,7 @@ pub struct Flags {
     #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
     /// TOML file with any of these settings, named as the flags
-    #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
@@ -196,6 +203,7 @@ struct File {
     health_guard_percent: Option<u8>,
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
+    replica_name: Option<String>,
     tls: Option<TlsChoice>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
@@ -267,6 +275,9 @@ pub enum InvalidConfig {
     /// What is said of the store contradicts itself.
     #[error(transparent)]
     Store(#[from] etcd::InvalidStore),
+    /// No name.
+    #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
+    ReplicaName(String),
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
@@ -307,6 +318,7 @@ impl Config {
             guard_vips_percent,
             guard_endpoints_percent,
             new_epoch,
+            replica_name,
             tls,
             tls_cert_file,
             tls_key_file,
@@ -346,6 +358,7 @@ impl Config {
         if !(1..=100).contains(&health_guard_percent) {
             return Err(InvalidConfig::GuardPercent(health_guard_percent));
         }
+        let replica_name = replica_name.or(file.replica_name).map_or_else(|| Ok(machine_name()), named)?;
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         let wish = TlsWish {
@@ -394,6 +407,7 @@ impl Config {
                 health_guard_percent,
                 tls,
                 is_auth_required,
+                replica_name,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
@@ -405,6 +419,18 @@ impl Config {
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
+}
+
+fn named(name: String) -> Result<String, InvalidConfig> {
+    let is_fit = (1..=REPLICA_NAME_LENGTH_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_fit { Ok(name) } else { Err(InvalidConfig::ReplicaName(name)) }
+}
+
+/// The name of this machine, or a word where it has none that can be shown.
+fn machine_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
 fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
@@ -467,6 +493,18 @@ mod tests {
         assert_eq!(off, Guards::OFF);
         assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
         assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
+    }
+
+    #[test]
+    fn a_control_server_has_a_name_that_can_be_shown() {
+        let name = |flags: &[&str], file: &str| merge(flags, file).map(|config| config.settings.replica_name);
+        assert_eq!(name(&["--replica-name", "a"], "replica-name = 'b'").unwrap(), "a");
+        assert_eq!(name(&[], "replica-name = 'b'").unwrap(), "b");
+        assert!(!name(&[], "").unwrap().is_empty());
+        for bad in ["", "a b", "ä", &"x".repeat(REPLICA_NAME_LENGTH_MAX + 1)] {
+            let refusal = name(&["--replica-name", bad], "").unwrap_err();
+            assert!(refusal.to_string().contains("--replica-name"), "{refusal}");
+        }
     }
 
     #[test]

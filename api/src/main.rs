@@ -11,9 +11,12 @@ use anyhow::Context;
 use api::{
     Tls,
     app::App,
-    config::{Config, Flags, LogFormat},
+    commands::{self, Cli},
+    config::{Config, LogFormat},
     entropy::{Source, System},
+    notify::Notifier,
     serve::serve,
+    watchdog,
 };
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -35,10 +38,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
-    let config = Config::load(Flags::parse())?;
+    let Cli { flags, command } = Cli::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    if let Some(command) = command {
+        return runtime.block_on(commands::run(command, flags));
+    }
+    let config = Config::load(flags)?;
     start_log(&config)?;
     raise_descriptor_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
     runtime.block_on(run_server(config))
 }
 
@@ -69,14 +76,7 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 
 async fn run_server(config: Config) -> anyhow::Result<()> {
     let Config {
-        listen,
-        store,
-        store_options,
-        is_new_epoch,
-        bootstrap_token_file,
-        settings,
-        log: _,
-        log_format: _,
+        listen, store, store_options, is_new_epoch, bootstrap_token_file, settings, log: _, log_format: _,
     } = config;
     let source: Arc<dyn Source> = Arc::new(System);
     let store = store::open_with(&store, &store_options, source.now()).await?;
@@ -112,7 +112,12 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "serving");
     writeln!(std::io::stdout(), "tidegate-api listening on {scheme}://{address}")
         .context("stdout is gone")?;
+    let notifier = Arc::new(Notifier::of_environment());
+    notifier.say(&format!("READY=1\nSTATUS=serving at {address}"));
+    let watchdog = tokio::spawn(watchdog::feed(Arc::clone(&running.app), Arc::clone(&notifier)));
     signals.wait().await;
+    watchdog.abort();
+    notifier.say("STOPPING=1");
     tracing::info!("stopping");
     running.stop_streams();
     stop.cancel();

@@ -1,7 +1,7 @@
 //! What happens around every request: an id, a limit, a clock, and one form for every error.
 //!
 //! ```text
-//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ routes
+//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position ─▶ routes
 //! ```
 
 use std::{
@@ -18,7 +18,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request::Parts};
+use model::quantity::{Position, Revision};
 use tracing::Instrument;
 
 use crate::{
@@ -36,6 +37,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_ID_LENGTH_MAX: usize = 128;
 /// When to come back when there are too many requests, in seconds.
 const RETRY_SECS: u32 = 1;
+/// The state that an answer must show at least: a position, or a revision alone. What another control server has answered
+/// holds here as soon as this one has seen it.
+pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
 /// The header of the request id.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Nothing from outside, nothing inline but styles, no framing.
@@ -59,6 +63,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
 pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
     let state = |app: &Arc<App>| Arc::clone(app);
     router
+        .layer(from_fn_with_state(state(&app), wait_for_position))
         .layer(from_fn_with_state(state(&app), limit))
         .layer(from_fn_with_state(state(&app), check_host))
         .layer(from_fn_with_state(state(&app), around))
@@ -178,16 +183,55 @@ fn word(method: &Method) -> &'static str {
 
 /// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
 async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let header = request.headers().get(header::HOST).map(|value| value.to_str().unwrap_or_default());
-    let host = header.or_else(|| request.uri().host());
-    match host {
-        Some(host) if !app.settings.hosts.allow(host) => Problem::bad_request(
-            "the header `Host` must be localhost or an address: this server is on loopback",
-        )
-        .hint("start it with --allowed-host to let it be called by another name")
-        .into_response(),
-        Some(_) | None => next.run(request).await,
+    let hosts = match hosts_of(&request) {
+        Ok(hosts) => hosts,
+        Err(problem) => return problem.into_response(),
+    };
+    if hosts.iter().all(|host| app.settings.hosts.allow(host)) {
+        return next.run(request).await;
     }
+    Problem::bad_request("the header `Host` must be localhost or an address: this server is on loopback")
+        .hint("start it with --allowed-host to let it be called by another name")
+        .into_response()
+}
+
+/// The names by which a request calls the server, in its header and in its target. A connection's request of HTTP/1.1 has
+/// exactly one header (RFC 9112, 3.2).
+fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
+    let headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
+    if headers.len() > 1 {
+        return Err(Problem::bad_request("the header `Host` is given more than once"));
+    }
+    let is_from_afar = request.extensions().get::<Peer>().is_some();
+    if headers.is_empty() && is_from_afar && request.version() == Version::HTTP_11 {
+        return Err(Problem::bad_request("the header `Host` is missing"));
+    }
+    let texts = headers.into_iter().map(|value| value.to_str().unwrap_or_default());
+    Ok(texts.chain(request.uri().host()).collect())
+}
+
+/// Has a request served on the state that it names, or a later one.
+async fn wait_for_position(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let waited = match request.headers().get(X_MIN_POSITION) {
+        None => Ok(()),
+        Some(value) => match min_position(value, &app) {
+            Ok(position) => app.reach(position).await,
+            Err(problem) => Err(problem),
+        },
+    };
+    match waited {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn min_position(value: &HeaderValue, app: &App) -> Result<Position, Problem> {
+    let text = value.to_str().unwrap_or_default().trim();
+    let of_epoch = |revision| Position { epoch: app.hub.load().epoch, revision: Revision(revision) };
+    let position = text.parse().ok().or_else(|| text.parse().ok().map(of_epoch));
+    position.ok_or_else(|| {
+        Problem::bad_request("the header `X-Tidegate-Min-Position` must be a position or a revision, such as 1795251600-17 or 17")
+    })
 }
 
 /// Bounds how many requests are served at once, and how long each may take.

@@ -4,6 +4,7 @@ mod addresses;
 mod answer;
 mod apply;
 mod audit;
+mod backup;
 mod bgp;
 pub(crate) mod confirm;
 mod convergence;
@@ -73,6 +74,7 @@ pub(crate) fn router() -> Routes {
         health::add,
         metrics::add,
         confirm::add,
+        backup::add,
         tokens::add,
         roles::add,
         whoami::add,

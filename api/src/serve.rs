@@ -1,6 +1,9 @@
 //! Connections: accepted up to a limit, closed in order.
 
-use std::{io, sync::Arc, time::Duration};
+mod neighbours;
+mod opening;
+
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::{body::Incoming, service::service_fn};
@@ -19,6 +22,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+pub use self::neighbours::CONNECTIONS_PER_ADDRESS_MAX;
+use self::{neighbours::Neighbours, opening::Opening};
 use crate::{
     caller::Peer,
     security::{certificates::Proven, tls::Tls},
@@ -32,6 +37,13 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Requests at once on one HTTP/2 connection.
 const H2_STREAMS_MAX: u32 = 256;
+/// Bytes of the headers of a request of HTTP/2, unpacked: as many as of one of HTTP/1.
+const H2_HEADERS_BYTES_MAX: u32 = 64 * 1024;
+/// Requests of HTTP/2 that a client may take back before the server has looked at them (CVE-2023-44487), and those that it may
+/// make the server take back by breaking the protocol. Ordinary clients take back one now and then.
+const H2_RESETS_MAX: usize = 20;
+/// Silence after which a connection of HTTP/2 is asked whether somebody is there, and time to answer.
+const H2_PING: Duration = Duration::from_secs(30);
 /// Time that open requests get after the signal to stop.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Time that a client may take for the handshake of TLS.
@@ -54,7 +66,13 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES_MAX);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(H2_STREAMS_MAX);
+    builder.http2().max_header_list_size(H2_HEADERS_BYTES_MAX);
+    builder.http2().max_pending_accept_reset_streams(H2_RESETS_MAX);
+    builder.http2().max_local_error_reset_streams(H2_RESETS_MAX);
+    builder.http2().keep_alive_interval(H2_PING).keep_alive_timeout(H2_PING);
+    let neighbours = Neighbours::default();
     while let Some((stream, slot)) = accept(&listener, &slots, &stop).await {
+        let Some(place) = enter(&neighbours, &stream) else { continue };
         let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip().to_canonical()));
         let (builder, router) = (builder.clone(), router.clone());
         let connection = Connection { builder, router, peer, watcher: graceful.watcher() };
@@ -64,13 +82,23 @@ pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>,
                 None => connection.hold(stream, None).await,
                 Some(tls) => connection.hold_encrypted(stream, &tls, &stop).await,
             }
-            drop(slot);
+            drop((slot, place));
         });
     }
     drop(listener);
     if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
         tracing::warn!("some requests did not end in time");
     }
+}
+
+/// Counts a connection among those of its address; `None` when it is one too many, or gone already.
+fn enter(neighbours: &Neighbours, stream: &TcpStream) -> Option<neighbours::Place> {
+    let address: IpAddr = stream.peer_addr().ok()?.ip();
+    let place = neighbours.enter(address);
+    if place.is_none() {
+        tracing::debug!(%address, "a connection was closed: its address has too many");
+    }
+    place
 }
 
 /// What a connection needs once it is there.
@@ -121,7 +149,9 @@ impl Connection {
             }
             router.clone().oneshot(request)
         });
-        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+        let connection = builder
+            .serve_connection_with_upgrades(TokioIo::new(Opening::new(stream, HEAD_TIMEOUT)), service)
+            .into_owned();
         let ended = async {
             match &proven {
                 Some(proven) => proven.ended().await,

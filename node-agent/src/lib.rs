@@ -32,6 +32,7 @@ pub mod hold;
 pub mod journal;
 pub mod links;
 pub mod netlink;
+pub mod notify;
 pub mod preflight;
 pub mod report;
 pub mod run;
@@ -40,6 +41,7 @@ mod socket_option;
 pub mod state;
 pub mod status;
 pub mod tally;
+pub mod told;
 
 pub use model::networks;
 

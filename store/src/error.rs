@@ -133,6 +133,26 @@ pub enum VaultError {
     Unavailable(#[from] StoreError),
 }
 
+/// Why the contents of a store were not replaced.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ReplaceError {
+    /// Somebody uses the store.
+    #[error("the store has moved to {current} meanwhile; stop every server that uses it")]
+    Stale {
+        /// Where the store is.
+        current: Position,
+    },
+    /// No store has written this.
+    #[error("the contents are malformed: {0}")]
+    Malformed(String),
+    /// This kind of store cannot do it.
+    #[error("contents cannot be put into a store of this kind; use `sqlite:PATH`")]
+    Unsupported,
+    /// The store failed, and whether it has the contents is unknown.
+    #[error(transparent)]
+    Unavailable(#[from] StoreError),
+}
+
 /// Why a store cannot be opened. Every message names the store and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OpenError {

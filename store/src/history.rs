@@ -140,6 +140,13 @@ pub(crate) fn encode(entry: &RevisionEntry, commit: &EncodedCommit) -> EncodedEn
     }
 }
 
+/// Writes an entry that comes without its commit.
+pub(crate) fn encode_alone(entry: &RevisionEntry) -> EncodedEntry {
+    let commit =
+        EncodedCommit { revision: entry.revision, at: entry.at, changes: Vec::new(), body: String::new() };
+    encode(entry, &commit)
+}
+
 /// Reads the head of an entry.
 pub(crate) fn decode_head((revision, at, head): HeadRow) -> Result<RevisionHead, StoreError> {
     let revision = Revision(revision.unsigned_abs());

@@ -18,12 +18,14 @@ use async_trait::async_trait;
 use model::{
     change::Commit,
     history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    quantity::{Epoch, Position, Revision, Timestamp},
     resource::Object,
 };
 use tokio::sync::watch;
 
 mod audit;
+pub mod backup;
+mod contents;
 mod error;
 mod etcd;
 mod group;
@@ -36,10 +38,13 @@ mod vault;
 mod window;
 
 pub use audit::AuditRecord;
-pub use error::{Cause, ChangesError, CommitError, OpenError, StatusError, StoreError, VaultError};
+pub use contents::Contents;
+pub use error::{
+    Cause, ChangesError, CommitError, OpenError, ReplaceError, StatusError, StoreError, VaultError,
+};
 pub use etcd::{ETCD_FOLD_AFTER_DEFAULT, ETCD_PREFIX_DEFAULT, EtcdOptions, Figures};
 pub use history::{HistoryPage, HistoryQuery, ObjectFilter};
-pub use open::{Options, open, open_with};
+pub use open::{Looked, Options, look, look_with, open, open_with};
 pub use vault::VaultRecord;
 
 /// Commits that the change log keeps: minutes of a busy cluster, days of a quiet one. A watch that was away for longer
@@ -191,6 +196,22 @@ pub trait Store: Send + Sync + 'static {
     /// everything.
     async fn head(&self) -> Result<Position, StoreError> {
         Ok(self.load().await?.position)
+    }
+
+    /// Replaces what the store keeps of its cluster by `contents`, in one step, if it is still at `at`. A new life begins at
+    /// the revision of the contents, with an epoch higher than before and than `above`; so every token of the old one is
+    /// refused, and what was observed is forgotten. The audit log stays. Nobody else may use the store meanwhile.
+    ///
+    /// # Errors
+    /// After [`ReplaceError::Unavailable`] it is unknown whether it happened. After any other error nothing has changed.
+    async fn replace(
+        &self,
+        _at: Position,
+        _contents: &Contents,
+        _above: Epoch,
+        _now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        Err(ReplaceError::Unsupported)
     }
 
     /// Waits until another process may have moved the store on from `at`. Never ends where this process is the only

@@ -12,17 +12,19 @@ use imbl::OrdMap;
 use model::{
     change::{ChangeKind, Commit},
     history::{Maker, RevisionEntry},
-    quantity::{Position, Revision, Timestamp},
+    quantity::{Epoch, Position, Revision, Timestamp},
     resource::Object,
 };
 
 use crate::{
-    AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery,
-    Loaded, STATUSES_MAX, StatusError, Store, StoreError, VAULT_RECORDS_MAX, VaultError, VaultRecord, audit,
+    AUDIT_AGE_MAX_SECS, AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage,
+    HistoryQuery, Loaded, ReplaceError, STATUSES_MAX, StatusError, Store, StoreError, VAULT_RECORDS_MAX,
+    VaultError, VaultRecord, audit,
     group::{self, Group},
+    history,
     open::{check_status, epoch_after},
     vault,
-    window::{Bounds, Window},
+    window::{Bounds, Entry, Window},
 };
 
 /// A store in memory.
@@ -78,6 +80,21 @@ impl History {
     fn new() -> Self {
         let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));
         Self { entries: BTreeMap::new(), of_others, of_server, floor: Revision(0) }
+    }
+
+    /// What was kept elsewhere.
+    fn of(entries: &[RevisionEntry], floor: Revision) -> Self {
+        let window = |bounds, is_by_server| {
+            let encoded = entries.iter().map(history::encode_alone);
+            let own = encoded.filter(|entry| entry.is_by_server == is_by_server);
+            Window::new(bounds, own.map(|entry| Entry { revision: entry.revision, bytes: entry.bytes() }))
+        };
+        Self {
+            of_others: window(Bounds::HISTORY, false),
+            of_server: window(Bounds::SERVER, true),
+            entries: entries.iter().map(|entry| (entry.revision, entry.clone())).collect(),
+            floor,
+        }
     }
 
     fn add(&mut self, group: &Group, history: &[RevisionEntry]) {
@@ -200,6 +217,10 @@ impl Store for Memory {
         Ok(state.log.iter().skip(first).take(limit.min(CHANGES_KEPT)).cloned().collect())
     }
 
+    async fn head(&self) -> Result<Position, StoreError> {
+        Ok(self.state().position)
+    }
+
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
         check_status(key, body)?;
         let mut state = self.state();
@@ -227,6 +248,36 @@ impl Store for Memory {
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
         let mut state = self.state();
         state.position.epoch = epoch_after(Some(state.position.epoch), now);
+        Ok(state.position)
+    }
+
+    async fn replace(
+        &self,
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        contents.check()?;
+        let Contents { revision, objects, history, history_floor, vault } = contents;
+        let mut state = self.state();
+        if state.position != at {
+            return Err(ReplaceError::Stale { current: state.position });
+        }
+        let epoch = epoch_after(Some(at.epoch.max(above)), now);
+        state.position = Position { epoch, revision: *revision };
+        state.objects =
+            objects.iter().map(|object| (object.key().to_store_key(), Arc::clone(object))).collect();
+        state.log.clear();
+        state.window = Window::new(Bounds::CHANGES, []);
+        state.history = History::of(history, *history_floor);
+        state.statuses.clear();
+        state.vault.clear();
+        for (key, body) in vault {
+            state.vault_version += 1;
+            let record = VaultRecord { version: state.vault_version, body: body.clone() };
+            state.vault.insert(key.clone(), record);
+        }
         Ok(state.position)
     }
 

@@ -56,6 +56,41 @@ async fn open_one(url: &str, now: Timestamp) -> Result<Arc<dyn Store>, OpenError
     }
 }
 
+/// What is at the address of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Looked {
+    /// Nothing: opening it would make it.
+    Absent,
+    /// A store that this version can open.
+    Ready,
+    /// A store that another process has open.
+    InUse {
+        /// Who, as far as is known.
+        holder: String,
+    },
+}
+
+/// Looks at the address of a store that needs nothing beside it. See [`look_with`].
+///
+/// # Errors
+/// As of [`look_with`].
+pub async fn look(url: &str) -> Result<Looked, OpenError> {
+    look_with(url, &Options::default()).await
+}
+
+/// Looks at the address of a store, without making or changing anything.
+///
+/// # Errors
+/// As [`open_with`], but that a store in use is none.
+pub async fn look_with(url: &str, options: &Options) -> Result<Looked, OpenError> {
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok(Looked::Absent),
+        Some(("sqlite", path)) if is_path(path) => Sqlite::look(path.as_ref()).await,
+        Some(("etcd", members)) => Etcd::look(members, &options.etcd).await,
+        Some(_) | None => Err(OpenError::Address(url.to_owned())),
+    }
+}
+
 /// Refuses what other programs understand as something else than a path: SQLite's `:memory:`, hosts and options of URLs.
 fn is_path(path: &str) -> bool {
     let names_host = path.starts_with("//") && !path.starts_with("///");
@@ -81,6 +116,25 @@ pub(crate) fn check_status(key: &str, body: &[u8]) -> Result<(), StatusError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn to_look_makes_nothing_and_tells_who_uses_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let now = Timestamp::from_unix_seconds(0);
+        let path = directory.path().join("s.db");
+        let url = format!("sqlite:{}", path.display());
+        assert_eq!(look(&url).await.unwrap(), Looked::Absent);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+        let store = open(&url, now).await.unwrap();
+        let holder = format!("process {}", std::process::id());
+        assert_eq!(look(&url).await.unwrap(), Looked::InUse { holder });
+        drop(store);
+        assert_eq!(look(&url).await.unwrap(), Looked::Ready);
+        std::fs::write(&path, "something else").unwrap();
+        assert!(matches!(look(&url).await, Err(OpenError::NotOurs { .. })));
+        let nowhere = format!("sqlite:{}/none/s.db", directory.path().display());
+        assert!(matches!(look(&nowhere).await, Err(OpenError::Directory { .. })));
+    }
 
     async fn refusal(url: &str) -> String {
         let now = Timestamp::from_unix_seconds(0);

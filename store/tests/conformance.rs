@@ -56,6 +56,10 @@ on_every_store! {
         of_concurrent_vault_writes_exactly_one_wins,
         vault_records_beyond_a_limit_are_refused,
     }
+    contents::{
+        contents_put_in_place_of_others_are_read_back_in_a_new_life,
+        contents_are_refused_whole_when_somebody_wrote_or_they_contradict_themselves,
+    }
     history::{
         history_is_kept_with_its_commit_and_listed_newest_first,
         history_is_filtered_by_what_it_changed,

@@ -203,17 +203,36 @@ async fn obtain(
     authority: &Authority,
     source: &dyn Source,
 ) -> Result<Identity, TlsError> {
-    let Some(CertificateFiles { certificate, key }) = &options.files else {
+    let Some(files) = &options.files else {
         let (chain, key) = authority.sign_server(&options.names, source).map_err(TlsError::Unsigned)?;
         return Ok(Identity { chain, key });
     };
+    // Before what is pinned changes, so that a pair that does not fit changes nothing.
+    let identity = read_pair(files, source.now()).await?;
+    if let Some(last) = identity.chain.last() {
+        authority.trust_also(last);
+    }
+    Ok(identity)
+}
+
+/// Whether files hold certificates and the key that fits the first of them.
+pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
+    read_pair(files, now).await.map(drop)
+}
+
+async fn read_pair(
+    CertificateFiles { certificate, key }: &CertificateFiles,
+    now: Timestamp,
+) -> Result<Identity, TlsError> {
     let flag = "--tls-cert-file";
     let malformed = || TlsError::Malformed { flag, path: certificate.clone(), expected: "certificates" };
     let pem = read(flag, certificate).await?;
     let chain: Vec<_> =
         CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| malformed())?;
-    let Some(last) = chain.last() else { return Err(malformed()) };
-    warn_of_end(&chain, source.now());
+    if chain.is_empty() {
+        return Err(malformed());
+    }
+    warn_of_end(&chain, now);
     let flag = "--tls-key-file";
     let pem = read(flag, key).await?;
     let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::Malformed {
@@ -221,10 +240,8 @@ async fn obtain(
         path: key.clone(),
         expected: "one private key",
     })?;
-    // Before what is pinned changes, so that a pair that does not fit changes nothing.
     let signing = provider().key_provider.load_private_key(key.clone_key()).map_err(TlsError::Unfit)?;
     rustls::sign::CertifiedKey::new(chain.clone(), signing).keys_match().map_err(TlsError::Unfit)?;
-    authority.trust_also(last);
     Ok(Identity { chain, key })
 }
 

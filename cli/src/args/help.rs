@@ -255,6 +255,22 @@ Examples:
   tidegate audit                        who asked for what of late, and what became of it
   tidegate audit --last 500 -o json";
 
+pub(super) const BACKUP_HELP: &str = "\
+The file is one state of everything, with a checksum; `tidegate store verify` checks it. It holds every secret of the
+cluster in the clear. What nodes observed and the audit log are not in it.
+
+Examples:
+  tidegate backup -o tidegate.backup              objects, keys, tokens and roles
+  tidegate backup -o tidegate.backup --history    also the history of writes";
+
+pub(super) const STORE_HELP: &str = "\
+No server may use the store meanwhile, but for verify, which needs none.
+
+Examples:
+  tidegate store verify tidegate.backup
+  tidegate store restore --from tidegate.backup --store sqlite:/var/lib/tidegate/tidegate.sqlite --dry-run
+  tidegate store migrate --from sqlite:old.sqlite --to sqlite:new.sqlite";
+
 pub(super) const CONFIRM_HELP: &str = "\
 When the database of the server is empty, foreign or an old backup, a node that would lose most of what it
 serves goes on with what it has, and says so (condition Converged, reason StateHeld). Put the right database
@@ -334,3 +350,50 @@ Examples:
   tidegate explain web -o json          all of it
 
 A shell takes > for itself: write '->' in quotes, or leave it out.";
+
+pub(super) const TOKEN_HELP: &str = "\
+Where the server asks who is there, every command needs a token. The first one is in the file that the server names when it
+starts.
+
+Examples:
+  tidegate token create ci --role operator -n shop --expires-in 90d > ci.token
+  tidegate token list
+  tidegate token revoke ci";
+
+pub(super) const TOKEN_CREATE_HELP: &str = "\
+The token goes to stdout, all else to stderr. Nobody can give away what they may not do themselves.
+
+Examples:
+  tidegate token create grafana --role viewer > grafana.token
+  tidegate token create shop --role operator -n shop --pool web --endpoint-range 10.1.0.0/16 > shop.token";
+
+pub(super) const ROLE_HELP: &str = "\
+Built in are viewer, operator and admin; agent is what agents are, by their certificates.
+
+Examples:
+  tidegate role list
+  tidegate role apply deployer -f deployer.yaml
+  tidegate role delete deployer";
+
+pub(super) const ROLE_APPLY_HELP: &str = "\
+The file has a list of rules; what one of them allows is allowed:
+  rules:
+    - verbs: [get, list, create, update, plan]
+      kinds: [Service, EndpointSet]
+      namespaces: [shop]
+
+Examples:
+  tidegate role apply deployer -f deployer.yaml";
+
+pub(super) const CAN_I_HELP: &str = "\
+Ends with 0 for yes and 1 for no.
+
+Examples:
+  tidegate can-i update service -n shop
+  tidegate can-i create Token";
+
+pub(super) const JOIN_TOKEN_HELP: &str = "\
+The token goes to stdout. It also says which authority the server's certificate must be of.
+
+Examples:
+  tidegate node join-token node-1 > node-1.join";

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::Agent;
-use crate::{ask::Errand, entropy, feed::machine::Batch, status::Status};
+use crate::{ask::Errand, entropy, feed::machine::Batch, status::Status, told::Beats};
 
 /// Batches that wait for the loop. When it is full the feed stops reading, and control squashes what follows.
 pub const BATCHES_WAITING_MAX: usize = 64;
@@ -22,6 +22,8 @@ pub struct Running {
     pub status: watch::Receiver<Status>,
     /// Comes when the first turn is over.
     pub first_turn: oneshot::Receiver<()>,
+    /// How often the loop went round.
+    pub beats: Beats,
 }
 
 /// Starts the loop on a thread of its own.
@@ -36,10 +38,12 @@ pub fn spawn(
     let (publish, status) = watch::channel(agent.status());
     let (done, first_turn) = oneshot::channel();
     let runtime = Handle::current();
+    let beats = Beats::default();
+    let ends = Ends { publish, first_turn: done, beats: beats.clone() };
     let thread = std::thread::Builder::new()
         .name("loop".to_owned())
-        .spawn(move || run(agent, Inlets { batches, errands }, &publish, done, &runtime))?;
-    Ok(Running { thread, status, first_turn })
+        .spawn(move || run(agent, Inlets { batches, errands }, ends, &runtime))?;
+    Ok(Running { thread, status, first_turn, beats })
 }
 
 /// What the loop is brought.
@@ -67,17 +71,20 @@ impl Inlets {
     }
 }
 
-fn run(
-    mut agent: Agent,
-    mut inlets: Inlets,
-    publish: &watch::Sender<Status>,
+/// What the loop tells others.
+struct Ends {
+    publish: watch::Sender<Status>,
     first_turn: oneshot::Sender<()>,
-    runtime: &Handle,
-) -> io::Result<()> {
+    beats: Beats,
+}
+
+fn run(mut agent: Agent, mut inlets: Inlets, ends: Ends, runtime: &Handle) -> io::Result<()> {
+    let Ends { publish, first_turn, beats } = ends;
     let mut first_turn = Some(first_turn);
     let mut errand: Option<Errand> = None;
     loop {
         agent.turn(Instant::now(), entropy());
+        beats.beat();
         let status = agent.status();
         publish.send_if_modified(|shown| std::mem::replace(shown, status.clone()) != status);
         if let Some(first_turn) = first_turn.take() {

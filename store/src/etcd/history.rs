@@ -57,6 +57,13 @@ struct Stored {
     body: Vec<u8>,
 }
 
+impl Index {
+    /// Forgets what there was: the store holds something else.
+    pub(super) async fn forget(&self) {
+        *self.0.lock().await = None;
+    }
+}
+
 impl Known {
     fn new(floor: Revision) -> Self {
         let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));

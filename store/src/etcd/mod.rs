@@ -21,13 +21,16 @@ use async_trait::async_trait;
 use model::{
     change::Commit,
     history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    quantity::{Epoch, Position, Revision, Timestamp},
 };
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError,
-    Store, StoreError, VaultError, VaultRecord, audit as records, error::OpenError, group,
+    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, Looked, ReplaceError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
+    StoreError, VaultError, VaultRecord, audit as records,
+    error::OpenError,
+    group,
+    open::epoch_after,
 };
 
 mod figures;
@@ -42,6 +45,7 @@ mod mirror;
 mod options;
 mod prepare;
 mod read;
+mod replace;
 mod trim;
 mod vault;
 mod wire;
@@ -94,6 +98,12 @@ impl Core {
 }
 
 impl Etcd {
+    /// Looks at what there is at these members, without making anything.
+    pub(crate) async fn look(members: &str, options: &EtcdOptions) -> Result<Looked, OpenError> {
+        let reach = options::check(members, options)?;
+        prepare::look(&Link::new(reach), &Keys::new(&options.prefix)).await
+    }
+
     /// Opens the store at these members, or makes it.
     pub(crate) async fn open(
         members: &str,
@@ -226,6 +236,33 @@ impl Store for Etcd {
         self.core.moved_to(position);
         drop(mirror);
         Ok(position)
+    }
+
+    async fn replace(
+        &self,
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        contents.check()?;
+        let epoch = epoch_after(Some(at.epoch.max(above)), now);
+        let new = Position { epoch, revision: contents.revision };
+        let mut mirror = Arc::clone(&self.core.mirror).lock_owned().await;
+        let (core, contents) = (Arc::clone(&self.core), contents.clone());
+        let task = tokio::spawn(async move {
+            *mirror = None;
+            let outcome = replace::run(&core, at, &contents, new).await;
+            core.history.forget().await;
+            outcome
+        });
+        let failed = |error| StoreError::unavailable("finish the replacement", error);
+        task.await.map_err(failed)??;
+        self.core.moved_to(new);
+        for key in self.local.statuses().await?.keys() {
+            self.local.remove_status(key).await?;
+        }
+        Ok(new)
     }
 
     async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {

@@ -7,9 +7,10 @@ use super::{
     keys::{Keys, end_of},
     link::{Failure, Link, PATIENCE, Retry},
     read,
+    replace::IN_BETWEEN,
     wire::FORMAT,
 };
-use crate::{OpenError, StoreError, open::epoch_after};
+use crate::{Looked, OpenError, StoreError, open::epoch_after};
 
 /// Where the store is.
 pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<Position, OpenError> {
@@ -25,6 +26,18 @@ pub(super) async fn prepare(link: &Link, keys: &Keys, now: Timestamp) -> Result<
             Err(failure) => return Err(unavailable(failure)),
         }
     }
+}
+
+/// Says what there is, and makes nothing. A server that runs keeps one of its kind leading.
+pub(super) async fn look(link: &Link, keys: &Keys) -> Result<Looked, OpenError> {
+    if find(link, keys).await?.is_none() {
+        return Ok(Looked::Absent);
+    }
+    let leader = Txn::new().and_then([TxnOp::get(keys.leader(), None)]);
+    let answer = link.repeat(&leader).await.map_err(unavailable)?;
+    let is_led = read::values(&answer).into_iter().flatten().next().is_some();
+    let holder = "at least one server (or one was, seconds ago)".to_owned();
+    Ok(if is_led { Looked::InUse { holder } } else { Looked::Ready })
 }
 
 async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
@@ -50,6 +63,9 @@ async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
                 |error: StoreError| OpenError::EtcdUnavailable { cause: std::sync::Arc::new(error) };
             Ok(Some(head.map_err(unreadable)?.position))
         }
+        (Some(format), _) if format == IN_BETWEEN => refuse(
+            "a restore was cut off; remove everything there (etcdctl del --prefix), and restore again".to_owned(),
+        ),
         (None, None) if read::count(&answer) == 0 => Ok(None),
         (None | Some(_), None | Some(_)) => {
             refuse("are keys that are no Tidegate store; give another --etcd-prefix".to_owned())

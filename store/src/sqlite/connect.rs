@@ -56,6 +56,31 @@ pub(super) async fn prepare(file: &StoreFile, now: Timestamp) -> Result<(), Open
     connection.close().await.map_err(|cause| failed(path, "finish preparing the file", cause))
 }
 
+/// Whether this version could open a file, without bringing it to this version.
+pub(super) async fn check(path: &Path) -> Result<(), OpenError> {
+    if !is_ours(path).await.map_err(|cause| failed(path, "look into the file", cause))? {
+        return Err(OpenError::NotOurs { path: path.to_owned() });
+    }
+    let found = newest_migration(path).await.map_err(|cause| failed(path, "look for its version", cause))?;
+    let known = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+    if found > known { Err(OpenError::NewerSchema { path: path.to_owned(), found, known }) } else { Ok(()) }
+}
+
+/// The newest migration of a file; 0 for one that has none yet.
+async fn newest_migration(path: &Path) -> Result<i64, sqlx::Error> {
+    let options = options(path, Durability::Full).read_only(true);
+    let mut connection = SqliteConnection::connect_with(&options).await?;
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = '_sqlx_migrations'";
+    let tables: i64 = sqlx::query_scalar(sql).fetch_one(&mut connection).await?;
+    let mut found = 0;
+    if tables > 0 {
+        let sql = "SELECT coalesce(max(version), 0) FROM _sqlx_migrations";
+        found = sqlx::query_scalar(sql).fetch_one(&mut connection).await?;
+    }
+    connection.close().await?;
+    Ok(found)
+}
+
 /// A connection that writes.
 pub(super) async fn writer(path: &Path, durability: Durability) -> Result<SqliteConnection, sqlx::Error> {
     SqliteConnection::connect_with(&options(path, durability)).await

@@ -47,6 +47,45 @@ impl StoreFile {
     }
 }
 
+/// What is found at a path.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// No file.
+    Nothing,
+    /// A file that another process has open.
+    Locked {
+        /// Who, as far as is known.
+        holder: String,
+    },
+    /// A database, or an empty file; absolute.
+    File(PathBuf),
+}
+
+/// Looks at a path, without making anything. Who opens it a moment later may find it changed.
+pub(super) fn look(path: &Path) -> Result<Found, OpenError> {
+    let resolved = resolve(path)
+        .map_err(|cause| OpenError::Directory { path: path.to_owned(), cause: Arc::new(cause) })?;
+    if !resolved.exists() {
+        return Ok(Found::Nothing);
+    }
+    // Opened only: a lock is not made by looking for it.
+    if let Ok(mut lock) = File::open(lock_path(&resolved))
+        && matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+    {
+        return Ok(Found::Locked { holder: holder(&mut lock) });
+    }
+    if !is_sqlite(&resolved).map_err(|cause| failed(&resolved, "read the file", cause))? {
+        return Err(OpenError::NotOurs { path: resolved });
+    }
+    Ok(Found::File(resolved))
+}
+
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
+
 /// Gives every name of one file the same form, so that all of them meet at the same lock.
 fn resolve(path: &Path) -> io::Result<PathBuf> {
     if let Ok(existing) = fs::canonicalize(path) {
@@ -58,10 +97,9 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
     let mut options = OpenOptions::new();
-    let opened = options.read(true).write(true).create(true).truncate(false).mode(MODE).open(&name);
+    let options = options.read(true).write(true).create(true).truncate(false).mode(MODE);
+    let opened = options.open(lock_path(path));
     let mut file = opened.map_err(|cause| failed(path, "make the lock file beside it", cause))?;
     match file.try_lock() {
         Ok(()) => {}

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     HistoryPage, HistoryQuery, StoreError,
     group::Group,
-    history::{self, HeadRow},
+    history::{self, EncodedEntry, HeadRow},
     window::{Bounds, Window},
 };
 
@@ -74,15 +74,7 @@ pub(super) async fn write(
     dropped: &Dropped,
     batches: &[usize],
 ) -> Result<(), sqlx::Error> {
-    for piece in batch::pieces(&group.history, batches) {
-        let mut query = sqlx::query(AssertSqlSafe(batch::history_sql(piece.len())));
-        for entry in piece {
-            query = query.bind(entry.revision.0.cast_signed()).bind(entry.at.unix_seconds());
-            query = query.bind(i64::from(entry.is_by_server));
-            query = query.bind(entry.head.as_bytes()).bind(entry.body.as_bytes());
-        }
-        query.execute(&mut *connection).await?;
-    }
+    insert(connection, &group.history, batches).await?;
     let Dropped { of_others, of_server } = dropped;
     for (dropped, is_by_server) in [(of_others, false), (of_server, true)] {
         let Some(dropped) = dropped else { continue };
@@ -93,6 +85,24 @@ pub(super) async fn write(
     if let Some(floor) = of_others {
         let raise = sqlx::query("UPDATE meta SET history_floor = ?").bind(floor.0.cast_signed());
         raise.execute(&mut *connection).await?;
+    }
+    Ok(())
+}
+
+/// Adds entries.
+pub(super) async fn insert(
+    connection: &mut SqliteConnection,
+    entries: &[EncodedEntry],
+    batches: &[usize],
+) -> Result<(), sqlx::Error> {
+    for piece in batch::pieces(entries, batches) {
+        let mut query = sqlx::query(AssertSqlSafe(batch::history_sql(piece.len())));
+        for entry in piece {
+            query = query.bind(entry.revision.0.cast_signed()).bind(entry.at.unix_seconds());
+            query = query.bind(i64::from(entry.is_by_server));
+            query = query.bind(entry.head.as_bytes()).bind(entry.body.as_bytes());
+        }
+        query.execute(&mut *connection).await?;
     }
     Ok(())
 }

@@ -12,17 +12,17 @@ use async_trait::async_trait;
 use model::{
     change::Commit,
     history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    quantity::{Epoch, Position, Revision, Timestamp},
 };
 use sqlx::SqlitePool;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
-    AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, VaultError, VaultRecord, audit as records,
+    AuditRecord, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, Loaded, ReplaceError,
+    StatusError, Store, StoreError, VaultError, VaultRecord, audit as records,
     error::OpenError,
     group,
-    open::check_status,
+    open::{Looked, check_status, epoch_after},
     sqlite::{file::StoreFile, write::Writer},
 };
 
@@ -32,6 +32,7 @@ mod connect;
 mod file;
 mod history;
 mod read;
+mod replace;
 mod vault;
 mod write;
 
@@ -50,6 +51,15 @@ impl Sqlite {
         let readers = connect::readers(file.path());
         tracing::info!(path = %file.path().display(), "store opened");
         Ok(Self { writer: Arc::new(Mutex::new(Writer::new(file))), readers })
+    }
+
+    /// Looks at a file without making or changing anything.
+    pub(crate) async fn look(path: &Path) -> Result<Looked, OpenError> {
+        match file::look(path)? {
+            file::Found::Nothing => Ok(Looked::Absent),
+            file::Found::Locked { holder } => Ok(Looked::InUse { holder }),
+            file::Found::File(path) => connect::check(&path).await.map(|()| Looked::Ready),
+        }
     }
 
     /// Runs a write to its end, whether or not the caller waits for it.
@@ -113,6 +123,10 @@ impl Store for Sqlite {
         read::changes(&self.readers, after, limit).await
     }
 
+    async fn head(&self) -> Result<Position, StoreError> {
+        read::head(&self.readers).await
+    }
+
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
         check_status(key, body)?;
         let (key, body) = (key.to_owned(), body.to_vec());
@@ -130,6 +144,20 @@ impl Store for Sqlite {
 
     async fn raise_epoch(&self, now: Timestamp) -> Result<Position, StoreError> {
         self.write(async move |mut writer| writer.raise_epoch(now).await).await
+    }
+
+    async fn replace(
+        &self,
+        at: Position,
+        contents: &Contents,
+        above: Epoch,
+        now: Timestamp,
+    ) -> Result<Position, ReplaceError> {
+        contents.check()?;
+        let epoch = epoch_after(Some(at.epoch.max(above)), now);
+        let new = Position { epoch, revision: contents.revision };
+        let replacement = replace::Replacement::of(contents);
+        self.write(async move |mut writer| writer.replace(at, &replacement, new).await).await
     }
 
     async fn vault(&self) -> Result<BTreeMap<String, VaultRecord>, StoreError> {

@@ -12,7 +12,7 @@ use model::{
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 
 use crate::{
-    AuditRecord, CommitError, STATUSES_MAX, StatusError, StoreError, VaultError,
+    AuditRecord, CommitError, ReplaceError, STATUSES_MAX, StatusError, StoreError, VaultError,
     group::{self, EncodedChange, EncodedCommit, Group},
     open::epoch_after,
     sqlite::{
@@ -22,6 +22,7 @@ use crate::{
         file::StoreFile,
         history::{self, Windows},
         read::{self, failed},
+        replace::{self, Replacement},
         vault,
     },
     window::Window,
@@ -170,6 +171,19 @@ impl Writer {
         outcome
     }
 
+    /// Puts other contents in place of what is there.
+    pub(super) async fn replace(
+        &mut self,
+        at: Position,
+        replacement: &Replacement,
+        new: Position,
+    ) -> Result<Position, ReplaceError> {
+        // The book-keeping of a session is of what was there before: whatever happens, the next write begins afresh.
+        let mut session = self.take_session().await?;
+        replace::run(&mut session.durable, at, replacement, new).await?;
+        Ok(new)
+    }
+
     async fn take_session(&mut self) -> Result<Session, StoreError> {
         if let Some(session) = self.session.take() {
             return Ok(session);
@@ -244,7 +258,7 @@ async fn write_group(
 }
 
 /// Applies changes of one kind to distinct objects; false when one of them does not fit the state.
-async fn write_objects(
+pub(super) async fn write_objects(
     connection: &mut SqliteConnection,
     changes: &[&EncodedChange],
 ) -> Result<bool, sqlx::Error> {

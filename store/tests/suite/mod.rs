@@ -16,6 +16,7 @@ use model::{
 use store::{Options, Store};
 
 pub(crate) mod audit;
+pub(crate) mod contents;
 pub(crate) mod etcd;
 pub(crate) mod history;
 pub(crate) mod scenarios;

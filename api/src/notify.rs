@@ -1,0 +1,67 @@
+//! Tells a service manager how it is going: the protocol of `sd_notify(3)`, one datagram of text per message.
+//!
+//! Nothing depends on it: without `NOTIFY_SOCKET` nobody is told, and a manager that does not read loses messages.
+
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            ffi::OsStrExt as _,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+    time::Duration,
+};
+
+/// The way to the service manager, if there is one.
+#[derive(Debug)]
+pub struct Notifier {
+    socket: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// What the environment says of the service manager.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        let address = env::var_os("NOTIFY_SOCKET");
+        let socket = address.filter(|address| !address.is_empty()).and_then(|address| {
+            let opened = open(&address);
+            opened.inspect_err(|error| tracing::warn!(%error, ?address, "NOTIFY_SOCKET cannot be used")).ok()
+        });
+        let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let is_meant = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog = number("WATCHDOG_USEC").filter(|usec| is_meant && *usec > 0);
+        Self { socket, watchdog: watchdog.map(Duration::from_micros) }
+    }
+
+    /// Says something, such as `READY=1`. What cannot be said is lost.
+    pub fn say(&self, message: &str) {
+        if let Some((socket, address)) = &self.socket
+            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
+        {
+            tracing::debug!(%error, message, "the service manager was not told");
+        }
+    }
+
+    /// How often the watchdog wants to hear that this process works: three times in the time after which it is killed.
+    #[must_use]
+    pub fn watchdog_interval(&self) -> Option<Duration> {
+        self.watchdog.filter(|_| self.socket.is_some()).map(|limit| limit / 3)
+    }
+}
+
+fn open(address: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'/', ..] => SocketAddr::from_pathname(address)?,
+        _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "neither a path nor an abstract name")),
+    };
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not stop the one that works.
+    socket.set_nonblocking(true)?;
+    Ok((socket, address))
+}

@@ -1,0 +1,83 @@
+//! How many connections each address has, so that one cannot take them all.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Connections of one address: a quarter of all, and still the agents of a few hundred nodes behind one translated address.
+pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
+
+/// How many connections there are, by address.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// One connection; counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    neighbours: Neighbours,
+    address: IpAddr,
+}
+
+impl Neighbours {
+    /// Counts a connection, unless its address has enough.
+    pub(super) fn enter(&self, address: IpAddr) -> Option<Place> {
+        let address = subject(address);
+        let mut counts = self.lock();
+        let count = counts.entry(address).or_default();
+        if *count >= CONNECTIONS_PER_ADDRESS_MAX {
+            return None;
+        }
+        *count += 1;
+        drop(counts);
+        Some(Place { neighbours: self.clone(), address })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        // A count is changed in one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.neighbours.lock();
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// Who is counted: in IPv6 a network of 64 bits, which is what one host is given.
+fn subject(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_has_its_own_places_and_gets_them_back() {
+        let neighbours = Neighbours::default();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let mut places: Vec<_> = (0..CONNECTIONS_PER_ADDRESS_MAX)
+            .map(|at| neighbours.enter(address(if at % 2 == 0 { "2001:db8::1" } else { "2001:db8::2" })))
+            .collect();
+        assert!(places.iter().all(Option::is_some));
+        assert!(neighbours.enter(address("2001:db8::3")).is_none());
+        assert!(neighbours.enter(address("2001:db8:0:1::3")).is_some());
+        assert!(neighbours.enter(address("192.0.2.1")).is_some());
+        places.pop();
+        assert!(neighbours.enter(address("2001:db8::3")).is_some());
+        drop(places);
+        assert!(neighbours.lock().is_empty());
+    }
+}

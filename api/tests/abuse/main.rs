@@ -1,0 +1,16 @@
+//! Clients that mean harm, over real sockets: each is refused with a clear status or cut, others are served meanwhile, and
+//! memory stays bounded. Every test prints what it counted.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail, also in its helpers, and prints counts"
+)]
+
+mod bodies;
+#[path = "../common/mod.rs"]
+mod common;
+mod connections;
+mod http2;
+mod requests;
+mod site;

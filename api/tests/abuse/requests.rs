@@ -1,0 +1,107 @@
+//! Heads that are too large, paths that mean something else, and names that are not ours.
+
+use crate::site::{Site, memory_kib, status};
+
+/// Many headers, a large one, and a long path.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn floods_of_headers_are_refused() {
+    let site = Site::start().await;
+    let many: String = (0..5000).map(|at| format!("X-{at}: y\r\n")).collect();
+    let cases = [
+        (format!("GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"), 431),
+        (format!("GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(1 << 20)), 431),
+        (format!("GET /v1/nodes?x={} HTTP/1.1\r\nHost: localhost\r\n\r\n", "y".repeat(65_535)), 414),
+    ];
+    let count = cases.len();
+    for (request, expected) in cases {
+        let answer = site.say(request.as_bytes()).await;
+        let shown: String = request.chars().take(60).collect();
+        // An answer may be lost when the connection is cut with bytes on their way.
+        assert!([expected, 431, 0].contains(&status(&answer)), "{shown}: {answer}");
+        site.serves_others().await;
+    }
+    println!("{count} floods of headers refused; {} KiB", memory_kib());
+}
+
+/// A path is what it says, byte for byte: nothing is resolved, unescaped or shortened into another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn paths_that_mean_something_else_lead_nowhere() {
+    let site = Site::start().await;
+    let paths = [
+        "/v1/../v1/nodes",
+        "/v1/%2e%2e/v1/nodes",
+        "/v1/./nodes",
+        "//v1/nodes",
+        "/v1//nodes",
+        "/v1/nodes/",
+        "/v1/nodes%00",
+        "/v1/nodes%2f",
+        "/v1%2fnodes",
+        "/%76%31/%6eodes/",
+        "/V1/nodes",
+        "/v1/Nodes",
+        "/v1/nodes;a=b",
+        "/v1/nodes%3fx",
+        "/v1\\nodes",
+        "/v1/nodes/%2e%2e",
+        "/v1/nodes/..%2f..%2fsecrets",
+        "/v1/nodes/%00",
+        "/v1/nodes/%ff%fe",
+        "/v1/nodes/%zz",
+        "/v1/nodes/a%2fb",
+        "/v1/nodes/%2541",
+        "/v1/namespaces/%2e%2e/services",
+        "/v1/namespaces/default/services/%2e%2e%2f%2e%2e%2f%2e%2e%2fnodes",
+        "/v1/namespaces/default%2fservices/x/services",
+        "/docs/../v1/nodes",
+        "/docs/%2e%2e/%2e%2e/etc/passwd",
+        "/docs/..%2f..%2f..%2fetc%2fpasswd",
+        "/metrics/../v1/nodes",
+        "/v1/nodes?limit=1&limit=2",
+        "/v1/nodes?limit=%00",
+    ];
+    let mut refused = std::collections::BTreeMap::<u16, usize>::new();
+    for path in paths {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let answer = site.say(request.as_bytes()).await;
+        let status = status(&answer);
+        assert!([400, 404, 422].contains(&status), "{path}: {answer}");
+        *refused.entry(status).or_default() += 1;
+    }
+    site.serves_others().await;
+    println!("{} paths led nowhere, by status: {refused:?}", paths.len());
+}
+
+/// A web page can make a browser call this server under the page's name, but not under ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_are_not_ours_are_refused_wherever_they_stand() {
+    let site = Site::start().await;
+    let heads = [
+        "GET /v1/nodes HTTP/1.1\r\nHost: evil.example\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: evil.example:7440\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: localhost.evil.example\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: localhost, evil.example\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: evil.example@localhost\r\n",
+        "GET /v1/nodes HTTP/1.1\r\nHost: \r\n",
+        "GET /v1/nodes HTTP/1.1\r\n",
+        "GET http://evil.example/v1/nodes HTTP/1.1\r\nHost: localhost\r\n",
+        "GET http://localhost/v1/nodes HTTP/1.1\r\nHost: evil.example\r\n",
+        "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n",
+        "TRACE /v1/nodes HTTP/1.1\r\nHost: evil.example\r\n",
+    ];
+    for head in heads {
+        let answer = site.say(format!("{head}Connection: close\r\n\r\n").as_bytes()).await;
+        assert!((400..=405).contains(&status(&answer)), "{head:?}: {answer}");
+    }
+    for head in [
+        "GET /v1/nodes HTTP/1.1\r\nHost: LOCALHOST:1\r\n",
+        "GET http://127.0.0.1/v1/nodes HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        "GET /v1/nodes HTTP/1.0\r\n",
+    ] {
+        let answer = site.say(format!("{head}Connection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(status(&answer), 200, "{head:?}: {answer}");
+    }
+    println!("{} names refused", heads.len());
+}

@@ -1,0 +1,59 @@
+//! The units of systemd: how much a process that is taken over could do, as systemd itself counts it.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may fail, and prints what it found")]
+
+use std::{fs, path::Path, process::Command};
+
+/// Units and how exposed they may be at most, in tenths: an API that needs nothing, an agent that programs the kernel.
+const UNITS: [(&str, u32); 2] = [("tidegate-api.service", 20), ("tidegate-agent.service", 45)];
+
+fn unit(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(name).display().to_string()
+}
+
+#[test]
+fn the_units_are_no_more_exposed_than_they_have_to_be() {
+    for (name, bar) in UNITS {
+        let output = Command::new("systemd-analyze")
+            .args(["security", "--no-pager", "--offline=yes", &format!("--threshold={bar}"), &unit(name)])
+            .output()
+            .expect("systemd-analyze is there: lab/setup.sh installs it");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let overall = said.lines().find(|line| line.contains("Overall exposure"));
+        let overall = overall.unwrap_or_else(|| panic!("{said}{}", String::from_utf8_lossy(&output.stderr)));
+        println!("{} (at most {}.{})", overall.trim(), bar / 10, bar % 10);
+        assert!(output.status.success(), "{said}");
+    }
+}
+
+/// A setting that systemd does not know is only a warning in a log that nobody reads.
+#[test]
+fn systemd_understands_every_line_of_the_units() {
+    for (name, _) in UNITS {
+        let output =
+            Command::new("systemd-analyze").args(["verify", "--man=no", &unit(name)]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let faults: Vec<_> =
+            said.lines().filter(|line| line.contains(name) && line.contains(".service:")).collect();
+        // The programs are not installed where this runs.
+        let faults: Vec<_> = faults.into_iter().filter(|line| !line.contains("is not executable")).collect();
+        assert!(faults.is_empty(), "{faults:#?}");
+    }
+}
+
+#[test]
+fn the_units_ask_for_what_the_programs_do() {
+    let agent = fs::read_to_string(unit("tidegate-agent.service")).unwrap();
+    let bounding = agent.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    assert_eq!(bounding, "CAP_NET_ADMIN CAP_NET_RAW CAP_NET_BIND_SERVICE");
+    // The relay of mode userspace carries traffic on, and is in the same control group.
+    assert!(agent.lines().any(|line| line == "KillMode=process"));
+    let api = fs::read_to_string(unit("tidegate-api.service")).unwrap();
+    assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));
+    for unit in [agent, api] {
+        for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
+            assert!(unit.lines().any(|found| found == line), "{line}");
+        }
+        assert!(unit.contains("\nWatchdogSec="));
+    }
+}

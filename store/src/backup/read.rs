@@ -1,0 +1,111 @@
+//! From the bytes of a file to a backup, or to the reason why it is none.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, Read},
+    sync::Arc,
+};
+
+use sha2::{Digest, Sha256};
+
+use super::{
+    Backup, BackupError, FILE_BYTES_MAX, LINE_BYTES_MAX, VERSION,
+    wire::{self, AnyHead, END, FORMAT, Head, Line},
+};
+use crate::{Contents, error::StoreError};
+
+/// Reads a file whole. Only what is intact to the last byte is answered.
+///
+/// # Errors
+/// What is wrong with it, and what to do.
+pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
+    let mut file = file.take(FILE_BYTES_MAX);
+    let mut digest = Sha256::new();
+    let first = next_line(&mut file)?.ok_or(BackupError::NotABackup)?;
+    digest.update(&first);
+    let Head { format: _, version: _, made_at, position, history_floor } = head(&first)?;
+    let mut gathering = Gathering::default();
+    let mut count = 1;
+    loop {
+        let Some(line) = next_line(&mut file)? else {
+            return Err(BackupError::Broken("its end is missing".to_owned()));
+        };
+        if line.starts_with(END) {
+            // Compared as a whole: a changed bit of the last line is no better than one before it.
+            let expected = wire::end(count, &digest.finalize());
+            if line != expected.as_bytes() {
+                return Err(BackupError::Broken("its checksum does not fit".to_owned()));
+            }
+            break;
+        }
+        digest.update(&line);
+        count += 1;
+        gathering.add(&line, count);
+    }
+    if next_line(&mut file)?.is_some() {
+        return Err(BackupError::Broken("something follows its end".to_owned()));
+    }
+    let Gathering { objects, history, vault, failure } = gathering;
+    if let Some(failure) = failure {
+        return Err(BackupError::Unknown(failure));
+    }
+    let contents = Contents { revision: position.revision, objects, history, history_floor, vault };
+    contents.check().map_err(|error| BackupError::Broken(error.to_string()))?;
+    Ok(Backup { made_at, position, contents })
+}
+
+/// What the lines held so far.
+#[derive(Default)]
+struct Gathering {
+    objects: Vec<Arc<model::resource::Object>>,
+    history: Vec<model::history::RevisionEntry>,
+    vault: BTreeMap<String, Vec<u8>>,
+    /// The first line that could not be understood: of interest only if the file turns out to be intact.
+    failure: Option<StoreError>,
+}
+
+impl Gathering {
+    fn add(&mut self, line: &[u8], number: u64) {
+        if self.failure.is_some() {
+            return;
+        }
+        match wire::parse(line) {
+            Ok(Line::Object(object)) => self.objects.push(Arc::new(object)),
+            Ok(Line::History(entry)) => self.history.push(entry),
+            Ok(Line::Vault(key, body)) => {
+                self.vault.insert(key, body);
+            }
+            Err(StoreError::Unreadable { key, reason }) => {
+                let reason = format!("line {number}: {reason}");
+                self.failure = Some(StoreError::Unreadable { key, reason });
+            }
+            Err(error @ StoreError::Unavailable { .. }) => self.failure = Some(error),
+        }
+    }
+}
+
+fn head(line: &[u8]) -> Result<Head, BackupError> {
+    let AnyHead { format, version } = serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)?;
+    if format != FORMAT || version == 0 {
+        return Err(BackupError::NotABackup);
+    }
+    if version > VERSION {
+        return Err(BackupError::Newer { found: version });
+    }
+    serde_json::from_slice(line).map_err(|_| BackupError::NotABackup)
+}
+
+/// The next line with its end; `None` at the end of the file.
+fn next_line(file: &mut impl BufRead) -> Result<Option<Vec<u8>>, BackupError> {
+    let mut line = Vec::new();
+    let limit = LINE_BYTES_MAX as u64;
+    file.by_ref().take(limit).read_until(b'\n', &mut line).map_err(BackupError::Unreadable)?;
+    match line.last() {
+        None => Ok(None),
+        Some(b'\n') => Ok(Some(line)),
+        Some(_) if line.len() == LINE_BYTES_MAX => {
+            Err(BackupError::TooLarge { unit: "bytes in one line", limit })
+        }
+        Some(_) => Err(BackupError::Broken("its last line is cut off".to_owned())),
+    }
+}

@@ -1,0 +1,160 @@
+//! The lines of a backup.
+
+use model::{
+    history::RevisionEntry,
+    quantity::{Position, Revision, Timestamp},
+    resource::Object,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::VERSION;
+use crate::{error::StoreError, history, record};
+
+/// What the first line says the file is.
+pub(super) const FORMAT: &str = "tidegate-backup";
+/// What the last line begins with, and no other.
+pub(super) const END: &[u8] = b"{\"end\":";
+
+/// The first line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Head {
+    pub(super) format: String,
+    pub(super) version: u32,
+    pub(super) made_at: Timestamp,
+    pub(super) position: Position,
+    pub(super) history_floor: Revision,
+}
+
+/// What every version of the first line has.
+#[derive(Debug, Deserialize)]
+pub(super) struct AnyHead {
+    pub(super) format: String,
+    pub(super) version: u32,
+}
+
+/// A line between the first and the last.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum LineIn<'a> {
+    #[serde(borrow)]
+    Object(ObjectIn<'a>),
+    Vault(VaultIn),
+    #[serde(borrow)]
+    History(HistoryIn<'a>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ObjectIn<'a> {
+    key: String,
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VaultIn {
+    key: String,
+    body: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryIn<'a> {
+    revision: i64,
+    at: i64,
+    #[serde(borrow)]
+    head: &'a RawValue,
+    #[serde(borrow)]
+    body: &'a RawValue,
+}
+
+/// What a line holds.
+#[derive(Debug)]
+pub(super) enum Line {
+    Object(Object),
+    Vault(String, Vec<u8>),
+    History(RevisionEntry),
+}
+
+/// Writes the first line.
+pub(super) fn head(made_at: Timestamp, position: Position, history_floor: Revision) -> String {
+    let head = Head { format: FORMAT.to_owned(), version: VERSION, made_at, position, history_floor };
+    serde_json::to_string(&head).expect("texts and numbers serialise") + "\n"
+}
+
+/// Writes an object.
+pub(super) fn object(object: &Object) -> String {
+    let (key, body) = (text(&object.key().to_store_key()), record::encode(object));
+    format!("{{\"object\":{{\"key\":{key},\"body\":{body}}}}}\n")
+}
+
+/// Writes a record of the vault.
+pub(super) fn vault(key: &str, body: &[u8]) -> String {
+    format!("{{\"vault\":{{\"key\":{},\"body\":\"{}\"}}}}\n", text(key), hex(body))
+}
+
+/// Writes an entry of the history.
+pub(super) fn entry(entry: &RevisionEntry) -> String {
+    let history::EncodedEntry { revision, at, is_by_server: _, head, body } = history::encode_alone(entry);
+    let at = at.unix_seconds();
+    format!("{{\"history\":{{\"revision\":{revision},\"at\":{at},\"head\":{head},\"body\":{body}}}}}\n")
+}
+
+/// Writes the last line.
+pub(super) fn end(lines: u64, digest: &[u8]) -> String {
+    format!("{{\"end\":{{\"lines\":{lines},\"sha256\":\"{}\"}}}}\n", hex(digest))
+}
+
+/// Reads a line between the first and the last.
+pub(super) fn parse(line: &[u8]) -> Result<Line, StoreError> {
+    let unreadable = |reason: String| StoreError::Unreadable { key: "a line".to_owned(), reason };
+    match serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))? {
+        LineIn::Object(ObjectIn { key, body }) => {
+            record::decode(&key, body.get().as_bytes()).map(Line::Object)
+        }
+        LineIn::Vault(VaultIn { key, body }) => {
+            let bytes = unhex(&body).ok_or_else(|| unreadable(format!("the record {key} is not hex")))?;
+            Ok(Line::Vault(key, bytes))
+        }
+        LineIn::History(HistoryIn { revision, at, head, body }) => {
+            let head = head.get().as_bytes().to_vec();
+            history::decode((revision, at, head), body.get().as_bytes()).map(Line::History)
+        }
+    }
+}
+
+fn text(text: &str) -> String {
+    serde_json::to_string(text).expect("a text serialises")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_goes_both_ways_and_refuses_the_rest() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(unhex(&hex(&bytes)).as_deref(), Some(&bytes[..]));
+        for bad in ["0", "0g", "é0", "+1", " 1"] {
+            assert_eq!(unhex(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Other contents in place of those in etcd.
+//!
+//! ```text
+//! head as it was? ──▶ head, objects, log, history, vault away; format says what is going on
+//!                 ──▶ objects, history, vault, in as many transactions as it takes
+//!                 ──▶ format, base, head: the new life begins
+//! ```
+//! While there is no head, no server can commit and none can start. What is cut off in between stays that way, so that nobody
+//! takes half of the contents for a state; it is done again below an empty prefix.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
+use model::{
+    history::{Maker, RevisionEntry},
+    quantity::Position,
+};
+use uuid::Uuid;
+
+use super::{
+    Core,
+    keys::{Space, end_of},
+    read,
+    wire::{self, FORMAT, GROUP_INLINE_BYTES_MAX, OBJECT_INLINE_BYTES_MAX, Row},
+    write::put_pieces,
+};
+use crate::{
+    Contents, ReplaceError, StoreError,
+    history::{EncodedEntry, encode_alone},
+    record,
+};
+
+/// What the format is meanwhile: no version, so that no server starts.
+pub(super) const IN_BETWEEN: &str = "being-replaced";
+/// Operations in one transaction; etcd takes 128 by default.
+const OPERATIONS_MAX: usize = 120;
+/// Bytes in one transaction, after which another begins: with one more value still below 1.5 MiB.
+const BYTES_MAX: usize = 1024 * 1024;
+/// Entries of the history that share a value.
+const ENTRIES_AT_ONCE: usize = 32;
+
+/// Puts that go together as far as a transaction takes them.
+struct Batch<'a> {
+    core: &'a Core,
+    operations: Vec<TxnOp>,
+    bytes: usize,
+}
+
+/// Replaces everything, if the store is still at `at`.
+pub(super) async fn run(
+    core: &Core,
+    at: Position,
+    contents: &Contents,
+    new: Position,
+) -> Result<(), ReplaceError> {
+    let head = read::head(&core.link, &core.keys).await?;
+    if head.position != at {
+        return Err(ReplaceError::Stale { current: head.position });
+    }
+    clear(core, head.version, at).await?;
+    let mut batch = Batch { core, operations: Vec::new(), bytes: 0 };
+    let Contents { revision, objects, history, history_floor, vault } = contents;
+    for object in objects {
+        let (key, revision) = (object.key().to_store_key(), object.metadata.revision());
+        let body = record::encode(object).into_bytes();
+        let sealed = wire::seal(&revision.0.to_string(), body, OBJECT_INLINE_BYTES_MAX);
+        put_pieces(core, &core.keys.staged_object(&key, revision), &sealed.pieces).await?;
+        batch.put(format!("{}{key}", core.keys.objects()), sealed.value).await?;
+    }
+    for entries in history.chunks(ENTRIES_AT_ONCE) {
+        put_history(&mut batch, entries).await?;
+    }
+    for (key, body) in vault {
+        batch.put(format!("{}{key}", core.keys.vault()), body.clone()).await?;
+    }
+    batch.put(core.keys.history_floor(), history_floor.to_string().into_bytes()).await?;
+    batch.flush().await?;
+    let key = core.keys.head();
+    let puts = [
+        TxnOp::put(core.keys.format(), FORMAT.to_string(), None),
+        TxnOp::put(core.keys.base(), revision.to_string(), None),
+        TxnOp::put(key.clone(), new.to_string(), None),
+    ];
+    // Repeated after a lost answer it does the same once more; nobody else writes where there is no head.
+    let begin = Txn::new().when([Compare::create_revision(key, CompareOp::Equal, 0)]).and_then(puts);
+    core.link.repeat(&begin).await.map_err(|failure| failure.during("begin the new life"))?;
+    let begun = read::head(&core.link, &core.keys).await?.position;
+    if begun == new { Ok(()) } else { Err(ReplaceError::Stale { current: begun }) }
+}
+
+/// Takes away everything, if the head has still this version.
+async fn clear(core: &Core, version: i64, at: Position) -> Result<(), ReplaceError> {
+    let key = core.keys.head();
+    let all = DeleteOptions::new().with_range(end_of(core.keys.prefix()));
+    // One after the other: a transaction may not touch a key twice.
+    let mark = Txn::new()
+        .when([Compare::mod_revision(key.clone(), CompareOp::Equal, version)])
+        .and_then([TxnOp::put(core.keys.format(), IN_BETWEEN, None), TxnOp::delete(key, None)]);
+    let answer = core.link.txn(mark).await.map_err(|failure| failure.during("take away the head"))?;
+    if !answer.succeeded() {
+        let current = read::head(&core.link, &core.keys).await?.position;
+        return Err(ReplaceError::Stale { current: current.max(at) });
+    }
+    let sweep = Txn::new().and_then([TxnOp::delete(core.keys.prefix(), Some(all))]);
+    core.link.repeat(&sweep).await.map_err(|failure| failure.during("take away what was there"))?;
+    let mark = Txn::new().and_then([TxnOp::put(core.keys.format(), IN_BETWEEN, None)]);
+    core.link.repeat(&mark).await.map_err(|failure| failure.during("mark the prefix"))?;
+    Ok(())
+}
+
+/// Writes some entries, those of the server and those of others apart, under the revision of the last of them all.
+async fn put_history(batch: &mut Batch<'_>, entries: &[RevisionEntry]) -> Result<(), StoreError> {
+    let Some(last) = entries.last().map(|entry| entry.revision) else { return Ok(()) };
+    let id = Uuid::now_v7().to_string();
+    for is_by_server in [false, true] {
+        let own = entries.iter().filter(|entry| (entry.origin.maker == Maker::Server) == is_by_server);
+        let own: Vec<EncodedEntry> = own.map(encode_alone).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let (heads, bodies) = wire_rows(&own);
+        for (space, payload) in
+            [(Space::Heads { is_by_server }, heads), (Space::Bodies { is_by_server }, bodies)]
+        {
+            let sealed = wire::seal(&id, payload, GROUP_INLINE_BYTES_MAX);
+            put_pieces(batch.core, &batch.core.keys.staged_group(space, last, &id), &sealed.pieces).await?;
+            batch.put(batch.core.keys.group(space, last), sealed.value).await?;
+        }
+    }
+    Ok(())
+}
+
+fn wire_rows(entries: &[EncodedEntry]) -> (Vec<u8>, Vec<u8>) {
+    let at = |entry: &EncodedEntry| (entry.revision.0, entry.at.unix_seconds());
+    let heads = entries.iter().map(|entry| {
+        let (revision, at) = at(entry);
+        (Row(revision, at, entry.head.len(), entry.body.len()), entry.head.as_str())
+    });
+    let bodies = entries.iter().map(|entry| {
+        let (revision, at) = at(entry);
+        (Row(revision, at, entry.body.len(), 0), entry.body.as_str())
+    });
+    (wire::encode_rows(heads), wire::encode_rows(bodies))
+}
+
+impl Batch<'_> {
+    async fn put(&mut self, key: String, value: Vec<u8>) -> Result<(), StoreError> {
+        let bytes = key.len() + value.len();
+        if self.operations.len() >= OPERATIONS_MAX || self.bytes + bytes > BYTES_MAX {
+            self.flush().await?;
+        }
+        self.bytes += bytes;
+        self.operations.push(TxnOp::put(key, value, None));
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), StoreError> {
+        self.bytes = 0;
+        let operations = std::mem::take(&mut self.operations);
+        if operations.is_empty() {
+            return Ok(());
+        }
+        let txn = Txn::new().and_then(operations);
+        self.core.link.repeat(&txn).await.map_err(|failure| failure.during("write the contents"))?;
+        Ok(())
+    }
+}
