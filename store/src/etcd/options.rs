@@ -55,7 +55,7 @@ impl fmt::Debug for EtcdOptions {
     }
 }
 
-/// Options that belong together, checked.
+/// Options that belong together, checked. Without `Debug`: the client library's options would show the password.
 pub(super) struct Reach {
     /// URLs of the members.
     pub(super) members: Vec<String>,
@@ -127,7 +127,7 @@ mod tests {
         let plain = EtcdOptions::default();
         let tls = EtcdOptions { ca_pem: Some(Vec::new()), ..EtcdOptions::default() };
         let bare = EtcdOptions { prefix: "tidegate".to_owned(), ..EtcdOptions::default() };
-        let good = check("http://a:2379,http://[::1]:2379/", &plain).ok().expect("is good");
+        let good = check("http://a:2379,http://[::1]:2379/", &plain).unwrap();
         assert_eq!(good.members, ["http://a:2379", "http://[::1]:2379"]);
         assert!(check("https://a:2379", &tls).is_ok());
         for (members, options, expected) in [

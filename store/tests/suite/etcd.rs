@@ -143,7 +143,7 @@ impl Cluster {
             .args(&self.ctl_flags)
             .args(arguments)
             .output()
-            .unwrap();
+            .map_err(|error| error.to_string())?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
