@@ -158,8 +158,14 @@ pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> R
     response
 }
 
-fn problem(error: WriteError) -> Problem {
+/// Says why a write did not happen.
+pub(crate) fn problem(error: WriteError) -> Problem {
     match error {
+        WriteError::Contended => Problem::new(
+            Code::Unavailable,
+            "other control servers were faster, time after time; nothing was changed",
+        )
+        .retry_after(BUSY_RETRY_SECS),
         WriteError::Refused(refusal) => refused(refusal),
         WriteError::Forbidden(violations) => forbidden(violations),
         WriteError::Busy => {

@@ -100,6 +100,7 @@ async fn roll_back(
         form,
         bytes: bytes.len(),
     };
+    app.confirm().await?;
     let written = attempt(&app, revision, only, manner).await?;
     let shown = mutate::show_all(&app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);

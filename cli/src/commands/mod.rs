@@ -31,6 +31,7 @@ use serde_json::Value;
 use crate::{
     args::{Cli, Command, Document},
     client::{Client, Request},
+    connection::Connection,
     error::{ExitCode, Failure},
     output::Terminal,
     view::{clean, text},
@@ -38,7 +39,11 @@ use crate::{
 
 /// Runs the subcommand.
 pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let client = Client::new(cli.global.api, cli.global.timeout, cli.global.show_request)?;
+    let connection = Connection::of(&cli.global)?;
+    for warning in &connection.warnings {
+        terminal.note(warning);
+    }
+    let client = Client::new(connection, cli.global.timeout, cli.global.show_request)?;
     match cli.command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
