@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
+use futures::future::join_all;
 use model::{name::Name, node::ProxyMode};
 use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
-    task::spawn_blocking,
+    task::{JoinHandle, spawn_blocking},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -22,12 +23,12 @@ use crate::{
         bgp::{Routing, show, speaker::Speakers},
         ports::OnExit,
     },
-    ask::{self, Answerer, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
+    ask::{self, Answerer, Asked, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
     bfd::Bfd,
     bgp::{Leave, Speaker},
     config::Config,
     control::{self, Control},
-    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
     health,
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
@@ -64,7 +65,7 @@ pub async fn run(
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
     let Config {
-        api,
+        apis,
         node,
         state_dir,
         listen,
@@ -121,7 +122,7 @@ pub async fn run(
     let told =
         tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
 
-    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
+    let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
@@ -132,7 +133,8 @@ pub async fn run(
         reconnect_cap: RECONNECT_CAP,
     };
     let (is_known, known) = watch::channel(false);
-    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
+    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * control.urls.len());
+    let listening = hear_questions(&control, &options, &questions, &stop);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
     let feed = tokio::spawn(feed::follow(Arc::clone(&control), options, held, outlets, stop.clone()));
     let check = register::warn_of_ignored_flags(Arc::clone(&control), node.clone(), registration);
@@ -145,7 +147,7 @@ pub async fn run(
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {
-        control,
+        control: Arc::clone(&control),
         node: node.clone(),
         boot_id: boot_id.clone(),
         tally: tally.clone(),
@@ -170,6 +172,7 @@ pub async fn run(
         routes,
         checked: checks.shown,
         tally,
+        control,
     };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
@@ -192,6 +195,7 @@ pub async fn run(
     let (feed, report, server, check, answers) = tokio::join!(feed, report, server, check, answers);
     told.await?;
     feed?;
+    listening.await?;
     answers?;
     report?;
     check?;
@@ -200,6 +204,29 @@ pub async fn run(
         Ok(outcome) => outcome.context("the saved state could not be synced"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// Listens to the questions of the servers that no state comes from.
+fn hear_questions(
+    control: &Arc<Control>,
+    options: &FeedOptions,
+    questions: &mpsc::Sender<Asked>,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {
+        control: Arc::clone(control),
+        server,
+        node: options.node.clone(),
+        heartbeat_interval: options.heartbeat_interval,
+        reconnect_floor: options.reconnect_floor,
+        reconnect_cap: options.reconnect_cap,
+        questions: questions.clone(),
+    });
+    let all = join_all(listeners.map(Listener::listen).collect::<Vec<_>>());
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        let _stopped = stop.run_until_cancelled(all).await;
+    })
 }
 
 /// Ends the sessions with routers, in a way that says what becomes of the routes. The loop has ended: nobody else uses the

@@ -37,6 +37,10 @@ use crate::{
         bgp::show::View,
         shown::{Announcements, Counts},
     },
+    control::{
+        Control,
+        board::{Seen, StreamUse},
+    },
     health::{self, Checked},
     report,
     status::Status,
@@ -66,6 +70,8 @@ pub struct Shown {
     pub checked: watch::Receiver<Checked>,
     /// What it counts.
     pub tally: Tally,
+    /// The ways to control.
+    pub control: Arc<Control>,
 }
 
 /// The answer of `/v1/state`.
@@ -78,6 +84,7 @@ struct StateAnswer {
     mode: ProxyMode,
     healthy: bool,
     connected: bool,
+    control: Vec<Seen>,
     received: Option<Position>,
     applied: Option<Position>,
     verified: Option<Position>,
@@ -123,6 +130,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
     registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
     registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
+    registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
@@ -153,7 +161,7 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, mut routes, checked, tally } = shown;
+    let Shown { node, boot_id, status, announced, mut routes, checked, tally, control } = shown;
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
     let checking = checked.borrow().warning.clone();
@@ -184,6 +192,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         mode,
         healthy,
         connected: tally.feed_connected.get() == 1,
+        control: control.board.all(),
         received,
         applied: verified,
         verified,
@@ -227,6 +236,43 @@ async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, 
     let services = shown.checked.borrow().services.clone();
     let services = services.into_iter();
     Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
+}
+
+/// Turns how each control server was met into metrics.
+#[derive(Debug)]
+struct ControlCollector(Arc<Control>);
+
+impl Collector for ControlCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let all = self.0.board.all();
+        let is_it = |condition: bool| u64::from(condition);
+        let gauges: [(&str, &str, fn(&Seen) -> bool); 3] = [
+            ("control_serves_state", "1 while the state comes from this control server", |seen| {
+                seen.stream == StreamUse::State
+            }),
+            ("control_connected", "1 while a stream from this control server is open", |seen| {
+                seen.stream != StreamUse::None
+            }),
+            ("control_takes_reports", "1 when this control server took the last report", |seen| {
+                seen.takes_reports == Some(true)
+            }),
+        ];
+        for (name, help, condition) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for seen in &all {
+                let labels = [("server", seen.url.as_str())];
+                ConstGauge::new(is_it(condition(seen))).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Reports that this control server did not take";
+        let mut family =
+            encoder.encode_descriptor("control_report_errors", help, None, MetricType::Counter)?;
+        for seen in &all {
+            let labels = [("server", seen.url.as_str())];
+            ConstCounter::new(seen.report_errors).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
 }
 
 /// Turns what the endpoints answer into metrics: sums, because an endpoint each would swamp who collects them.
