@@ -32,6 +32,7 @@ async fn wait_for_writer(app: &App) {
                 WriteError::Refused(_)
                 | WriteError::Forbidden(_)
                 | WriteError::TooLarge(_)
+                | WriteError::Contended
                 | WriteError::Unavailable,
             ) => return,
             Err(WriteError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,

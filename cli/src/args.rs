@@ -157,6 +157,12 @@ pub enum Command {
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
+    /// Write everything that the control server keeps into a file, while it serves
+    #[command(after_help = help::BACKUP_HELP)]
+    Backup(backup::Backup),
+    /// Look after what a store keeps, on the machine that has it: runs `tidegate-api store`
+    #[command(disable_help_flag = true, after_help = help::STORE_HELP)]
+    Store(backup::Store),
     /// Make, list and revoke tokens, which people and automation prove with who they are
     #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
     Token(security::Token),
@@ -171,12 +177,6 @@ pub enum Command {
     /// Let a machine join the cluster
     #[command(subcommand, disable_help_subcommand = true)]
     Node(security::Node),
-    /// Write everything that the control server keeps into a file, while it serves
-    #[command(after_help = help::BACKUP_HELP)]
-    Backup(backup::Backup),
-    /// Look after what a store keeps, on the machine that has it: runs `tidegate-api store`
-    #[command(disable_help_flag = true, after_help = help::STORE_HELP)]
-    Store(backup::Store),
     /// Print a script that completes commands, for a shell
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {

@@ -302,7 +302,8 @@ impl Client {
         let mut response = started.unwrap_or_else(|_| Err(self.timed_out(self.timeout)))?;
         loop {
             let chunk = tokio::time::timeout(self.timeout, response.chunk()).await;
-            match chunk.map_err(|_| self.timed_out(self.timeout))?.map_err(|error| self.transport(&error))? {
+            let chunk = chunk.map_err(|_| self.timed_out(self.timeout))?;
+            match chunk.map_err(|error| self.transport(&error))? {
                 Some(chunk) => keep(&chunk)?,
                 None => return Ok(()),
             }

@@ -192,12 +192,6 @@ pub trait Store: Send + Sync + 'static {
     /// happened. After any other error nothing has changed.
     async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError>;
 
-    /// Reads where the store is: not earlier than when this was called. Stores that are shared answer without reading
-    /// everything.
-    async fn head(&self) -> Result<Position, StoreError> {
-        Ok(self.load().await?.position)
-    }
-
     /// Replaces what the store keeps of its cluster by `contents`, in one step, if it is still at `at`. A new life begins at
     /// the revision of the contents, with an epoch higher than before and than `above`; so every token of the old one is
     /// refused, and what was observed is forgotten. The audit log stays. Nobody else may use the store meanwhile.
@@ -212,6 +206,12 @@ pub trait Store: Send + Sync + 'static {
         _now: Timestamp,
     ) -> Result<Position, ReplaceError> {
         Err(ReplaceError::Unsupported)
+    }
+
+    /// Reads where the store is: not earlier than when this was called. Stores that are shared answer without reading
+    /// everything.
+    async fn head(&self) -> Result<Position, StoreError> {
+        Ok(self.load().await?.position)
     }
 
     /// Waits until another process may have moved the store on from `at`. Never ends where this process is the only

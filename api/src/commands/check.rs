@@ -21,7 +21,7 @@ pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
         say(&format!("ok: the key fits the certificate of --tls-cert-file {}", files.certificate.display()))?;
     }
     let store = &config.store;
-    let server = match store::look(store).await.context("--store")? {
+    let server = match store::look_with(store, &config.store_options).await.context("--store")? {
         Looked::Absent => {
             say(&format!("ok: --store {store} would be made"))?;
             None

@@ -1,7 +1,7 @@
 //! `store migrate`: everything from one store into another, read back and compared.
 
 use anyhow::{Context, bail, ensure};
-use store::{Contents, Looked, Store};
+use store::{Contents, Looked, Options, Store};
 
 use super::{Migrate, say};
 use crate::entropy::{Source, System};
@@ -10,20 +10,22 @@ use crate::entropy::{Source, System};
 const AUDIT_AT_ONCE: usize = 500;
 
 /// Copies, and says how far it came.
-pub(super) async fn run(Migrate { from, to }: &Migrate) -> anyhow::Result<()> {
+pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
     ensure!(from != to, "--from and --to are the same store");
-    match store::look(from).await.with_context(|| format!("--from {from}"))? {
+    match store::look_with(from, options).await.with_context(|| format!("--from {from}"))? {
         Looked::Absent => bail!("--from {from}: there is no store"),
         Looked::InUse { holder } => bail!("--from {from} is in use by {holder}; stop that server first"),
         Looked::Ready => {}
     }
-    if let Looked::InUse { holder } = store::look(to).await.with_context(|| format!("--to {to}"))? {
+    if let Looked::InUse { holder } =
+        store::look_with(to, options).await.with_context(|| format!("--to {to}"))?
+    {
         bail!("--to {to} is in use by {holder}; name an empty store");
     }
     let now = System.now();
-    let source = store::open(from, now).await.with_context(|| format!("--from {from}"))?;
+    let source = store::open_with(from, options, now).await.with_context(|| format!("--from {from}"))?;
     let (position, contents) = Contents::of(&*source, true).await.context("--from cannot be read")?;
-    let target = store::open(to, now).await.with_context(|| format!("--to {to}"))?;
+    let target = store::open_with(to, options, now).await.with_context(|| format!("--to {to}"))?;
     let (at, there) = Contents::of(&*target, true).await.context("--to cannot be read")?;
     ensure!(there.is_empty(), "--to {to} is not empty: it is at {at}; name an empty store");
     let new = target.replace(at, &contents, position.epoch, now).await.context("nothing was copied")?;
@@ -31,6 +33,8 @@ pub(super) async fn run(Migrate { from, to }: &Migrate) -> anyhow::Result<()> {
     ensure!(read == contents, "{to} does not hold what {from} holds: remove it, and begin again");
     let audit = copy_audit(&*source, &*target).await?;
     let is_still = source.load().await.context("--from cannot be read again")?.position == position;
+    source.resign().await;
+    target.resign().await;
     ensure!(is_still, "somebody wrote to {from} meanwhile: stop every server, remove {to}, and begin again");
     let Contents { revision: _, objects, history, history_floor: _, vault } = &contents;
     let (objects, history, vault) = (objects.len(), history.len(), vault.len());

@@ -105,21 +105,28 @@ pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
         Command::Store(StoreCommand::Restore(arguments)) => {
             restore::run(&Config::load(flags)?, &arguments).await
         }
-        Command::Store(StoreCommand::Migrate(arguments)) => migrate::run(&arguments).await,
+        Command::Store(StoreCommand::Migrate(arguments)) => {
+            // Settings of etcd are for whichever of the two is one.
+            let is_etcd = arguments.to.starts_with("etcd:");
+            let store = if is_etcd { &arguments.to } else { &arguments.from };
+            let config = Config::load(Flags { store: Some(store.clone()), ..flags })?;
+            migrate::run(&arguments, &config.store_options).await
+        }
     }
 }
 
 async fn take(config: &Config, Backup { to, history }: &Backup) -> anyhow::Result<()> {
     let url = &config.store;
-    match store::look(url).await? {
+    match store::look_with(url, &config.store_options).await? {
         Looked::Absent => anyhow::bail!("--store {url}: there is no store"),
         Looked::InUse { holder } => {
             anyhow::bail!("--store {url} is in use by {holder}; ask that server: tidegate backup -o FILE")
         }
         Looked::Ready => {}
     }
-    let store = store::open(url, System.now()).await?;
+    let store = store::open_with(url, &config.store_options, System.now()).await?;
     let (position, contents) = Contents::of(&*store, *history).await.context("the store cannot be read")?;
+    store.resign().await;
     let objects = contents.objects.len();
     files::create(to, backup::lines(System.now(), position, contents))
         .with_context(|| format!("--to {}", to.display()))?;

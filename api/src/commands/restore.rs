@@ -25,7 +25,7 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
     contents.vault.retain(|key, _| !key.starts_with(JOINS));
     say(&format!("{}: made {made_at} of {taken}", from.display()))?;
     let url = &config.store;
-    let looked = store::look(url).await?;
+    let looked = store::look_with(url, &config.store_options).await?;
     if let Looked::InUse { holder } = &looked {
         bail!("--store {url} is in use by {holder}; stop that server first");
     }
@@ -34,15 +34,18 @@ pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restor
         return say("nothing was changed");
     }
     let now = System.now();
-    let store = store::open(url, now).await?;
+    let store = store::open_with(url, &config.store_options, now).await?;
     let (at, before) = Contents::of(&*store, false).await.context("the store cannot be read")?;
     say(&Difference::between(&before, &contents).to_string())?;
     if *dry_run {
+        store.resign().await;
         return say("nothing was changed");
     }
     confirm(&format!("put this in place of what {url} keeps at {at}"), *yes)?;
     let restored = store.replace(at, &contents, taken.epoch, now).await.context("nothing was restored")?;
-    let (_, read) = Contents::of(&*store, true).await.context("what was restored cannot be read back")?;
+    let read = Contents::of(&*store, true).await;
+    store.resign().await;
+    let (_, read) = read.context("what was restored cannot be read back")?;
     ensure!(read == contents, "what {url} keeps is not what the backup holds: restore again");
     say(&format!("restored; the store is at {restored}: agents and watches begin anew"))?;
     say("tokens and certificates that were revoked after the backup are good again: revoke them again")

@@ -13,25 +13,25 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 pub struct EtcdFlags {
     /// With --store etcd: where this server keeps what agents report and the audit log, sqlite:PATH or memory:
     /// [default: memory:]
-    #[arg(long, env = "TIDEGATE_LOCAL_STORE", value_name = "URL")]
+    #[arg(long, global = true, env = "TIDEGATE_LOCAL_STORE", value_name = "URL")]
     pub local_store: Option<String>,
     /// What the keys in etcd begin with; one prefix is one store [default: /tidegate/]
-    #[arg(long, env = "TIDEGATE_ETCD_PREFIX", value_name = "PREFIX")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_PREFIX", value_name = "PREFIX")]
     pub etcd_prefix: Option<String>,
     /// PEM file with the authorities that sign the certificates of etcd's members
-    #[arg(long, env = "TIDEGATE_ETCD_CA_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_CA_FILE", value_name = "FILE")]
     pub etcd_ca_file: Option<PathBuf>,
     /// PEM file with the certificate that proves to etcd who this server is
-    #[arg(long, env = "TIDEGATE_ETCD_CERT_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_CERT_FILE", value_name = "FILE")]
     pub etcd_cert_file: Option<PathBuf>,
     /// PEM file with the key of --etcd-cert-file
-    #[arg(long, env = "TIDEGATE_ETCD_KEY_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_KEY_FILE", value_name = "FILE")]
     pub etcd_key_file: Option<PathBuf>,
     /// User of etcd
-    #[arg(long, env = "TIDEGATE_ETCD_USER", value_name = "NAME")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_USER", value_name = "NAME")]
     pub etcd_user: Option<String>,
     /// File with the password of --etcd-user
-    #[arg(long, env = "TIDEGATE_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    #[arg(long, global = true, env = "TIDEGATE_ETCD_PASSWORD_FILE", value_name = "FILE")]
     pub etcd_password_file: Option<PathBuf>,
 }
 

@@ -26,11 +26,9 @@ use model::{
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, Looked, ReplaceError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, VaultError, VaultRecord, audit as records,
-    error::OpenError,
-    group,
-    open::epoch_after,
+    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, Contents, HistoryPage, HistoryQuery, Loaded,
+    Looked, ReplaceError, StatusError, Store, StoreError, VaultError, VaultRecord, audit as records,
+    error::OpenError, group, open::epoch_after,
 };
 
 mod figures;
