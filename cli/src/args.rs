@@ -8,6 +8,7 @@ pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod security;
 pub mod top;
 pub mod wait;
 pub mod what_if;
@@ -155,6 +156,20 @@ pub enum Command {
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
+    /// Make, list and revoke tokens, which people and automation prove with who they are
+    #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
+    Token(security::Token),
+    /// List and write roles, which say what may be done
+    #[command(subcommand, after_help = help::ROLE_HELP, disable_help_subcommand = true)]
+    Role(security::Role),
+    /// Say who the server takes you for, and what is bound to that
+    Whoami(security::SecurityOutput),
+    /// Say whether you may do something
+    #[command(name = "can-i", after_help = help::CAN_I_HELP)]
+    CanI(security::CanI),
+    /// Let a machine join the cluster
+    #[command(subcommand, disable_help_subcommand = true)]
+    Node(security::Node),
     /// Print a script that completes commands, for a shell
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {

@@ -96,6 +96,23 @@ impl Request {
         Self { body, ..Self::new(Method::POST, path.to_owned()) }
     }
 
+    /// A request with a small body.
+    pub(crate) fn post_json(path: &str, body: &Value) -> Self {
+        let text = body.to_string();
+        let curl_data = shell_quoted(&text);
+        Self::post(path, Language::Json, text.into_bytes(), curl_data)
+    }
+
+    /// The whole of something that has a path of its own; `curl_data` is what follows `--data-binary`.
+    pub(crate) fn put(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, language, bytes, curl_data) }
+    }
+
+    /// The removal of something that is no object.
+    pub(crate) fn remove(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path.into())
+    }
+
     /// A change by a JSON merge patch (RFC 7396).
     pub(crate) fn patch(path: &str, changes: &Value) -> Self {
         let text = changes.to_string();

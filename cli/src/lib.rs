@@ -32,6 +32,7 @@ mod parse;
 pub mod plan;
 pub mod render;
 mod resource;
+pub mod security;
 pub mod servers;
 pub mod style;
 pub mod table;

@@ -14,6 +14,7 @@ mod history;
 mod import;
 mod move_address;
 mod plans;
+mod security;
 mod status;
 mod top;
 mod traffic;
@@ -69,6 +70,11 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
+        Command::Token(command) => security::token(&client, command, terminal).await,
+        Command::Role(command) => security::role(&client, command, terminal).await,
+        Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,
+        Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
+        Command::Node(command) => security::node(&client, command, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
