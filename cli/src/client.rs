@@ -336,7 +336,8 @@ impl Client {
             builder = builder.header(MESSAGE, message.as_bytes());
         }
         if let Some(body) = &request.body {
-            builder = builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes.clone());
+            builder =
+                builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes.clone());
         }
         let mut response = builder.send().await.map_err(|error| self.transport(&error))?;
         if response.status().is_success() {

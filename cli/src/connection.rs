@@ -86,7 +86,10 @@ impl Connection {
             (file.ca_file, file.ca_hash.map(|pin| parse_pin(&pin)).transpose()?)
         };
         if ca_file.is_some() && pin.is_some() {
-            return Err(Failure::usage("an authority's file and a pinned hash are given", "give one of both"));
+            return Err(Failure::usage(
+                "an authority's file and a pinned hash are given",
+                "give one of both",
+            ));
         }
         let is_used = urls.iter().any(|url| url.scheme() == "https");
         let tls = trust::tls(ca_file.as_deref(), pin, is_used)?;
@@ -117,9 +120,9 @@ fn servers(said: &[Url], of_file: &[String]) -> Result<Vec<Url>, Failure> {
     if urls.is_empty() {
         let texts = of_file.iter().flat_map(|text| text.split(','));
         let parsed = texts.map(|text| parse_api(text.trim()).map_err(|error| (text, error)));
-        urls = parsed
-            .collect::<Result<_, _>>()
-            .map_err(|(text, error)| Failure::usage(format!("`api` in the file of settings: `{text}`"), error))?;
+        urls = parsed.collect::<Result<_, _>>().map_err(|(text, error)| {
+            Failure::usage(format!("`api` in the file of settings: `{text}`"), error)
+        })?;
     }
     if urls.is_empty() {
         urls.extend(Url::parse(API_DEFAULT).ok());
@@ -159,7 +162,8 @@ fn token(
         }
         (None, None, None) => return Ok(None),
     };
-    let wrong = || Failure::usage(format!("{place} holds no token"), "a token is one line of letters, digits and _");
+    let wrong =
+        || Failure::usage(format!("{place} holds no token"), "a token is one line of letters, digits and _");
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(wrong());
@@ -201,7 +205,8 @@ impl Settings {
 
     fn path() -> Option<PathBuf> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
+        let base =
+            absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))?;
         Some(base.join("tidegate/config.toml"))
     }
 }

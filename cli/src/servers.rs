@@ -53,7 +53,8 @@ mod tests {
             Server { url: "http://two:2".to_owned(), answer: Err("refused\u{1b}".to_owned()) },
         ];
         let said = lines(&servers, Style { color: false });
-        let expected = "Servers    http://one:1    at 7-9, replica a, leads\n           http://three:3  at 7-8\n";
+        let expected =
+            "Servers    http://one:1    at 7-9, replica a, leads\n           http://three:3  at 7-8\n";
         assert!(said.starts_with(expected) && said.ends_with('\n') && !said.contains('\u{1b}'), "{said}");
         assert!(said.contains("http://two:2    refused"), "{said}");
     }

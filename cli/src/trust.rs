@@ -28,7 +28,8 @@ impl std::str::FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("must be {PIN_PREFIX} and 64 hexadecimal digits, as the log of the server says");
+        let wrong =
+            || format!("must be {PIN_PREFIX} and 64 hexadecimal digits, as the log of the server says");
         let digits = text.strip_prefix(PIN_PREFIX).filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
         let mut hash = [0; 32];
         for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
@@ -74,7 +75,9 @@ fn roots_of(path: &Path) -> Result<RootCertStore, Failure> {
         roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(unusable("there is no certificate in it (PEM, `-----BEGIN CERTIFICATE-----`)".to_owned()));
+        return Err(unusable(
+            "there is no certificate in it (PEM, `-----BEGIN CERTIFICATE-----`)".to_owned(),
+        ));
     }
     Ok(roots)
 }
@@ -100,7 +103,8 @@ impl ServerCertVerifier for Pinned {
             return Ok(ServerCertVerified::assertion());
         }
         let authority = intermediates.iter().find(|certificate| is_pinned(certificate));
-        let authority = authority.ok_or(Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))?;
+        let authority =
+            authority.ok_or(Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         let verifier =
@@ -143,7 +147,13 @@ mod tests {
     fn pins_are_hashes_and_nothing_else() {
         let good = format!("sha256:{}", "aF".repeat(32));
         assert_eq!(good.parse(), Ok(Pin([0xaf; 32])));
-        let bad = [String::new(), "aF".repeat(32), good.replace("aF", "+f"), format!("{good}00"), good.replace('a', "ä")];
+        let bad = [
+            String::new(),
+            "aF".repeat(32),
+            good.replace("aF", "+f"),
+            format!("{good}00"),
+            good.replace('a', "ä"),
+        ];
         for bad in bad {
             assert!(bad.parse::<Pin>().is_err(), "{bad}");
         }

@@ -245,7 +245,6 @@ struct ControlCollector(Arc<Control>);
 impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
-        let is_it = |condition: bool| u64::from(condition);
         let gauges: [(&str, &str, fn(&Seen) -> bool); 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
                 seen.stream == StreamUse::State
@@ -261,7 +260,7 @@ impl Collector for ControlCollector {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for seen in &all {
                 let labels = [("server", seen.url.as_str())];
-                ConstGauge::new(is_it(condition(seen))).encode(family.encode_family(&labels)?)?;
+                ConstGauge::new(u64::from(condition(seen))).encode(family.encode_family(&labels)?)?;
             }
         }
         let help = "Reports that this control server did not take";

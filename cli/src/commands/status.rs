@@ -38,7 +38,10 @@ async fn of_servers(client: &Client) -> Vec<Server> {
     let mut servers = Vec::new();
     for number in 0..client.count() {
         let answer = client.send_to(number, &Request::get("/v1/status")).await;
-        servers.push(Server { url: client.url_of(number), answer: answer.map_err(|failure| failure.to_string()) });
+        servers.push(Server {
+            url: client.url_of(number),
+            answer: answer.map_err(|failure| failure.to_string()),
+        });
     }
     servers
 }

@@ -245,9 +245,10 @@ impl Follower {
         })?;
         let Some(batch) = batch else { return Ok(()) };
         let position = batch.position;
+        // Before the loop takes it, or the report of the new state could still say that control is behind.
+        self.outlets.link.behind.send_replace(None);
         self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
         self.held = Some(position);
-        self.outlets.link.behind.send_replace(None);
         if !std::mem::take(&mut self.last_errors).is_empty() {
             let server = self.control.base(server);
             info!(%position, %server, "following control again");
