@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use model::{name::Name, node::ProxyMode};
 use rustls::RootCertStore;
 use tokio::{
@@ -27,6 +28,7 @@ use crate::{
     bgp::{Leave, Speaker},
     config::Config,
     control::{self, Control},
+    enrol,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
     health,
     hold::{self, Guard},
@@ -63,6 +65,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let Config {
         api,
+        enrolment,
         node,
         state_dir,
         listen,
@@ -86,6 +89,9 @@ pub async fn run(
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let (journal, state) = Journal::open(&state_dir, &node, lock)
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
+    let place = enrol::Place { node: node.clone(), state_dir };
+    let kept = enrol::start(Arc::clone(&control), place, enrolment, stop.clone())?;
     let held = state.position();
     let tally = Tally::default();
     let mode = proxy.mode.as_str();
@@ -116,7 +122,6 @@ pub async fn run(
     let (errands, carried) = mpsc::channel(ERRANDS_WAITING_MAX);
     let running = thread::spawn(agent, received, carried).context("the loop's thread cannot be made")?;
 
-    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
@@ -129,8 +134,11 @@ pub async fn run(
     let (is_known, known) = watch::channel(false);
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
-    let feed = tokio::spawn(feed::follow(Arc::clone(&control), options, held, outlets, stop.clone()));
+    let follow = feed::follow(Arc::clone(&control), options, held, outlets, stop.clone());
+    let settled = stop.clone().run_until_cancelled_owned(kept.settled());
+    let feed = tokio::spawn(settled.then(|_| follow));
     let check = register::warn_of_ignored_flags(Arc::clone(&control), node.clone(), registration);
+    let check = kept.settled().then(|()| check);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let answerer = Answerer {
         control: Arc::clone(&control),
@@ -165,6 +173,7 @@ pub async fn run(
         routes,
         checked: checks.shown,
         tally,
+        enrolled: kept.shown.clone(),
     };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
