@@ -10,6 +10,7 @@ use model::{
     bgp_book::BgpBook,
     config::ClusterConfig,
     name::Name,
+    quantity::Position,
     resource::{Kind, ObjectKey, ServiceKey},
     traffic::TrafficBook,
 };
@@ -24,10 +25,13 @@ use crate::{
     config::Hosts,
     convergence::Convergence,
     entropy::Source,
+    error::{Code, Problem},
     health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
     idempotency::Idempotency,
+    leadership::Leadership,
     metrics::Metrics,
+    mutate,
     nodes::Nodes,
     paging::Pages,
     peer_key,
@@ -53,6 +57,11 @@ pub(crate) const REQUESTS_MAX: usize = 1024;
 const AUDIT_FLUSH: Duration = Duration::from_secs(1);
 /// Time between two looks for entries of the audit log that are too old.
 const AUDIT_TRIM: Duration = Duration::from_secs(3600);
+/// Time that a request waits for a state that another control server has shown already. Following takes milliseconds; a
+/// server that needs longer is cut off from the store, and another one should be asked.
+const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
+/// When to come back to a server that is behind, in seconds.
+const BEHIND_RETRY_SECS: u32 = 1;
 /// How often what belongs to deleted Nodes is forgotten.
 const HOUSEKEEPING: Duration = Duration::from_secs(30);
 
@@ -67,6 +76,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
     pub health_guard_percent: u8,
+    /// What this control server is called among those of its store.
+    pub replica_name: String,
     /// How TLS is spoken; not at all when left out.
     pub tls: Option<TlsOptions>,
     /// Whether everybody has to prove who they are.
@@ -78,6 +89,7 @@ pub struct App {
     pub(crate) settings: Settings,
     pub(crate) cluster: Arc<ClusterConfig>,
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) leadership: Leadership,
     pub(crate) vault: Arc<Vault>,
     /// Signs certificates, where TLS is spoken.
     pub(crate) authority: Option<Arc<Authority>>,
@@ -138,7 +150,6 @@ impl App {
         };
         let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
-        let has_waiting = hub.load().snapshot.pending_count() > 0;
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
         let cluster = Arc::new(settings.cluster.clone());
@@ -159,6 +170,7 @@ impl App {
             health: HealthDesk::new(settings.health_guard_percent),
             settings,
             cluster,
+            leadership: Leadership::of(&*store),
             store,
             vault,
             authority,
@@ -186,7 +198,7 @@ impl App {
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
-        let waiting = tokio::spawn(waiting::run(Arc::clone(&app), has_waiting));
+        let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
@@ -224,6 +236,41 @@ impl App {
 }
 
 impl App {
+    /// Waits for a state that another control server has shown, if there can be one; refuses when it does not come.
+    pub(crate) async fn reach(&self, position: Position) -> Result<(), Problem> {
+        let present = self.hub.load().position();
+        if position <= present || (self.store.is_shared() && self.hub.reach(position, BEHIND_PATIENCE).await)
+        {
+            return Ok(());
+        }
+        let detail =
+            format!("this control server is at {}, not yet at {position}", self.hub.load().position());
+        let problem = Problem::new(Code::Behind, detail).hint("try again, or ask another control server");
+        Err(problem.retry_after(BEHIND_RETRY_SECS))
+    }
+
+    /// Waits until the published state is the newest one, whoever writes to the store.
+    pub(crate) async fn confirm(&self) -> Result<(), Problem> {
+        if self.store.is_shared() {
+            self.writer.confirm().await.map_err(mutate::problem)?;
+        }
+        Ok(())
+    }
+
+    /// Decides something about a write on the published state. A refusal is told only when it holds on a state that the
+    /// store has confirmed: the client may have read a newer one at another control server.
+    pub(crate) async fn decide<T>(
+        &self,
+        decide: impl Fn(&Published) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        match decide(&self.hub.load()) {
+            Err(_) if self.store.is_shared() => {}
+            decided => return decided,
+        }
+        self.confirm().await?;
+        decide(&self.hub.load())
+    }
+
     /// Forgets what was said of what is deleted.
     fn forget_deleted(&self, published: &Published) {
         let has_node = |name: &Name| {

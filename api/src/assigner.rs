@@ -6,7 +6,8 @@
 //! leases (1 s) ─┘
 //! ```
 //! It holds no truth: what it knows is derived from the published state, what agents say, and time. After a start it
-//! leaves an order alone until the candidates have reported, or a lease has passed, and so adopts what it finds.
+//! leaves an order alone until the candidates have reported, or a lease has passed, and so adopts what it finds. Of several
+//! control servers only the one that leads decides; whoever begins to lead begins as after a start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +49,8 @@ const SWEEP: Duration = Duration::from_secs(300);
 /// What the task knows.
 pub(crate) struct Assigner {
     app: Arc<App>,
-    /// When this server began to hear reports.
+    /// When this server began to hear reports, or to lead, if that was later: a server that leads anew may have been cut off
+    /// from the agents before.
     listening_since: Timestamp,
     /// The state that the following is derived from.
     seen: Position,
@@ -85,26 +87,39 @@ impl Assigner {
     /// Works until the server ends.
     pub(crate) async fn run(mut self) {
         let mut bell = self.app.hub.subscribe();
+        let mut leadership = self.app.leadership.clone();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut is_tick = false;
             tokio::select! {
+                () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
                 changed = bell.changed() => if changed.is_err() { return },
                 () = self.app.newsroom.wait() => {}
                 _ = tick.tick() => is_tick = true,
             }
             self.note_commits();
             self.note_news();
+            let leads = leadership.holds();
             if is_tick {
-                self.note_leases().await;
+                self.note_leases(leads).await;
             }
-            self.decide().await;
+            if leads {
+                self.decide().await;
+            } else {
+                self.leave();
+            }
         }
     }
 
+    /// Leaves what is due to the server that leads.
+    fn leave(&mut self) {
+        self.due.clear();
+        self.waiting.clear();
+    }
+
     /// Ends or begins leases.
-    async fn note_leases(&mut self) {
+    async fn note_leases(&mut self, leads: bool) {
         let published = self.app.hub.load();
         let now = self.app.source.now();
         let known = self.app.nodes.gone();
@@ -131,7 +146,9 @@ impl Assigner {
             self.swept = Instant::now();
             self.concern_all();
         }
-        self.lose_nodes(&published, now).await;
+        if leads {
+            self.lose_nodes(&published, now).await;
+        }
     }
 
     /// Takes the Workloads of silent Nodes out of the endpoints, and puts those of Nodes that speak again back.
@@ -161,7 +178,7 @@ impl Assigner {
         let request = Request { operations, ..Request::default() };
         let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
         match &outcome {
-            Ok(_) | Err(WriteError::Busy | WriteError::Unavailable) => {}
+            Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
             Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
                 tracing::error!(error = ?outcome, "a decision of this server was refused by its own rules");
             }

@@ -20,8 +20,10 @@ use serde::Deserialize;
 
 use crate::app::Settings;
 
+pub mod etcd;
 pub mod tls;
 
+use etcd::EtcdFlags;
 use tls::{TlsChoice, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
@@ -34,6 +36,10 @@ const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
 const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
 const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
 const LOG_DEFAULT: &str = "info";
+/// Where the machine has no name.
+const REPLICA_NAME_DEFAULT: &str = "control";
+/// Characters of the name of a control server: the longest that Linux gives a machine.
+const REPLICA_NAME_LENGTH_MAX: usize = 64;
 
 /// The Tidegate control server: keeps what should be, and tells the agents.
 #[derive(Debug, Clone, Default, Parser)]
@@ -42,9 +48,13 @@ pub struct Flags {
     /// Address and port to listen on [default: 127.0.0.1:7440]
     #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// Where objects are kept: sqlite:PATH, or memory: to forget them at exit [default: sqlite:tidegate.sqlite]
+    /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
+    /// at exit [default: sqlite:tidegate.sqlite]
     #[arg(long, env = "TIDEGATE_STORE", value_name = "URL")]
     pub store: Option<String>,
+    /// How etcd is reached.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
     /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
     #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNet>,
@@ -71,6 +81,9 @@ pub struct Flags {
     /// would refuse an older one else
     #[arg(long)]
     pub new_epoch: bool,
+    /// What this control server is called among those of its store [default: the name of the machine]
+    #[arg(long, env = "TIDEGATE_REPLICA_NAME", value_name = "NAME")]
+    pub replica_name: Option<String>,
     /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
     /// [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
@@ -176,6 +189,13 @@ impl TryFrom<u8> for Percent {
 struct File {
     listen: Option<SocketAddr>,
     store: Option<String>,
+    local_store: Option<String>,
+    etcd_prefix: Option<String>,
+    etcd_ca_file: Option<PathBuf>,
+    etcd_cert_file: Option<PathBuf>,
+    etcd_key_file: Option<PathBuf>,
+    etcd_user: Option<String>,
+    etcd_password_file: Option<PathBuf>,
     service_cidr: Option<Vec<IpNet>>,
     node_port_range: Option<PortRange>,
     allow_external_ip: Option<Vec<IpNet>>,
@@ -183,6 +203,7 @@ struct File {
     health_guard_percent: Option<u8>,
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
+    replica_name: Option<String>,
     tls: Option<TlsChoice>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
@@ -203,6 +224,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where objects are kept.
     pub store: String,
+    /// What that place needs beside its address.
+    pub store_options: store::Options,
     /// Whether a new life of the store begins.
     pub is_new_epoch: bool,
     /// Where the first token is written.
@@ -249,6 +272,12 @@ pub enum InvalidConfig {
     /// The ranges are not usable together.
     #[error(transparent)]
     Ranges(#[from] ConfigError),
+    /// What is said of the store contradicts itself.
+    #[error(transparent)]
+    Store(#[from] etcd::InvalidStore),
+    /// No name.
+    #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
+    ReplicaName(String),
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
@@ -280,6 +309,7 @@ impl Config {
         let Flags {
             listen,
             store,
+            etcd,
             service_cidr,
             node_port_range,
             allow_external_ip,
@@ -288,6 +318,7 @@ impl Config {
             guard_vips_percent,
             guard_endpoints_percent,
             new_epoch,
+            replica_name,
             tls,
             tls_cert_file,
             tls_key_file,
@@ -327,6 +358,7 @@ impl Config {
         if !(1..=100).contains(&health_guard_percent) {
             return Err(InvalidConfig::GuardPercent(health_guard_percent));
         }
+        let replica_name = replica_name.or(file.replica_name).map_or_else(|| Ok(machine_name()), named)?;
         let is_loopback = listen.ip().is_loopback();
         let is_insecure_said = insecure || file.insecure == Some(true);
         let wish = TlsWish {
@@ -340,6 +372,17 @@ impl Config {
         if tls.is_none() && !(is_loopback || is_insecure_said) {
             return Err(InvalidConfig::InsecureNotSaid(listen));
         }
+        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let etcd_of_file = EtcdFlags {
+            local_store: file.local_store,
+            etcd_prefix: file.etcd_prefix,
+            etcd_ca_file: file.etcd_ca_file,
+            etcd_cert_file: file.etcd_cert_file,
+            etcd_key_file: file.etcd_key_file,
+            etcd_user: file.etcd_user,
+            etcd_password_file: file.etcd_password_file,
+        };
+        let store_options = etcd.or(etcd_of_file).check(&store)?;
         let names = list(allowed_host, file.allowed_host).unwrap_or_default();
         let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
         let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
@@ -349,12 +392,12 @@ impl Config {
             Some(Auth::Off) => false,
             None => !is_open,
         };
-        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
         let bootstrap_token_file =
             bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
             listen,
             store,
+            store_options,
             is_new_epoch: new_epoch,
             bootstrap_token_file,
             settings: Settings {
@@ -364,6 +407,7 @@ impl Config {
                 health_guard_percent,
                 tls,
                 is_auth_required,
+                replica_name,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
@@ -375,6 +419,18 @@ impl Config {
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
+}
+
+fn named(name: String) -> Result<String, InvalidConfig> {
+    let is_fit = (1..=REPLICA_NAME_LENGTH_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_fit { Ok(name) } else { Err(InvalidConfig::ReplicaName(name)) }
+}
+
+/// The name of this machine, or a word where it has none that can be shown.
+fn machine_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
 }
 
 fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
@@ -437,6 +493,18 @@ mod tests {
         assert_eq!(off, Guards::OFF);
         assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
         assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
+    }
+
+    #[test]
+    fn a_control_server_has_a_name_that_can_be_shown() {
+        let name = |flags: &[&str], file: &str| merge(flags, file).map(|config| config.settings.replica_name);
+        assert_eq!(name(&["--replica-name", "a"], "replica-name = 'b'").unwrap(), "a");
+        assert_eq!(name(&[], "replica-name = 'b'").unwrap(), "b");
+        assert!(!name(&[], "").unwrap().is_empty());
+        for bad in ["", "a b", "ä", &"x".repeat(REPLICA_NAME_LENGTH_MAX + 1)] {
+            let refusal = name(&["--replica-name", bad], "").unwrap_err();
+            assert!(refusal.to_string().contains("--replica-name"), "{refusal}");
+        }
     }
 
     #[test]

@@ -67,6 +67,10 @@ pub(crate) enum Code {
     TooManyRequests,
     /// The request took too long.
     Timeout,
+    /// This control server has not seen the state that the request names yet; others may have.
+    Behind,
+    /// Only the control server that leads can do this, and this one does not.
+    NotLeader,
     /// The store cannot be reached or refuses; nothing was changed as far as is known.
     Unavailable,
     /// A fault of this server.
@@ -89,7 +93,8 @@ impl Code {
             | Self::Conflict
             | Self::PruneLimit
             | Self::GuardHeld
-            | Self::PlanOutdated => StatusCode::CONFLICT,
+            | Self::PlanOutdated
+            | Self::NotLeader => StatusCode::CONFLICT,
             Self::ResumeExpired | Self::PageExpired | Self::NotAsked | Self::HistoryDropped => {
                 StatusCode::GONE
             }
@@ -98,7 +103,7 @@ impl Code {
             Self::PayloadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::Timeout | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Timeout | Self::Unavailable | Self::Behind => StatusCode::SERVICE_UNAVAILABLE,
             Self::NodeSilent => StatusCode::GATEWAY_TIMEOUT,
             Self::NodeCannotSay => StatusCode::BAD_GATEWAY,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -135,6 +140,8 @@ impl Code {
             Self::UnsupportedMediaType => "The body is in an unknown form",
             Self::TooManyRequests => "Too many at once",
             Self::Timeout => "The request took too long",
+            Self::Behind => "This control server is behind",
+            Self::NotLeader => "Another control server does this",
             Self::Unavailable => "The store is not available",
             Self::Internal => "This server made a mistake",
         }

@@ -23,6 +23,10 @@ use crate::{
     stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
 };
 
+mod questions;
+
+pub(crate) use questions::Questions;
+
 /// What a feed works with.
 pub(crate) struct Feed {
     /// The node.
@@ -90,7 +94,7 @@ impl Feed {
                         return Ok(());
                     }
                     let published = self.hub.load();
-                    if published.epoch != epoch || !self.exists(&published) {
+                    if published.epoch != epoch || !exists(&published, &self.node) {
                         return Err(End::Restart);
                     }
                     if self.follow(&published, &mut sent, sink).await? {
@@ -108,11 +112,6 @@ impl Feed {
                 }
             }
         }
-    }
-
-    fn exists(&self, published: &Published) -> bool {
-        let key = ObjectKey { kind: Kind::Node, namespace: None, name: self.node.clone() };
-        published.snapshot.get(&key).is_some()
     }
 
     /// Sends the first batch.
@@ -161,6 +160,11 @@ impl Feed {
         sink.synced(published.position()).await?;
         Ok(true)
     }
+}
+
+fn exists(published: &Published, node: &Name) -> bool {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    published.snapshot.get(&key).is_some()
 }
 
 /// The lines of what a position lacks; `None` when that is no longer known.

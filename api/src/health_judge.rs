@@ -6,7 +6,7 @@
 //! time (1 s) ────┘
 //! ```
 //! It holds no truth: what was decided is on record, what agents see comes again. A server that starts hears nothing at
-//! first, and so leaves everything as it was decided last.
+//! first, and so leaves everything as it was decided last. Of several control servers only the one that leads judges.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -128,11 +128,13 @@ impl HealthJudge {
     /// Works until the server ends.
     pub(crate) async fn run(mut self) {
         let mut bell = self.app.hub.subscribe();
+        let mut leadership = self.app.leadership.clone();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut is_tick = false;
             tokio::select! {
+                () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
                 changed = bell.changed() => if changed.is_err() { return },
                 () = self.app.health.bell.notified() => {}
                 _ = tick.tick() => is_tick = true,
@@ -142,7 +144,11 @@ impl HealthJudge {
             if is_tick {
                 self.note_time();
             }
-            self.decide().await;
+            if leadership.holds() {
+                self.decide().await;
+            } else {
+                self.due.clear();
+            }
         }
     }
 
@@ -330,7 +336,7 @@ impl HealthJudge {
         let request = Request { operations, ..Request::default() };
         let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
         match &outcome {
-            Ok(_) | Err(WriteError::Busy | WriteError::Unavailable) => {}
+            Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
             Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
                 tracing::error!(error = ?outcome, "a judgement of this server was refused by its own rules");
             }

@@ -2,7 +2,7 @@
 //!
 //! Only the writer publishes. Readers load the state once and work on it however long they need.
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use model::{
@@ -200,6 +200,13 @@ impl Hub {
         self.bell.subscribe()
     }
 
+    /// Waits until the published state is at a position or beyond it, at most so long; says whether it is.
+    pub(crate) async fn reach(&self, position: Position, patience: Duration) -> bool {
+        let mut bell = self.subscribe();
+        let is_reached = bell.wait_for(|published| *published >= position);
+        matches!(tokio::time::timeout(patience, is_reached).await, Ok(Ok(_)))
+    }
+
     /// Publishes the state after some commits. Only the writer calls this.
     pub(crate) fn publish(&self, steps: Vec<Step>) {
         self.replace(self.load().advance(steps));
@@ -324,6 +331,12 @@ mod tests {
             if !done.is_empty() {
                 let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes: done };
                 let before = published.snapshot.clone();
+                assert_eq!(
+                    before.follow(&commit).as_ref(),
+                    Some(&snapshot),
+                    "what another server makes of it"
+                );
+                assert_eq!(snapshot.follow(&commit), None, "once");
                 published = published.advance(vec![Step { before, after: snapshot, commit }]);
             }
             for name in &names {

@@ -1,5 +1,8 @@
 //! Answers kept by `Idempotency-Key`, so that a client that lost an answer can ask again without doing it twice.
 //!
+//! They are kept by the control server that gave them: a repetition at another one is judged anew. What is created by name
+//! cannot be there twice for that, and is refused as existing.
+//!
 //! Only successes are kept: a refused request changed nothing and is judged anew when it is repeated.
 
 use std::{

@@ -26,6 +26,7 @@ mod health_judge;
 mod health_metrics;
 mod hub;
 mod idempotency;
+mod leadership;
 mod metrics;
 mod middleware;
 mod mutate;

@@ -68,16 +68,18 @@ fn start_log(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn run_server(config: Config) -> anyhow::Result<()> {
-    let Config { listen, store, is_new_epoch, bootstrap_token_file, settings, log: _, log_format: _ } =
-        config;
+    let Config {
+        listen, store, store_options, is_new_epoch, bootstrap_token_file, settings, log: _, log_format: _,
+    } = config;
     let source: Arc<dyn Source> = Arc::new(System);
-    let store = store::open(&store, source.now()).await?;
+    let store = store::open_with(&store, &store_options, source.now()).await?;
     if is_new_epoch {
         let position = store.raise_epoch(source.now()).await.context("--new-epoch")?;
         tracing::info!(%position, "a new life of the store begins");
     }
     let (is_insecure, speaks_tls) = (settings.is_insecure, settings.tls.is_some());
-    let running = App::start(settings, store, source).await.context("the store cannot be read")?;
+    let running =
+        App::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
     if api::bootstrap(&running.app, &bootstrap_token_file).await? {
         // Where it is; what it is, no log says.
         tracing::warn!(
@@ -109,6 +111,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     stop.cancel();
     server.await.context("the server did not end in order")?;
     running.stop().await;
+    store.resign().await;
     Ok(())
 }
 

@@ -1,7 +1,10 @@
 //! What this server counts. Labels are closed sets (routes, methods, statuses, kinds), so cardinality is bounded; what
 //! goes through Services is in `traffic`, sessions with routers in `bgp_metrics`.
 
-use std::{sync::atomic::AtomicU64, time::Duration};
+use std::{
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
 
 use model::status::EndpointCounts;
 use prometheus_client::{
@@ -54,6 +57,14 @@ pub(crate) struct Metrics {
     commit_seconds: Histogram,
     /// Groups that were not committed.
     pub(crate) commit_failures: Counter,
+    /// Decisions on a state that another control server had moved on from.
+    pub(crate) commit_conflicts: Counter,
+    /// Commits of other control servers that were learned.
+    pub(crate) follow_commits: Counter,
+    /// Times that others could not be followed.
+    pub(crate) follow_failures: Counter,
+    follow_seconds: Histogram,
+    store_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
     /// Lines of the feed that carry a Service or a removal.
     pub(crate) feed_objects: Counter,
     /// Bytes of the feed before compression.
@@ -84,6 +95,7 @@ struct Gauges {
     watchers: Gauge,
     feeds: Gauge,
     nodes_connected: Gauge,
+    leader: Gauge,
 }
 
 /// What the gauges show.
@@ -99,6 +111,37 @@ pub(crate) struct Reading {
     pub(crate) watchers: usize,
     pub(crate) feeds: usize,
     pub(crate) nodes_connected: usize,
+    /// Whether this server does what is to be done once.
+    pub(crate) is_leader: bool,
+}
+
+/// A question to the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// To keep a group.
+    Commit,
+    /// Where it is.
+    Head,
+    /// What others wrote.
+    Changes,
+    /// Everything.
+    Load,
+}
+
+impl Call {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Commit => "commit",
+            Self::Head => "head",
+            Self::Changes => "changes",
+            Self::Load => "load",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -122,6 +165,11 @@ impl Metrics {
             group_commits: Histogram::new(exponential_buckets(1.0, 2.0, 9)),
             commit_seconds: seconds(),
             commit_failures: Counter::default(),
+            commit_conflicts: Counter::default(),
+            follow_commits: Counter::default(),
+            follow_failures: Counter::default(),
+            follow_seconds: seconds(),
+            store_seconds: Family::new_with_constructor(seconds),
             feed_objects: Counter::default(),
             feed_bytes: Counter::default(),
             feed_wire_bytes: Counter::default(),
@@ -153,12 +201,33 @@ impl Metrics {
             self.commit_seconds.clone(),
         );
         to.register(
+            "store_call_seconds",
+            "Time that the store took to answer the writer, in seconds",
+            self.store_seconds.clone(),
+        );
+        to.register(
+            "follow_seconds",
+            "Time from the word that other control servers have written until it is published, in seconds",
+            self.follow_seconds.clone(),
+        );
+        to.register(
             "health_verdicts",
             "Endpoints that health checks took out of service, or brought back",
             self.health_verdicts.clone(),
         );
         for (name, help, counter) in [
             ("write_commit_failures", "Groups that the store did not take", &self.commit_failures),
+            (
+                "write_commit_conflicts",
+                "Groups decided on a state that another control server had moved on from",
+                &self.commit_conflicts,
+            ),
+            ("follow_commits", "Commits of other control servers that were learned", &self.follow_commits),
+            (
+                "follow_failures",
+                "Times that other control servers could not be followed",
+                &self.follow_failures,
+            ),
             ("feed_objects", "Services and removals sent to agents", &self.feed_objects),
             ("feed_bytes", "Bytes of the feed before compression", &self.feed_bytes),
             ("feed_wire_bytes", "Bytes of the feed as sent", &self.feed_wire_bytes),
@@ -184,6 +253,7 @@ impl Metrics {
             ("watchers", "Open watches", &gauges.watchers),
             ("feeds", "Open feeds to agents", &gauges.feeds),
             ("nodes_connected", "Nodes whose agent reports", &gauges.nodes_connected),
+            ("leader", "Whether this control server does what is to be done once", &gauges.leader),
         ] {
             to.register(name, help, gauge.clone());
         }
@@ -199,6 +269,20 @@ impl Metrics {
     /// Counts an endpoint that is `out` of service, or `back`.
     pub(crate) fn verdict(&self, verdict: &'static str) {
         self.health_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
+    }
+
+    /// Waits for the store, and notes how long that took.
+    pub(crate) async fn time<T>(&self, call: Call, answer: impl Future<Output = T>) -> T {
+        let started = Instant::now();
+        let answer = answer.await;
+        let labels = CallLabels { call: call.as_str() };
+        self.store_seconds.get_or_create(&labels).observe(started.elapsed().as_secs_f64());
+        answer
+    }
+
+    /// Notes how long it took to learn what others have written.
+    pub(crate) fn followed(&self, took: Duration) {
+        self.follow_seconds.observe(took.as_secs_f64());
     }
 
     /// Counts a group of writes.
@@ -220,6 +304,7 @@ impl Metrics {
             watchers,
             feeds,
             nodes_connected,
+            is_leader,
         } = reading;
         let gauges = &self.gauges;
         gauges.revision.set(revision);
@@ -230,6 +315,7 @@ impl Metrics {
             (&gauges.watchers, watchers),
             (&gauges.feeds, feeds),
             (&gauges.nodes_connected, nodes_connected),
+            (&gauges.leader, usize::from(is_leader)),
         ] {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }

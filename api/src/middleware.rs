@@ -1,7 +1,7 @@
 //! What happens around every request: an id, a limit, a clock, and one form for every error.
 //!
 //! ```text
-//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ routes
+//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position ─▶ routes
 //! ```
 
 use std::{
@@ -19,6 +19,7 @@ use axum::{
 };
 use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header, request::Parts};
+use model::quantity::{Position, Revision};
 use tracing::Instrument;
 
 use crate::{
@@ -36,6 +37,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const REQUEST_ID_LENGTH_MAX: usize = 128;
 /// When to come back when there are too many requests, in seconds.
 const RETRY_SECS: u32 = 1;
+/// The state that an answer must show at least: a position, or a revision alone. What another control server has answered
+/// holds here as soon as this one has seen it.
+pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
 /// The header of the request id.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Nothing from outside, nothing inline but styles, no framing.
@@ -59,6 +63,7 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestId {
 pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
     let state = |app: &Arc<App>| Arc::clone(app);
     router
+        .layer(from_fn_with_state(state(&app), wait_for_position))
         .layer(from_fn_with_state(state(&app), limit))
         .layer(from_fn_with_state(state(&app), check_host))
         .layer(from_fn_with_state(state(&app), around))
@@ -188,6 +193,30 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
         .into_response(),
         Some(_) | None => next.run(request).await,
     }
+}
+
+/// Has a request served on the state that it names, or a later one.
+async fn wait_for_position(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let waited = match request.headers().get(X_MIN_POSITION) {
+        None => Ok(()),
+        Some(value) => match min_position(value, &app) {
+            Ok(position) => app.reach(position).await,
+            Err(problem) => Err(problem),
+        },
+    };
+    match waited {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn min_position(value: &HeaderValue, app: &App) -> Result<Position, Problem> {
+    let text = value.to_str().unwrap_or_default().trim();
+    let of_epoch = |revision| Position { epoch: app.hub.load().epoch, revision: Revision(revision) };
+    let position = text.parse().ok().or_else(|| text.parse().ok().map(of_epoch));
+    position.ok_or_else(|| {
+        Problem::bad_request("the header `X-Tidegate-Min-Position` must be a position or a revision, such as 1795251600-17 or 17")
+    })
 }
 
 /// Bounds how many requests are served at once, and how long each may take.

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
     admit::{Action, Guarded, Held, Outcome, Refusal, Request},
     quantity::Position,
-    resource::{Object, ObjectKey},
+    resource::{Kind, Object, ObjectKey},
     violation::{Violation, ViolationCode},
 };
 use serde_json::{Value, json};
@@ -158,8 +158,14 @@ pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> R
     response
 }
 
-fn problem(error: WriteError) -> Problem {
+/// Says why a write did not happen.
+pub(crate) fn problem(error: WriteError) -> Problem {
     match error {
+        WriteError::Contended => Problem::new(
+            Code::Unavailable,
+            "other control servers were faster, time after time; nothing was changed",
+        )
+        .retry_after(BUSY_RETRY_SECS),
         WriteError::Refused(refusal) => refused(refusal),
         WriteError::Forbidden(violations) => forbidden(violations),
         WriteError::Busy => {
@@ -197,11 +203,15 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
         }
         Refusal::Invalid(violations) => Problem::invalid(violations),
         Refusal::PruneLimit { would_prune, limit } => {
+            // A set may have members that who asks may not even see.
+            let access = access::current();
+            let is_named =
+                |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
             let detail =
                 format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
             Problem::new(Code::PruneLimit, detail)
                 .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
-                .would_prune(would_prune.iter().map(ToString::to_string).collect())
+                .would_prune(would_prune.iter().filter(is_named).map(ToString::to_string).collect())
         }
         Refusal::GuardHeld(held) => guard_held(held),
         Refusal::TooManyOperations(count) => {
@@ -214,9 +224,11 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
 
 fn guard_held(held: Held) -> Problem {
     let detail = held_in_words(&held);
+    // What goes with members of a set may be another's.
+    let is_named = access::current().may_object(Verb::List, Kind::Service, None);
     Problem::new(Code::GuardHeld, detail)
         .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
-        .would_remove(held.named)
+        .would_remove(if is_named { held.named } else { Vec::new() })
 }
 
 /// What a guard holds.

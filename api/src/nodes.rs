@@ -41,6 +41,8 @@ struct Entry {
     last_report: Option<Timestamp>,
     stored_at: Option<Timestamp>,
     feed: Option<CancellationToken>,
+    /// A feed without state: the agent takes that from another control server.
+    questions: Option<CancellationToken>,
     /// The start of the agent before the one that reports now.
     previous_boot_id: Option<String>,
     /// When a start of the agent reported again that another had already followed.
@@ -204,10 +206,21 @@ impl Nodes {
         Table(names.map(|name| (name.clone(), row(name))).collect())
     }
 
-    /// Begins a feed to a node. An older feed to the same node ends: its agent has come back by another connection.
+    /// Begins a feed to a node. Older feeds to the same node end: its agent has come back by another connection.
     pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
         let token = parent.child_token();
-        let older = self.lock().entry(name.clone()).or_default().feed.replace(token.clone());
+        let mut entries = self.lock();
+        let entry = entries.entry(name.clone()).or_default();
+        let older = [entry.feed.replace(token.clone()), entry.questions.take()];
+        drop(entries);
+        older.into_iter().flatten().for_each(|older| older.cancel());
+        token
+    }
+
+    /// Begins a feed without state to a node. An older one to the same node ends.
+    pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
+        let token = parent.child_token();
+        let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
         if let Some(older) = older {
             older.cancel();
         }

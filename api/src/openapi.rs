@@ -41,8 +41,8 @@ use crate::{
 };
 
 /// What every answer to a request may be.
-const COMMON: [Code; 5] =
-    [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Internal];
+const COMMON: [Code; 6] =
+    [Code::BadRequest, Code::TooManyRequests, Code::Timeout, Code::Unavailable, Code::Behind, Code::Internal];
 /// The scheme of bearer tokens.
 const TOKEN: &str = "token";
 /// The scheme of agents' certificates.
@@ -325,7 +325,11 @@ pub(crate) fn base() -> OpenApi {
         .version("v1")
         .description(Some(
             "The control API of Tidegate. Writes answer with a revision; what the nodes have done about it is in \
-             `status`. Errors are `application/problem+json` and name every field that must change.",
+             `status`. Errors are `application/problem+json` and name every field that must change. Of several control \
+             servers on one store each answers reads from what it has seen, which may be a moment behind the others; what it \
+             has shown it never goes back behind. A request with the header `X-Tidegate-Min-Position`, a position or a \
+             revision that another one has answered, is served when this one has seen it too, and after 5 seconds \
+             refused as `Behind`. Writes are decided on the newest state at each of them.",
         ))
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()));
     let tag =

@@ -98,7 +98,10 @@ impl Pages {
         }
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let held = states.get_mut(&p).ok_or_else(|| {
-            let detail = format!("the state at {p}, which this listing shows, is no longer held");
+            let detail = format!(
+                "the state at {p}, which this listing shows, is not held by this control server: it is too old, or another \
+                 control server gave the token"
+            );
             Problem::new(Code::PageExpired, detail).hint("list again from the start")
         })?;
         held.used_at = now;

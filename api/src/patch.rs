@@ -18,6 +18,7 @@ use crate::{
     app::App,
     error::{Answer, Code, Problem},
     etag::{self, IfMatch},
+    hub::Published,
     mutate::{self, Manner},
 };
 
@@ -38,13 +39,15 @@ pub(crate) async fn patch(
 ) -> Answer {
     let mut attempt = 1;
     loop {
-        let published = app.hub.load();
-        let current = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
-        if let Some(demand) = demand {
-            etag::required_revision(demand, current)?;
-        }
-        let object = patched(current, key, changes)?;
-        let operation = Operation::Replace { object, if_revision: Some(current.metadata.revision()) };
+        let replacement = |published: &Published| {
+            let current = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+            if let Some(demand) = demand {
+                etag::required_revision(demand, current)?;
+            }
+            let object = patched(current, key, changes)?;
+            Ok(Operation::Replace { object, if_revision: Some(current.metadata.revision()) })
+        };
+        let operation = app.decide(replacement).await?;
         let request = Request { operations: vec![operation], ..Request::default() };
         match mutate::write(app, request, manner).await {
             Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),

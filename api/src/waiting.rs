@@ -14,17 +14,25 @@ use crate::app::App;
 /// How often it looks whether something is due: the resolution of quarantines. Looking costs next to nothing.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Runs until it is aborted. `has_waiting` says that Services wait since before the start, perhaps of a version that gave
-/// addresses otherwise: they have a turn at once.
-pub(crate) async fn run(app: Arc<App>, has_waiting: bool) {
+/// Runs until it is aborted; acts while this server leads. Services that wait when it begins to, perhaps since a version
+/// that gave addresses otherwise, have a turn at once.
+pub(crate) async fn run(app: Arc<App>) {
     let mut turn = tokio::time::interval(TURN);
     turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut after = None;
-    let mut is_owed = has_waiting;
+    let mut is_owed = false;
+    let mut has_led = false;
     loop {
         turn.tick().await;
+        let leads = app.leadership.holds();
+        let begins = leads && !std::mem::replace(&mut has_led, leads);
+        if !leads {
+            after = None;
+            continue;
+        }
         let published = app.hub.load();
         let snapshot = &published.snapshot;
+        is_owed = if begins { snapshot.pending_count() > 0 } else { is_owed };
         let is_due = is_owed || snapshot.pending_count() > RETRIES_MAX;
         if !(is_due || ends_by(snapshot, app.source.now())) {
             after = None;

@@ -7,32 +7,36 @@
 //! Every answer of a group waits for the commit, refusals too: a refusal may rest on a write of the same group, and must
 //! not be told if that write never happened. When the store fails, nobody knows whether the group is there: all are told
 //! so, and nothing is written before the state has been read again.
+//!
+//! Where other processes write to the same store, this task also follows what they commit (`follow`), and a group that was
+//! decided on a state that they have moved on from is decided again (`group`).
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use model::{
-    admit::{Admitted, Entropy, Outcome, Refusal, Request, admit},
-    change::{Change, ChangeKind, Commit},
+    admit::{Entropy, Outcome, Refusal, Request, admit},
     config::ClusterConfig,
-    history::{Origin, Revised, RevisionEntry},
-    quantity::Position,
-    snapshot::Snapshot,
+    history::Origin,
+    quantity::{Position, Timestamp},
     violation::Violation,
 };
-use store::{AuditRecord, CommitError, Store};
-use tokio::sync::{mpsc, oneshot};
+use store::Store;
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     audit::AuditLog,
     caller::{self, Caller},
     convergence::Convergence,
-    hub::{Hub, Step},
+    hub::Hub,
     metrics::Metrics,
 };
+
+mod follow;
+mod group;
 
 /// Writes that may wait. More than this is a client that does not wait for answers; it is told to come back.
 const QUEUE_MAX: usize = 4096;
@@ -42,6 +46,8 @@ const GROUP_WRITES_MAX: usize = 256;
 const GROUP_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Pause before a store that failed is read again.
 const RELOAD_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after a store said that others had written, and they had not: it must not be asked without end.
+const NOTHING_NEW_PAUSE: Duration = Duration::from_millis(20);
 
 /// What an accepted write did.
 #[derive(Debug)]
@@ -63,6 +69,8 @@ pub(crate) enum WriteError {
     Busy,
     /// It is more than one transaction can hold.
     TooLarge(String),
+    /// Other control servers wrote first, time after time. Nothing was changed.
+    Contended,
     /// The store failed.
     Unavailable,
 }
@@ -70,7 +78,8 @@ pub(crate) enum WriteError {
 /// One write that waits.
 #[derive(Debug)]
 struct Pending {
-    request: Request,
+    /// What to write; nothing where only the state is to be confirmed.
+    request: Option<Request>,
     entropy: Entropy,
     origin: Origin,
     /// Who asks, where it is somebody else than the server.
@@ -115,7 +124,7 @@ impl Writer {
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
-        self.put(Origin::server(), None, (request, entropy, bytes)).await
+        self.put(Origin::server(), None, (Some(request), entropy, bytes)).await
     }
 
     /// Asks for a write that somebody wants and waits until it is durable. `bytes` is the size of the body that asks.
@@ -126,14 +135,20 @@ impl Writer {
         entropy: Entropy,
         bytes: usize,
     ) -> Result<Written, WriteError> {
-        self.put(origin, caller::current(), (request, entropy, bytes)).await
+        self.put(origin, caller::current(), (Some(request), entropy, bytes)).await
+    }
+
+    /// Waits until the published state is one that the store held after this was called, whoever writes to it.
+    pub(crate) async fn confirm(&self) -> Result<Position, WriteError> {
+        let nothing = Entropy { now: Timestamp::from_unix_seconds(0), seed: 0 };
+        self.put(Origin::server(), None, (None, nothing, 0)).await.map(|written| written.position)
     }
 
     async fn put(
         &self,
         origin: Origin,
         caller: Option<Arc<Caller>>,
-        (request, entropy, bytes): (Request, Entropy, usize),
+        (request, entropy, bytes): (Option<Request>, Entropy, usize),
     ) -> Result<Written, WriteError> {
         let (reply, answer) = oneshot::channel();
         match self.queue.try_send(Pending { request, entropy, origin, caller, bytes, reply }) {
@@ -151,10 +166,12 @@ impl Writer {
 
 async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: CancellationToken) {
     let mut in_doubt = false;
+    let mut follow_from = Instant::now();
     loop {
         if in_doubt {
-            in_doubt = !reload(&context).await;
+            in_doubt = !follow::reload(&context).await;
         }
+        let at = context.hub.load().position();
         let first = tokio::select! {
             biased;
             first = waiting.recv() => first,
@@ -163,15 +180,25 @@ async fn run(context: Context, mut waiting: mpsc::Receiver<Pending>, stop: Cance
                 waiting.recv().await
             }
             () = tokio::time::sleep(RELOAD_PAUSE), if in_doubt => continue,
+            moved = moved(&*context.store, at, follow_from), if !in_doubt => {
+                follow_from = Instant::now() + follow::pause_after(&context, moved).await;
+                continue;
+            }
         };
         let Some(first) = first else { return };
         let group = drain(first, &mut waiting);
         if in_doubt {
             answer_all(group, || Err(WriteError::Unavailable));
         } else {
-            in_doubt = commit_group(&context, group).await;
+            in_doubt = group::carry_out(&context, group).await;
         }
     }
+}
+
+/// Waits until others may have written to the store, but not before a time.
+async fn moved(store: &dyn Store, at: Position, from: Instant) -> Result<(), store::StoreError> {
+    tokio::time::sleep_until(from).await;
+    store.moved(at).await
 }
 
 fn drain(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> Vec<Pending> {
@@ -183,135 +210,6 @@ fn drain(first: Pending, waiting: &mut mpsc::Receiver<Pending>) -> Vec<Pending> 
         group.push(next);
     }
     group
-}
-
-/// Reads the state again after a failure left it in doubt.
-async fn reload(context: &Context) -> bool {
-    match context.store.load().await {
-        Ok(loaded) => {
-            tracing::info!(position = %loaded.position, "the store answers again; the state was read anew");
-            context.hub.reload(loaded);
-            true
-        }
-        Err(error) => {
-            tracing::error!(error = %Chain(&error), "the store cannot be read");
-            false
-        }
-    }
-}
-
-/// Admits, commits, publishes and answers a group; says whether the state is in doubt after it.
-async fn commit_group(context: &Context, group: Vec<Pending>) -> bool {
-    let started = Instant::now();
-    let published = context.hub.load();
-    let at = published.position();
-    let mut working = published.snapshot.clone();
-    let mut steps = Vec::new();
-    let mut history = Vec::new();
-    let mut audit = Vec::new();
-    let mut audited = Vec::new();
-    let mut answers = Vec::new();
-    for Pending { request, entropy, origin, caller, bytes: _, reply } in group {
-        let answer = match admit(&working, &context.cluster, &request, &entropy) {
-            Err(refusal) => Err(WriteError::Refused(refusal)),
-            // Here, because only the state that it is decided on says what goes besides what the write names.
-            Ok(Admitted { outcomes, .. }) if !refused(caller.as_deref(), &outcomes).is_empty() => {
-                Err(WriteError::Forbidden(refused(caller.as_deref(), &outcomes)))
-            }
-            Ok(Admitted { snapshot, changes, outcomes }) => {
-                let revision = snapshot.revision();
-                if !changes.is_empty() {
-                    let commit = Commit { revision, at: entropy.now, changes };
-                    history.push(entry_of(&working, &commit, origin));
-                    if let Some(caller) = caller {
-                        caller.accept(revision, &outcomes);
-                        audit.push(context.audit.accepted(&caller, entropy.now, revision));
-                        audited.push(caller);
-                    }
-                    steps.push(Step { before: working, after: snapshot.clone(), commit });
-                }
-                working = snapshot;
-                Ok(Written { position: Position { epoch: at.epoch, revision }, outcomes })
-            }
-        };
-        answers.push((reply, answer));
-    }
-    if let Err(error) = store_steps(context, at, &steps, Records { history: &history, audit: &audit }).await {
-        let size = answers.len();
-        for (reply, _) in answers {
-            let _ = reply.send(Err(refuse(&error, size)));
-        }
-        // Only a group that the store found too large leaves a state that is surely the published one.
-        return !matches!(error, CommitError::TooLarge { .. });
-    }
-    audited.iter().for_each(|caller| caller.note_audited());
-    context.metrics.group(answers.len(), steps.len(), started.elapsed());
-    if !steps.is_empty() {
-        let revisions: Vec<_> = steps.iter().map(|step| step.commit.revision).collect();
-        // Noted first: an agent may be faster than this task.
-        context.convergence.note(&revisions, Instant::now());
-        context.hub.publish(steps);
-        context.convergence.concerns_nodes(context.hub.load().nodes_head().revision);
-    }
-    for (reply, answer) in answers {
-        // A client that went away does not take back its write.
-        let _ = reply.send(answer);
-    }
-    false
-}
-
-/// What the maker of a write may not do of what it does; the server itself may do everything.
-fn refused(caller: Option<&Caller>, outcomes: &[Outcome]) -> Vec<Violation> {
-    caller.map(|caller| caller.refused(outcomes)).unwrap_or_default()
-}
-
-/// What history keeps of a commit that was decided on a state.
-fn entry_of(before: &Snapshot, commit: &Commit, origin: Origin) -> RevisionEntry {
-    let revised = |change: &Change| {
-        let key = change.object.key();
-        let after = match change.kind {
-            ChangeKind::Added | ChangeKind::Modified => Some(Arc::clone(&change.object)),
-            ChangeKind::Deleted => None,
-        };
-        Revised { before: before.get(&key).cloned(), after, key }
-    };
-    let objects = commit.changes.iter().map(revised).collect();
-    RevisionEntry { revision: commit.revision, at: commit.at, origin, objects }
-}
-
-/// What is kept of a group for people.
-#[derive(Debug, Clone, Copy)]
-struct Records<'a> {
-    history: &'a [RevisionEntry],
-    audit: &'a [AuditRecord],
-}
-
-async fn store_steps(
-    context: &Context,
-    at: Position,
-    steps: &[Step],
-    Records { history, audit }: Records<'_>,
-) -> Result<(), CommitError> {
-    if steps.is_empty() {
-        return Ok(());
-    }
-    let commits: Vec<Commit> = steps.iter().map(|step| step.commit.clone()).collect();
-    let outcome = context.store.commit_with_records(at, &commits, history, audit).await;
-    if let Err(error) = &outcome {
-        tracing::error!(error = %Chain(error), commits = commits.len(), "a group was not committed");
-        context.metrics.commit_failures.inc();
-    }
-    outcome
-}
-
-fn refuse(error: &CommitError, group_size: usize) -> WriteError {
-    match error {
-        CommitError::TooLarge { .. } if group_size == 1 => WriteError::TooLarge(error.to_string()),
-        CommitError::TooLarge { .. }
-        | CommitError::Stale { .. }
-        | CommitError::Malformed(_)
-        | CommitError::Unavailable(_) => WriteError::Unavailable,
-    }
 }
 
 fn answer_all(group: Vec<Pending>, answer: impl Fn() -> Result<Written, WriteError>) {

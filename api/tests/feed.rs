@@ -192,6 +192,40 @@ async fn a_question_reaches_the_agent_behind_the_state_and_its_answer_who_asked(
     assert_eq!(asked, (200, json!({ "node": "n1", "findings": [finding] })));
 }
 
+/// An agent that takes its state elsewhere: heartbeats and questions, no state; a feed of state takes its place.
+#[tokio::test]
+async fn a_feed_of_questions_only_carries_no_state_and_gives_way_to_one_that_does() {
+    let server = cluster(2).await;
+    let open_with = async |query: &str| {
+        let request = Request::get(format!("/v1/nodes/n1/state?{query}")).body(Body::empty()).unwrap();
+        server.send(request).await
+    };
+    for refused in ["asks=all", "asks=only&resume=1-1"] {
+        assert_eq!(open_with(refused).await.status().as_u16(), 400, "{refused}");
+    }
+    let mut questions = Lines::new(open_with("asks=only").await.into_body());
+    let first: Value = serde_json::from_str(&questions.next().await.unwrap()).unwrap();
+    let (_, list) = server.call("GET", "/v1/services", None).await;
+    assert_eq!((&first["type"], &first["position"]), (&json!("heartbeat"), &list["metadata"]["position"]));
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(endpoints(1, 9))).await;
+    let answer = json!({ "answer": "doctor", "findings": [] });
+    let request = ("GET", "/v1/nodes/n1/doctor", None);
+    let (question, status, _) = asked(&server, &mut questions, request, answer.clone()).await;
+    assert_eq!((question["ask"].as_str(), status), (Some("doctor"), 200));
+
+    let mut feed = open(&server, None).await;
+    feed.until("\"synced\"").await;
+    while let Some(line) = questions.next().await {
+        assert!(line.contains("\"heartbeat\""), "nothing but heartbeats before the end: {line}");
+    }
+    let request = ("GET", "/v1/nodes/n1/doctor", None);
+    assert_eq!(asked(&server, &mut feed, request, answer).await.1, 200);
+    let mut questions = Lines::new(open_with("asks=only").await.into_body());
+    questions.until("\"heartbeat\"").await;
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00001", Some(endpoints(1, 8))).await;
+    feed.until("\"synced\"").await;
+}
+
 /// A question whose answer the test gives as the agent.
 async fn asked(
     server: &Server,

@@ -8,6 +8,7 @@ pub mod explain;
 mod help;
 pub mod history;
 pub mod plan;
+pub mod security;
 pub mod top;
 pub mod wait;
 pub mod what_if;
@@ -25,7 +26,10 @@ use model::{
 };
 use reqwest::Url;
 
-use crate::resource::{Target, parse_kind};
+use crate::{
+    resource::{Target, parse_kind},
+    trust::Pin,
+};
 
 /// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;
@@ -46,12 +50,22 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Global {
-    /// The control server
+    /// The control servers, separated by commas: one after the other is tried until one answers [default:
+    /// http://127.0.0.1:7440]
     #[arg(
-        long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL",
-        default_value = "http://127.0.0.1:7440", value_parser = parse_api
+        long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…",
+        value_delimiter = ',', value_parser = parse_api
     )]
-    pub api: Url,
+    pub api: Vec<Url>,
+    /// A file with the token that says who you are; the variable TIDEGATE_TOKEN may hold the token itself
+    #[arg(long, global = true, env = "TIDEGATE_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// The authorities that vouch for the servers, as PEM [default: those of the system]
+    #[arg(long, global = true, env = "TIDEGATE_CA_FILE", hide_env_values = true, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// The hash of the servers' certificate or authority, instead of --ca-file, as sha256:HEX
+    #[arg(long, global = true, env = "TIDEGATE_CA_HASH", hide_env_values = true, value_name = "HASH")]
+    pub ca_hash: Option<Pin>,
     /// Longest wait for an answer, such as 500ms, 10s or 2m; on a watch the longest silence, where the server speaks at
     /// least every 10 s
     #[arg(
@@ -142,6 +156,20 @@ pub enum Command {
     /// Print changes as they happen
     #[command(after_help = help::WATCH_HELP)]
     Watch(Watch),
+    /// Make, list and revoke tokens, which people and automation prove with who they are
+    #[command(subcommand, after_help = help::TOKEN_HELP, disable_help_subcommand = true)]
+    Token(security::Token),
+    /// List and write roles, which say what may be done
+    #[command(subcommand, after_help = help::ROLE_HELP, disable_help_subcommand = true)]
+    Role(security::Role),
+    /// Say who the server takes you for, and what is bound to that
+    Whoami(security::SecurityOutput),
+    /// Say whether you may do something
+    #[command(name = "can-i", after_help = help::CAN_I_HELP)]
+    CanI(security::CanI),
+    /// Let a machine join the cluster
+    #[command(subcommand, disable_help_subcommand = true)]
+    Node(security::Node),
     /// Print a script that completes commands, for a shell
     #[command(after_help = help::COMPLETIONS_HELP)]
     Completions {
@@ -452,18 +480,18 @@ pub(crate) enum Document {
     Yaml,
 }
 
-fn parse_api(text: &str) -> Result<Url, String> {
+pub(crate) fn parse_api(text: &str) -> Result<Url, String> {
     let with_scheme = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let url = Url::parse(&with_scheme).map_err(|error| format!("{error}; write http://HOST:PORT"))?;
-    if url.scheme() != "http" {
-        return Err(format!("`{}` is not spoken by this version; write http://HOST:PORT", url.scheme()));
+    if !["http", "https"].contains(&url.scheme()) {
+        return Err(format!("`{}` is not spoken; write https://HOST:PORT or http://HOST:PORT", url.scheme()));
     }
     let is_bare =
         url.path() == "/" && url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     if is_bare && url.has_host() {
         Ok(url)
     } else {
-        Err("must be a server and nothing more: http://HOST:PORT".to_owned())
+        Err("must be a server and nothing more: https://HOST:PORT or http://HOST:PORT".to_owned())
     }
 }
 
@@ -503,10 +531,10 @@ mod tests {
 
     #[test]
     fn servers_are_named_by_scheme_host_and_port_and_nothing_else() {
-        for good in ["http://10.0.0.1:7440", "localhost:7440", "http://[::1]:7440/"] {
+        for good in ["http://10.0.0.1:7440", "https://x", "localhost:7440", "http://[::1]:7440/"] {
             assert!(parse_api(good).is_ok(), "{good}");
         }
-        for bad in ["", "https://x", "http://", "http://x/v1", "http://u@x", "ftp://x", "http://x?y"] {
+        for bad in ["", "https://x/v1", "http://", "http://x/v1", "http://u@x", "ftp://x", "http://x?y"] {
             assert!(parse_api(bad).is_err(), "{bad}");
         }
     }

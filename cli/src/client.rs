@@ -1,13 +1,18 @@
 //! HTTP towards the control API: every answer is read up to a limit and within a time, and turned into data or into a
 //! [`Failure`] that says what to do.
 
-use std::{error::Error, time::Duration};
+use std::{
+    cell::Cell,
+    error::Error,
+    time::{Duration, Instant},
+};
 
 use model::{history::AUTHOR_LENGTH_MAX, resource::ObjectKey};
 use reqwest::{Method, Response, Url, header};
 use serde_json::Value;
 
 use crate::{
+    connection::{Connection, Token, origin},
     error::{Failure, Problem},
     parse::Language,
     view::clean,
@@ -30,10 +35,18 @@ const MESSAGE: &str = "x-change-message";
 /// How much of a foreign answer is quoted.
 const QUOTE_CHARS_MAX: usize = 160;
 
-/// A way to one control server.
+/// Longest wait for a connection where another server can be tried instead.
+const CONNECT_TIMEOUT_OF_SEVERAL: Duration = Duration::from_secs(3);
+
+/// A way to the control servers. A server that answers is asked again until it fails; then it is the next one's turn.
 pub(crate) struct Client {
     http: reqwest::Client,
-    base: Url,
+    /// At least one.
+    urls: Vec<Url>,
+    /// The server whose turn it is.
+    at: Cell<usize>,
+    token: Option<Token>,
+    curl_trust: Option<String>,
     timeout: Duration,
     show_requests: bool,
     /// Who the history says wrote it.
@@ -83,6 +96,23 @@ impl Request {
         Self { body, ..Self::new(Method::POST, path.to_owned()) }
     }
 
+    /// A request with a small body.
+    pub(crate) fn post_json(path: &str, body: &Value) -> Self {
+        let text = body.to_string();
+        let curl_data = shell_quoted(&text);
+        Self::post(path, Language::Json, text.into_bytes(), curl_data)
+    }
+
+    /// The whole of something that has a path of its own; `curl_data` is what follows `--data-binary`.
+    pub(crate) fn put(path: &str, language: Language, bytes: Vec<u8>, curl_data: String) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, language, bytes, curl_data) }
+    }
+
+    /// The removal of something that is no object.
+    pub(crate) fn remove(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path.into())
+    }
+
     /// A change by a JSON merge patch (RFC 7396).
     pub(crate) fn patch(path: &str, changes: &Value) -> Self {
         let text = changes.to_string();
@@ -101,6 +131,12 @@ impl Request {
         self
     }
 
+    /// Whether it changes nothing, however often it is sent.
+    fn is_read(&self) -> bool {
+        let is_dry = self.query.iter().any(|(key, value)| *key == "dryRun" && value == "true");
+        self.method == Method::GET || is_dry
+    }
+
     /// Adds a query parameter if there is a value.
     pub(crate) fn query(mut self, key: &'static str, value: Option<impl Into<String>>) -> Self {
         self.query.extend(value.map(|value| (key, value.into())));
@@ -109,29 +145,77 @@ impl Request {
 }
 
 impl Client {
-    /// A way to the server at `base`, an `http` URL without path.
-    pub(crate) fn new(base: Url, timeout: Duration, show_requests: bool) -> Result<Self, Failure> {
+    /// A way to the servers.
+    pub(crate) fn new(
+        connection: Connection,
+        timeout: Duration,
+        show_requests: bool,
+    ) -> Result<Self, Failure> {
+        let Connection { urls, tls, token, curl_trust, warnings: _ } = connection;
+        let connect_timeout = if urls.len() > 1 { timeout.min(CONNECT_TIMEOUT_OF_SEVERAL) } else { timeout };
         // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
         // something else answers.
         let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(no_tls()?)
+            .tls_backend_preconfigured(tls)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(timeout)
+            .connect_timeout(connect_timeout)
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .build();
         let http = http.map_err(|error| Failure::Usage { message: innermost(&error), hint: None })?;
-        Ok(Self { http, base, timeout, show_requests, author: author() })
+        Ok(Self { http, urls, at: Cell::new(0), token, curl_trust, timeout, show_requests, author: author() })
     }
 
-    /// The server's URL for messages.
+    /// The URL of the server whose turn it is, for messages.
     pub(crate) fn url(&self) -> String {
-        self.base.as_str().trim_end_matches('/').to_owned()
+        self.url_of(self.at.get())
     }
 
-    /// Sends a request and reads the JSON of its answer.
+    /// How many servers there are.
+    pub(crate) fn count(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// The URL of a server, for messages.
+    pub(crate) fn url_of(&self, number: usize) -> String {
+        self.urls.get(number).map(origin).unwrap_or_default()
+    }
+
+    /// Has the next server asked from now on.
+    fn go_on(&self) {
+        self.at.set((self.at.get() + 1) % self.urls.len());
+    }
+
+    /// Sends a request and reads the JSON of its answer. A server that gives none is left for the next, as far as
+    /// [`may_go_elsewhere`] allows it.
     pub(crate) async fn send(&self, request: Request) -> Result<Value, Failure> {
-        let limit = self.timeout;
+        let (is_read, begun) = (request.is_read(), Instant::now());
+        for _ in 1..self.urls.len() {
+            let limit = self.share(is_read);
+            match self.exchange(&request, limit).await {
+                Err(failure) if may_go_elsewhere(is_read, &failure) => self.go_on(),
+                outcome => return outcome,
+            }
+        }
+        let rest = self.timeout.saturating_sub(begun.elapsed());
+        self.exchange(&request, rest.max(self.share(is_read))).await
+    }
+
+    /// Sends a request to one server and to no other.
+    pub(crate) async fn send_to(&self, number: usize, request: &Request) -> Result<Value, Failure> {
+        let before = self.at.replace(number);
+        let outcome = self.exchange(request, self.share(true)).await;
+        self.at.set(before);
+        outcome
+    }
+
+    /// How long one server may take: of a read that another one could answer as well, its share.
+    fn share(&self, is_read: bool) -> Duration {
+        let servers = u32::try_from(self.urls.len()).unwrap_or(u32::MAX);
+        if is_read { self.timeout / servers } else { self.timeout }
+    }
+
+    async fn exchange(&self, request: &Request, limit: Duration) -> Result<Value, Failure> {
         let exchange = async {
             let mut response = self.start(request, "application/json").await?;
             let bytes = self.read(&mut response, ANSWER_BYTES_MAX).await?;
@@ -139,7 +223,7 @@ impl Client {
                 bytes.ok_or_else(|| Failure::AnswerTooLarge { url: self.url(), limit: ANSWER_BYTES_MAX })?;
             serde_json::from_slice(&bytes).map_err(|_| self.foreign(&response, &bytes))
         };
-        tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err(self.timed_out()))
+        tokio::time::timeout(limit, exchange).await.unwrap_or_else(|_| Err(self.timed_out(limit)))
     }
 
     /// Reads every page of a listing; `request` makes the request of one page.
@@ -189,38 +273,50 @@ impl Client {
         }
     }
 
-    /// Opens a stream of JSON lines.
+    /// Opens a stream of JSON lines, at the next server that has one. When it ends, it is the next server's turn.
     pub(crate) async fn stream(&self, request: Request) -> Result<Lines<'_>, Failure> {
-        let start = self.start(request, "application/x-ndjson");
-        let started = tokio::time::timeout(self.timeout, start).await;
-        let response = started.unwrap_or_else(|_| Err(self.timed_out()))?;
+        let (mut tried, limit) = (1, self.share(true));
+        let response = loop {
+            let start = self.start(&request, "application/x-ndjson");
+            let started = tokio::time::timeout(limit, start).await;
+            match started.unwrap_or_else(|_| Err(self.timed_out(limit))) {
+                Err(failure) if tried < self.urls.len() && may_go_elsewhere(true, &failure) => {
+                    tried += 1;
+                    self.go_on();
+                }
+                outcome => break outcome?,
+            }
+        };
         Ok(Lines { client: self, response, buffer: Vec::new(), searched: 0 })
     }
 
     /// Sends a request and reads the head of its answer; a refusal is read whole.
-    async fn start(&self, request: Request, accept: &str) -> Result<Response, Failure> {
-        let mut url = self.base.clone();
+    async fn start(&self, request: &Request, accept: &str) -> Result<Response, Failure> {
+        let mut url = self.urls.get(self.at.get()).expect("one of the servers has its turn").clone();
         url.set_path(&request.path);
         if !request.query.is_empty() {
             url.query_pairs_mut().extend_pairs(&request.query);
         }
         if self.show_requests {
             let _nobody_listens =
-                std::io::Write::write_all(&mut std::io::stderr(), curl(&request, &url).as_bytes());
+                std::io::Write::write_all(&mut std::io::stderr(), self.curl(request, &url).as_bytes());
         }
         let is_write = request.method != Method::GET;
-        let mut builder = self.http.request(request.method, url).header(header::ACCEPT, accept);
-        if let Some(tag) = request.if_match {
+        let mut builder = self.http.request(request.method.clone(), url).header(header::ACCEPT, accept);
+        if let Some(token) = &self.token {
+            builder = builder.header(header::AUTHORIZATION, &token.header);
+        }
+        if let Some(tag) = &request.if_match {
             builder = builder.header(header::IF_MATCH, tag);
         }
         if let Some(author) = self.author.as_ref().filter(|_| is_write) {
             builder = builder.header(AUTHOR, author.as_bytes());
         }
-        if let Some(message) = request.message {
+        if let Some(message) = &request.message {
             builder = builder.header(MESSAGE, message.as_bytes());
         }
-        if let Some(body) = request.body {
-            builder = builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes);
+        if let Some(body) = &request.body {
+            builder = builder.header(header::CONTENT_TYPE, body.language.media_type()).body(body.bytes.clone());
         }
         let mut response = builder.send().await.map_err(|error| self.transport(&error))?;
         if response.status().is_success() {
@@ -252,14 +348,22 @@ impl Client {
     }
 
     fn transport(&self, error: &reqwest::Error) -> Failure {
-        if error.is_timeout() {
-            return self.timed_out();
+        // A connection that was never made carried nothing.
+        let is_unsent = error.is_connect();
+        if error.is_timeout() && (!is_unsent || self.urls.len() == 1) {
+            return self.timed_out(self.timeout);
         }
-        Failure::Unreachable { url: self.url(), cause: innermost(error) }
+        Failure::Unreachable { url: self.url(), cause: innermost(error), is_unsent }
     }
 
-    fn timed_out(&self) -> Failure {
-        Failure::TimedOut { url: self.url(), after: self.timeout }
+    fn timed_out(&self, after: Duration) -> Failure {
+        Failure::TimedOut { url: self.url(), after }
+    }
+
+    /// The command that sends the same request. A secret is named by its place.
+    fn curl(&self, request: &Request, url: &Url) -> String {
+        let token = self.token.as_ref().map(|token| token.curl.as_str());
+        curl(request, url, &[self.curl_trust.as_deref(), token].into_iter().flatten().collect::<Vec<_>>())
     }
 
     fn bad_answer(&self, what: &str) -> Failure {
@@ -276,13 +380,24 @@ impl Client {
     }
 }
 
-/// Trusts nobody: the library wants to know, also for plain HTTP.
-fn no_tls() -> Result<rustls::ClientConfig, Failure> {
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider);
-    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13]);
-    let tls = tls.map_err(|error| Failure::Usage { message: error.to_string(), hint: None })?;
-    Ok(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+/// Whether another server may be asked after this. What changes nothing may be asked anywhere. A write may only when the first
+/// server cannot have taken it: one whose answer is lost may have been carried out, and nothing is done twice. An `If-Match`
+/// makes no difference: the second server would refuse what the first one did, as if somebody else had done it.
+fn may_go_elsewhere(is_read: bool, failure: &Failure) -> bool {
+    match failure {
+        Failure::Unreachable { is_unsent, .. } => is_read || *is_unsent,
+        Failure::TimedOut { .. } => is_read,
+        // It is not ready, is going away, or has lost its store.
+        Failure::Refused(problem) => is_read && problem.status == 503,
+        Failure::Usage { .. }
+        | Failure::BadAnswer { .. }
+        | Failure::AnswerTooLarge { .. }
+        | Failure::File { .. }
+        | Failure::Some { .. }
+        | Failure::NotReached { .. }
+        | Failure::StillOpen { .. }
+        | Failure::Output(_) => false,
+    }
 }
 
 /// A whole listing.
@@ -320,10 +435,16 @@ impl Lines<'_> {
                 return Err(Failure::AnswerTooLarge { url: self.client.url(), limit: LINE_BYTES_MAX });
             }
             let chunk = tokio::time::timeout(self.client.timeout, self.response.chunk()).await;
-            let chunk = chunk.map_err(|_| self.client.timed_out())?;
-            match chunk.map_err(|error| self.client.transport(&error))? {
-                Some(chunk) => self.buffer.extend_from_slice(&chunk),
-                None => return Ok(None),
+            let chunk = match chunk {
+                Ok(chunk) => chunk.map_err(|error| self.client.transport(&error)),
+                Err(_elapsed) => Err(self.client.timed_out(self.client.timeout)),
+            };
+            match chunk {
+                Ok(Some(chunk)) => self.buffer.extend_from_slice(&chunk),
+                end => {
+                    self.client.go_on();
+                    return end.map(|_| None);
+                }
             }
         }
     }
@@ -358,8 +479,9 @@ fn innermost(error: &dyn Error) -> String {
 }
 
 /// The command that sends the same request.
-fn curl(request: &Request, url: &Url) -> String {
+fn curl(request: &Request, url: &Url, connection: &[&str]) -> String {
     let mut words = vec!["curl -sS".to_owned()];
+    words.extend(connection.iter().map(ToString::to_string));
     if request.method != Method::GET {
         words.push(format!("-X {}", request.method));
     }

@@ -51,6 +51,8 @@ pub(crate) enum Failure {
         url: String,
         /// The innermost cause.
         cause: String,
+        /// Whether it is certain that the request did not arrive: there was no connection.
+        is_unsent: bool,
     },
     /// No answer in time.
     #[error("{url} gave no answer within {} s", .after.as_secs_f32())]
@@ -181,6 +183,10 @@ impl Failure {
     pub(crate) fn hints(&self) -> Vec<String> {
         match self {
             Self::Usage { hint, .. } => hint.iter().cloned().collect(),
+            Self::Unreachable { cause, .. } if cause.contains("invalid peer certificate") => vec![
+                "the server's authority is named with --ca-file FILE (PEM), or its hash with --ca-hash sha256:…, as its log says"
+                    .to_owned(),
+            ],
             Self::Unreachable { url, .. } => vec![
                 format!("is tidegate-api running there? `curl {url}/healthz` must answer"),
                 "another address is given with --api URL or TIDEGATE_API".to_owned(),
@@ -202,6 +208,10 @@ impl Failure {
             }
             Self::StillOpen { .. } => vec![
                 "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
+            ],
+            Self::Refused(problem) if problem.status == 401 => vec![
+                "a token is given with --token-file FILE or TIDEGATE_TOKEN; who has one with the role admin makes more with POST /v1/tokens"
+                    .to_owned(),
             ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),
         }

@@ -39,8 +39,6 @@ pub struct Options {
     pub lan: bool,
     /// Further arguments of every agent.
     pub agent_arguments: Vec<String>,
-    /// Life of the agents' certificates, where control speaks TLS and asks everybody who they are; no security when left out.
-    pub certificate_secs: Option<u32>,
 }
 
 impl Default for Options {
@@ -52,7 +50,6 @@ impl Default for Options {
             modes: vec!["nftables"],
             lan: false,
             agent_arguments: Vec::new(),
-            certificate_secs: None,
         }
     }
 }
@@ -103,14 +100,6 @@ impl Cluster {
         if options.lan {
             topology.join_lan()?;
         }
-        let token_file = directory.path().join("bootstrap-token");
-        let security = match options.certificate_secs {
-            None => words(&["--insecure"]),
-            Some(secs) => words(&[
-                &format!("--agent-certificate-secs={secs}"),
-                &format!("--bootstrap-token-file={}", token_file.display()),
-            ]),
-        };
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
@@ -121,28 +110,16 @@ impl Cluster {
                 &format!("--service-cidr={}", options.service_cidr),
                 &format!("--node-port-range={}", options.node_port_range),
                 &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
+                "--insecure",
                 // Tests take away everything on purpose.
                 "--guard-vips-percent=100",
                 "--guard-endpoints-percent=100",
                 "--health-guard-percent=100",
-            ])
-            .into_iter()
-            .chain(security)
-            .collect(),
+            ]),
             environment: Vec::new(),
             log: directory.path().join("control.log"),
         })?;
-        let api = if options.certificate_secs.is_some() {
-            // The first start writes the token; whoever reads it may do everything.
-            let token = wait::until("the first token of control", || {
-                let token = std::fs::read_to_string(&token_file)?;
-                ensure!(!token.trim().is_empty(), "{} is empty", token_file.display());
-                Ok(token)
-            })?;
-            Http::secured(&topology.control, topology::CONTROL, token.trim())
-        } else {
-            Http::new(&topology.control, topology::CONTROL)
-        };
+        let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
         let Options { modes, agent_arguments, .. } = options.clone();
         Ok(Self { agents: BTreeMap::new(), server, api, topology, modes, agent_arguments, directory })
@@ -167,9 +144,6 @@ impl Cluster {
             &format!("--address={addresses}"),
         ]);
         arguments.extend_from_slice(&self.agent_arguments);
-        if self.api.url().starts_with("https") {
-            arguments.push(format!("--join-token-file={}", self.join_token(node)?.display()));
-        }
         let process = Process::start(Plan {
             label: format!("tidegate-agent of {node}"),
             namespace: machine.namespace.clone(),
@@ -180,17 +154,6 @@ impl Cluster {
         })?;
         self.agents.insert(node.to_owned(), process);
         Ok(())
-    }
-
-    /// Has a join token made for a machine, and puts it into a file.
-    ///
-    /// # Errors
-    /// Control refuses.
-    pub fn join_token(&self, node: &str) -> Result<PathBuf> {
-        let made = self.api.send_json("POST", "/v1/jointokens", &serde_json::json!({ "node": node }))?;
-        let path = self.directory.path().join(format!("{node}.token"));
-        std::fs::write(&path, string(&made.expect(201)?, "/token")?)?;
-        Ok(path)
     }
 
     /// Where the agent of a machine keeps its last good state.

@@ -1,14 +1,8 @@
 //! Speaks to the control API from inside its network, as any HTTP client would.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustls::{
-    ClientConfig, DigitallySignedStruct, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime},
-};
 use serde_json::Value;
 
 use crate::netns::Namespace;
@@ -21,7 +15,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Http {
     namespace: Namespace,
     base: String,
-    token: Option<String>,
 }
 
 /// An answer, whatever its status.
@@ -73,15 +66,7 @@ impl Http {
     /// A client in `namespace` for the server at `address`.
     #[must_use]
     pub fn new(namespace: &Namespace, address: SocketAddr) -> Self {
-        Self { namespace: namespace.clone(), base: format!("http://{address}"), token: None }
-    }
-
-    /// A client in `namespace` for the server at `address` that speaks TLS and asks for a token. Nobody else is in a network of
-    /// the laboratory, so any certificate is as good as the right one.
-    #[must_use]
-    pub fn secured(namespace: &Namespace, address: SocketAddr, token: &str) -> Self {
-        let token = Some(token.to_owned());
-        Self { namespace: namespace.clone(), base: format!("https://{address}"), token }
+        Self { namespace: namespace.clone(), base: format!("http://{address}") }
     }
 
     /// The server's URL as seen from inside.
@@ -122,63 +107,21 @@ impl Http {
         let url = format!("{}{path}", self.base);
         self.namespace.inside(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let authorization = self.token.as_ref().map(|token| format!("Bearer {token}"));
-            let own = authorization.as_ref().map(|value| ("authorization", value.as_str()));
-            let headers: Vec<_> = headers.iter().copied().chain(own).collect();
-            runtime.block_on(request(method, &url, &headers, body)).with_context(|| format!("{method} {url}"))
+            runtime.block_on(request(method, &url, headers, body)).with_context(|| format!("{method} {url}"))
         })
     }
 }
 
-/// TLS with whoever answers; the library wants it also where plain HTTP is spoken.
-pub(crate) fn any_tls() -> Result<ClientConfig> {
-    let provider = Arc::new(ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(Arc::clone(&provider));
-    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13])?.dangerous();
-    Ok(tls.with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth())
-}
-
-/// Believes every certificate.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+/// The laboratory speaks plain HTTP to control; the library wants to know what it would do otherwise.
+pub(crate) fn no_tls() -> Result<rustls::ClientConfig> {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider);
+    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13])?;
+    Ok(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
 }
 
 async fn request(method: &str, url: &str, headers: &[(&str, &str)], body: String) -> Result<Answer> {
-    let client = reqwest::Client::builder().tls_backend_preconfigured(any_tls()?);
+    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?);
     let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
     let method = reqwest::Method::from_bytes(method.as_bytes())?;
     let mut request = client.request(method, url);

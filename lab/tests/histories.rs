@@ -10,6 +10,7 @@ use std::{env, fmt::Write, time::Instant};
 use lab::{
     binaries,
     control::Http,
+    etcd,
     storm::{
         faults::Targets,
         machines::{self, Fabric, Program},
@@ -21,6 +22,8 @@ use serde_json::json;
 
 /// Rounds of the server with a file.
 const ROUNDS_SQLITE: u64 = 10;
+/// Rounds of three servers on three members of etcd.
+const ROUNDS_ETCD: u64 = 50;
 /// Rounds when there is time.
 const ROUNDS_SOAK: u64 = 2000;
 /// Clients that write and read.
@@ -97,4 +100,27 @@ fn what_is_seen_of_one_server_with_a_file_is_one_history() {
     let mut targets = Targets { fabric, servers: vec![server], members: Vec::new() };
     targets.wait_calm().unwrap();
     weather(&mut targets, ROUNDS_SQLITE, 3);
+}
+
+/// F002, F016: three servers on three members of etcd; any of them is killed, paused, unplugged or cut off from the others.
+#[test]
+fn f002_f016_what_is_seen_of_three_servers_on_three_members_of_etcd_is_one_history() {
+    let directory = machines::directory().unwrap();
+    let fabric = Fabric::new().unwrap();
+    let members = etcd::start(&fabric, 3, directory.path()).unwrap();
+    let store = etcd::url(&members);
+    let mut targets = Targets { fabric, servers: Vec::new(), members };
+    targets.wait_calm().unwrap();
+    for index in 1..=3 {
+        let host = 10 + index;
+        let address = std::net::SocketAddr::new(Fabric::address(host), 7440);
+        let label = format!("control{index}");
+        let mut arguments = arguments(address, &store);
+        arguments.push(format!("--replica-name={label}"));
+        let path = binaries::find("tidegate-api").unwrap();
+        let program = Program { label, path, arguments, address };
+        targets.servers.push(targets.fabric.start(host, program, directory.path()).unwrap());
+    }
+    targets.wait_calm().unwrap();
+    weather(&mut targets, ROUNDS_ETCD, 3);
 }

@@ -119,8 +119,10 @@ pub(crate) fn progress<'a>(
     wanted: Position,
 ) -> (Phase, Option<&'a Failure>) {
     let Some(report) = view.report else { return (Phase::Pending, None) };
-    // A failure of an older form says nothing about the wanted one.
-    let failure = report.failures.get(key).filter(|failure| failure.revision >= wanted.revision);
+    // A failure of an older form says nothing about the wanted one. Once the agent has applied the wanted one, what it
+    // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
+    let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
+    let failure = report.failures.get(key).filter(is_of_wanted);
     let phase = if report.received < wanted {
         Phase::Pending
     } else if failure.is_some() {

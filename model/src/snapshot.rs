@@ -1,7 +1,7 @@
 //! The whole cluster at one revision, with the indices that make every lookup of a write O(log n).
 //!
 //! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next. Only
-//! `admit` and the loading of a store make one; uniqueness of what the indices hold is checked before it is put here.
+//! `admit`, the loading of a store and the commits of others make one; uniqueness of what the indices hold is checked before it is put here.
 
 use std::{collections::BTreeSet, net::IpAddr, ops::Bound, sync::Arc};
 
@@ -15,6 +15,7 @@ pub use self::addresses::Pending;
 use self::addresses::AddressIndex;
 use crate::{
     address_pool::AddressRange,
+    change::{Change, ChangeKind, Commit},
     endpoint_health::{EndpointHealthSpec, record_key},
     interval_set::IntervalSet,
     maintenance::Maintenance,
@@ -293,6 +294,27 @@ impl Snapshot {
     /// The workload networks of all Nodes.
     pub fn workload_cidrs(&self) -> impl Iterator<Item = &IpNet> {
         self.workload_cidrs.keys()
+    }
+
+    /// The state after a commit that was decided on this state elsewhere; `None` when it cannot have been.
+    #[must_use]
+    pub fn follow(&self, commit: &Commit) -> Option<Self> {
+        if commit.revision != self.revision.next() {
+            return None;
+        }
+        let mut next = self.clone();
+        for Change { kind, object } in &commit.changes {
+            let key = object.key();
+            let is_known = self.objects.contains_key(&key);
+            match kind {
+                ChangeKind::Added if !is_known => next.put(Arc::clone(object)),
+                ChangeKind::Modified if is_known => next.put(Arc::clone(object)),
+                ChangeKind::Deleted if is_known => drop(next.take(&key)),
+                ChangeKind::Added | ChangeKind::Modified | ChangeKind::Deleted => return None,
+            }
+        }
+        next.revision = commit.revision;
+        Some(next)
     }
 
     pub(crate) fn set_revision(&mut self, revision: Revision) {

@@ -1,8 +1,10 @@
 //! Tells control how far this agent is: the whole report each time, at once after progress and every 5 seconds, never
-//! two in flight. A lost report is repaired by the next.
+//! two in flight to one control server. A lost report is repaired by the next. Each server is told by itself, so that each knows
+//! this node at first hand, and none waits for another.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::future::join_all;
 use imbl::OrdMap;
 use model::{
     bgp_report::ROUTES_MAX,
@@ -46,7 +48,7 @@ const TRAFFIC_AGE_MAX: Duration = Duration::from_secs(300);
 /// Who reports, and to whom.
 #[derive(Debug, Clone)]
 pub struct Reporter {
-    /// The ways to control.
+    /// The ways to control; every server is told.
     pub control: Arc<Control>,
     /// The node.
     pub node: Name,
@@ -85,10 +87,13 @@ enum ReportError {
 
 /// Reports until told to stop, from the moment on at which control knows the node.
 pub async fn run(reporter: Reporter, sources: Sources, stop: CancellationToken) {
-    let _stopped = stop.run_until_cancelled(run_forever(reporter, sources)).await;
+    let servers = reporter.control.servers();
+    let all = servers.map(|server| tell_forever(reporter.clone(), server, sources.clone()));
+    let _stopped = stop.run_until_cancelled(join_all(all)).await;
 }
 
-async fn run_forever(reporter: Reporter, sources: Sources) {
+/// Tells one server; what it has been told is remembered for it alone.
+async fn tell_forever(reporter: Reporter, server: ServerId, sources: Sources) {
     let Sources { mut status, mut links, mut announced, mut routes, mut checked, mut is_known } = sources;
     if is_known.wait_for(|is_known| *is_known).await.is_err() {
         return;
@@ -99,7 +104,8 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
     let mut told_addresses = told::Told::new(ANNOUNCEMENTS_MAX);
     let mut told_routes = told::Told::new(ROUTES_MAX);
     let mut told_health = told::Told::new(CHECKS_REPORTED_MAX);
-    let mut connects = reporter.tally.feed_connects.get();
+    let board = &reporter.control.board;
+    let mut streams = board.streams_opened(server);
     loop {
         if told_at.elapsed() > TRAFFIC_AGE_MAX {
             told = Told::default();
@@ -108,7 +114,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
             told_routes.forget();
             told_health.forget();
         }
-        if std::mem::replace(&mut connects, reporter.tally.feed_connects.get()) != connects {
+        if std::mem::replace(&mut streams, board.streams_opened(server)) != streams {
             // Whoever is at the other end of a new stream may know nothing of what was told before.
             told_addresses.forget();
             told_routes.forget();
@@ -153,8 +159,9 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
         report.health = health(&health_news);
         report.health_complete = health_news.is_complete;
         let has_more = news.has_more || route_news.has_more || health_news.has_more;
-        let sent = reporter.send(&report).await;
-        reporter.announcing.tell(Message::Control(sent.is_ok()));
+        let sent = reporter.send(server, &report).await;
+        let outcome = sent.as_ref().map_err(|error| chain(error)).copied();
+        board.reported(server, outcome, |is_reached| reporter.announcing.tell(Message::Control(is_reached)));
         match sent {
             Ok(()) => {
                 told.delivered(report.traffic);
@@ -164,7 +171,7 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                 reporter.tally.reports.inc();
                 backoff.reset();
                 if last_error.take().is_some() {
-                    info!("reporting to control again");
+                    info!(server = %reporter.control.base(server), "reporting to control again");
                 }
                 if has_more {
                     continue;
@@ -187,11 +194,11 @@ async fn run_forever(reporter: Reporter, sources: Sources) {
                 told_routes.forget();
                 told_health.forget();
                 reporter.tally.report_errors.inc();
-                let text = chain(&error);
+                let (text, at) = (chain(&error), reporter.control.base(server));
                 if last_error.as_ref() == Some(&text) {
-                    debug!(error = text, "a report was not delivered");
+                    debug!(%at, error = text, "a report was not delivered");
                 } else {
-                    warn!(error = text, "a report was not delivered; trying again");
+                    warn!(%at, error = text, "a report was not delivered; trying again");
                     last_error = Some(text);
                 }
                 tokio::time::sleep(backoff.next_delay(entropy())).await;
@@ -250,8 +257,8 @@ pub fn merge_events(some: &[Event], others: &[Event]) -> Vec<Event> {
 }
 
 impl Reporter {
-    async fn send(&self, report: &Report) -> Result<(), ReportError> {
-        let url = self.control.url(ServerId::FIRST, &format!("/v1/nodes/{}/report", self.node));
+    async fn send(&self, server: ServerId, report: &Report) -> Result<(), ReportError> {
+        let url = self.control.url(server, &format!("/v1/nodes/{}/report", self.node));
         let response = self.control.client().put(url).json(report).timeout(REQUEST_TIMEOUT).send().await?;
         match response.status() {
             status if status.is_success() => Ok(()),

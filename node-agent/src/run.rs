@@ -3,13 +3,13 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use futures::FutureExt as _;
+use futures::{FutureExt as _, future::join_all};
 use model::{name::Name, node::ProxyMode};
 use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
-    task::spawn_blocking,
+    task::{JoinHandle, spawn_blocking},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,13 +23,13 @@ use crate::{
         bgp::{Routing, show, speaker::Speakers},
         ports::OnExit,
     },
-    ask::{self, Answerer, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
+    ask::{self, Answerer, Asked, ERRANDS_WAITING_MAX, QUESTIONS_WAITING_MAX},
     bfd::Bfd,
     bgp::{Leave, Speaker},
     config::Config,
     control::{self, Control},
     enrol,
-    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, register},
+    feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
     health,
     hold::{self, Guard},
     journal::{Journal, lock::StateDirLock},
@@ -64,7 +64,7 @@ pub async fn run(
     ready: oneshot::Sender<Ready>,
 ) -> anyhow::Result<()> {
     let Config {
-        api,
+        apis,
         enrolment,
         node,
         state_dir,
@@ -89,7 +89,7 @@ pub async fn run(
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let (journal, state) = Journal::open(&state_dir, &node, lock)
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
-    let control = Arc::new(Control::new(vec![api], control::client(RootCertStore::empty())?));
+    let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
     let place = enrol::Place { node: node.clone(), state_dir };
     let kept = enrol::start(Arc::clone(&control), place, enrolment, stop.clone())?;
     let held = state.position();
@@ -132,7 +132,8 @@ pub async fn run(
         reconnect_cap: RECONNECT_CAP,
     };
     let (is_known, known) = watch::channel(false);
-    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
+    let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * control.urls.len());
+    let listening = hear_questions(&control, &options, &questions, &stop);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
     let follow = feed::follow(Arc::clone(&control), options, held, outlets, stop.clone());
     let settled = stop.clone().run_until_cancelled_owned(kept.settled());
@@ -148,7 +149,7 @@ pub async fn run(
     };
     let answers = tokio::spawn(ask::run(answerer, asked, errands, stop.clone()));
     let reporter = Reporter {
-        control,
+        control: Arc::clone(&control),
         node: node.clone(),
         boot_id: boot_id.clone(),
         tally: tally.clone(),
@@ -174,6 +175,7 @@ pub async fn run(
         checked: checks.shown,
         tally,
         enrolled: kept.shown.clone(),
+        control,
     };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));
 
@@ -195,6 +197,7 @@ pub async fn run(
     .await?;
     let (feed, report, server, check, answers) = tokio::join!(feed, report, server, check, answers);
     feed?;
+    listening.await?;
     answers?;
     report?;
     check?;
@@ -203,6 +206,29 @@ pub async fn run(
         Ok(outcome) => outcome.context("the saved state could not be synced"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// Listens to the questions of the servers that no state comes from.
+fn hear_questions(
+    control: &Arc<Control>,
+    options: &FeedOptions,
+    questions: &mpsc::Sender<Asked>,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let listeners = control.servers().filter(|_| control.has_several()).map(|server| Listener {
+        control: Arc::clone(control),
+        server,
+        node: options.node.clone(),
+        heartbeat_interval: options.heartbeat_interval,
+        reconnect_floor: options.reconnect_floor,
+        reconnect_cap: options.reconnect_cap,
+        questions: questions.clone(),
+    });
+    let all = join_all(listeners.map(Listener::listen).collect::<Vec<_>>());
+    let stop = stop.clone();
+    tokio::spawn(async move {
+        let _stopped = stop.run_until_cancelled(all).await;
+    })
 }
 
 /// Ends the sessions with routers, in a way that says what becomes of the routes. The loop has ended: nobody else uses the

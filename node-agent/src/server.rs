@@ -37,6 +37,10 @@ use crate::{
         bgp::show::View,
         shown::{Announcements, Counts},
     },
+    control::{
+        Control,
+        board::{Seen, StreamUse},
+    },
     enrol,
     health::{self, Checked},
     report,
@@ -69,6 +73,8 @@ pub struct Shown {
     pub tally: Tally,
     /// How this node proves who it is.
     pub enrolled: watch::Receiver<enrol::Shown>,
+    /// The ways to control.
+    pub control: Arc<Control>,
 }
 
 /// The answer of `/v1/state`.
@@ -81,6 +87,7 @@ struct StateAnswer {
     mode: ProxyMode,
     healthy: bool,
     connected: bool,
+    control: Vec<Seen>,
     received: Option<Position>,
     applied: Option<Position>,
     verified: Option<Position>,
@@ -129,6 +136,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
     registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
     registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
+    registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))
@@ -159,7 +167,7 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, mut routes, checked, tally, enrolled } = shown;
+    let Shown { node, boot_id, status, announced, mut routes, checked, tally, control, enrolled } = shown;
     let enrol::Shown { expires: certificate_expires, problem: of_certificate } = enrolled.borrow().clone();
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
@@ -191,6 +199,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         mode,
         healthy,
         connected: tally.feed_connected.get() == 1,
+        control: control.board.all(),
         received,
         applied: verified,
         verified,
@@ -248,6 +257,43 @@ impl Collector for CertificateCollector {
         let help = "When the certificate of this node ends, in Unix seconds";
         let metric = encoder.encode_descriptor("certificate_expires", help, None, MetricType::Gauge)?;
         ConstGauge::new(expires.unix_seconds()).encode(metric)
+    }
+}
+
+/// Turns how each control server was met into metrics.
+#[derive(Debug)]
+struct ControlCollector(Arc<Control>);
+
+impl Collector for ControlCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let all = self.0.board.all();
+        let is_it = |condition: bool| u64::from(condition);
+        let gauges: [(&str, &str, fn(&Seen) -> bool); 3] = [
+            ("control_serves_state", "1 while the state comes from this control server", |seen| {
+                seen.stream == StreamUse::State
+            }),
+            ("control_connected", "1 while a stream from this control server is open", |seen| {
+                seen.stream != StreamUse::None
+            }),
+            ("control_takes_reports", "1 when this control server took the last report", |seen| {
+                seen.takes_reports == Some(true)
+            }),
+        ];
+        for (name, help, condition) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for seen in &all {
+                let labels = [("server", seen.url.as_str())];
+                ConstGauge::new(is_it(condition(seen))).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Reports that this control server did not take";
+        let mut family =
+            encoder.encode_descriptor("control_report_errors", help, None, MetricType::Counter)?;
+        for seen in &all {
+            let labels = [("server", seen.url.as_str())];
+            ConstCounter::new(seen.report_errors).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -62,7 +62,7 @@ struct Running {
 impl Running {
     async fn start(dir: &StateDir, kernel: &MemoryKernel, control: SocketAddr, on_exit: &str) -> Self {
         let options = Options {
-            api: Some(format!("http://{control}")),
+            api: Some(vec![format!("http://{control}")]),
             node: Some("n1".to_owned()),
             state_dir: Some(dir.path().to_owned()),
             listen: Some("127.0.0.1:0".to_owned()),

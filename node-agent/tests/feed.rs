@@ -12,7 +12,7 @@ use model::{
 };
 use node_agent::{
     ask::{Asked, QUESTIONS_WAITING_MAX},
-    control::{self, Control, ServerId},
+    control::{self, Control},
     feed::{self, FeedOptions, LINE_BYTES_MAX, Outlets, machine::Batch, register::Registration},
     hold,
     tally::Tally,
@@ -33,6 +33,7 @@ struct Follower {
     batches: mpsc::Receiver<Batch>,
     asked: mpsc::Receiver<Asked>,
     is_known: watch::Receiver<bool>,
+    ways: Arc<Control>,
     tally: Tally,
     stop: CancellationToken,
 }
@@ -62,9 +63,10 @@ impl Follower {
         let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX);
         let outlets = Outlets { batches, questions, is_known, link: hold::link().1, tally: tally.clone() };
         let client = control::client(RootCertStore::empty()).unwrap();
-        let ways = Control::new(vec![format!("http://{}", stand_in.address).parse().unwrap()], client);
-        tokio::spawn(feed::follow(Arc::new(ways), options, held.map(position), outlets, stop.clone()));
-        Self { control: stand_in, batches: received, asked, is_known: known, tally, stop }
+        let ways =
+            Arc::new(Control::new(vec![format!("http://{}", stand_in.address).parse().unwrap()], client));
+        tokio::spawn(feed::follow(Arc::clone(&ways), options, held.map(position), outlets, stop.clone()));
+        Self { control: stand_in, batches: received, asked, is_known: known, ways, tally, stop }
     }
 
     async fn batch(&mut self) -> Batch {
@@ -218,7 +220,8 @@ async fn an_older_history_is_refused_and_the_state_held_stays() {
 #[tokio::test]
 async fn a_question_goes_to_who_answers_and_is_no_part_of_the_state() {
     let (mut follower, stream) = Follower::settled().await;
-    let asked = |id| Asked { by: ServerId::FIRST, id: AskId(id), question: Question::Doctor };
+    let by = follower.ways.servers().next().unwrap();
+    let asked = |id| Asked { by, id: AskId(id), question: Question::Doctor };
     let ask = |id| Frame::Ask { id: AskId(id), question: Question::Doctor };
     let crowd = QUESTIONS_WAITING_MAX as u64;
     let questions = (1..=crowd + 5).map(ask);

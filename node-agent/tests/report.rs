@@ -47,7 +47,7 @@ impl Running {
     async fn start(test: &str, control: Control) -> Self {
         let dir = StateDir::new(&format!("report-{test}"));
         let options = Options {
-            api: Some(format!("http://{}", control.address)),
+            api: Some(vec![format!("http://{}", control.address)]),
             node: Some("n1".to_owned()),
             state_dir: Some(dir.path().to_owned()),
             listen: Some("127.0.0.1:0".to_owned()),

@@ -187,6 +187,12 @@ pub trait Store: Send + Sync + 'static {
     /// happened. After any other error nothing has changed.
     async fn put_vault(&self, key: &str, at: u64, body: Option<&[u8]>) -> Result<u64, VaultError>;
 
+    /// Reads where the store is: not earlier than when this was called. Stores that are shared answer without reading
+    /// everything.
+    async fn head(&self) -> Result<Position, StoreError> {
+        Ok(self.load().await?.position)
+    }
+
     /// Waits until another process may have moved the store on from `at`. Never ends where this process is the only
     /// one that writes. It may end for nothing: ask [`Store::changes`] for what is new.
     async fn moved(&self, _at: Position) -> Result<(), StoreError> {
@@ -204,6 +210,9 @@ pub trait Store: Send + Sync + 'static {
     fn is_shared(&self) -> bool {
         false
     }
+
+    /// Gives leadership back, before the process ends: another may have it at once. Waits for that, but not long.
+    async fn resign(&self) {}
 
     /// What the store has done since it was opened, where it counts that.
     fn figures(&self) -> Option<Figures> {

@@ -200,6 +200,10 @@ impl Store for Memory {
         Ok(state.log.iter().skip(first).take(limit.min(CHANGES_KEPT)).cloned().collect())
     }
 
+    async fn head(&self) -> Result<Position, StoreError> {
+        Ok(self.state().position)
+    }
+
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
         check_status(key, body)?;
         let mut state = self.state();

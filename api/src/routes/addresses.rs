@@ -165,6 +165,7 @@ async fn move_address(
     let (bytes, value) = body::read_one(&parts.headers, body).await?;
     let AddressMove { node } = body::typed(&value)?;
     let (address, key) = key(&name)?;
+    app.confirm().await?;
     let operation = {
         let view = app.view();
         let record = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;

@@ -61,7 +61,7 @@ pub(super) fn add(router: Routes) -> Routes {
         )
         .query::<ApplyQuery>()
         .authored()
-        .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
+        .header("Idempotency-Key", "Makes a repetition of the request to the same control server answer as the first did, for a day.")
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
         .answer::<ApplyAnswer>(
             200,

@@ -20,7 +20,8 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("listAudit", "Cluster", "Lists the requests that would change something, the newest first.")
         .describe(
             "Accepted and refused ones, with who asked and from where. The last 10,000 that changed something are kept, and \
-             the last 2,000 that did not, for 400 days at most. Of a flood of refusals, more than 200 a second, some are left out.",
+             the last 2,000 that did not, for 400 days at most. Of a flood of refusals, more than 200 a second, some are left out. \
+             Each control server keeps what it was asked itself: of several, ask each.",
         )
         .query::<PageQuery>()
         .answer::<schema::AuditList>(200, "A page of the listing.", &OBJECT_TYPES, &[])

@@ -11,12 +11,12 @@ use model::{
     snapshot::Snapshot,
 };
 use serde::Deserialize;
-use utoipa::{IntoParams, openapi::HttpMethod};
+use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 
 use super::{Shared, watch::position};
 use crate::{
     error::{Answer, Code, Problem},
-    feed::Feed,
+    feed::{Feed, Questions},
     negotiate::accepts_gzip,
     openapi::{Doc, Route, Routes},
     params::{ApiPath, ApiQuery},
@@ -41,6 +41,18 @@ struct FeedQuery {
     /// when there is no way from there to the present.
     #[param(max_length = 64)]
     resume: Option<String>,
+    /// `only`: no state, but heartbeats and questions. For agents that take their state from another control server. Not
+    /// together with `resume`.
+    #[param(inline)]
+    asks: Option<AsksQuery>,
+}
+
+/// What a feed is for beside state.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+enum AsksQuery {
+    /// Questions only.
+    Only,
 }
 
 /// Adds the route.
@@ -48,7 +60,9 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("feed", "Agent", "Streams the state that a node should have.")
         .describe(
             "One frame per line, gzip if accepted. Between two `synced` frames the state is not consistent. A second \
-             feed to the same node ends the first. Heartbeats come at least every 10 seconds.",
+             feed to the same node ends the first. Heartbeats come at least every 10 seconds. With `asks=only` there are \
+             no other frames than heartbeats, the first of them at once, and questions; such a feed ends no feed of state, \
+             and a feed of state ends it.",
         )
         .named("node", "The name of the Node.")
         .query::<FeedQuery>()
@@ -66,19 +80,42 @@ async fn feed(
     headers: HeaderMap,
 ) -> Answer {
     let resume = query.resume.map(|text| position("resume", &text)).transpose()?;
+    if resume.is_some() && query.asks.is_some() {
+        return Err(Problem::bad_request(
+            "query parameter: `resume` is for feeds of state, not with `asks=only`",
+        ));
+    }
     require_node(&app.hub.load().snapshot, &node)?;
+    if let Some(position) = resume {
+        // A server that stays behind sends what it has; its first frame says so, and the agent asks another one.
+        let _ = app.reach(position).await;
+    }
     let permit = Arc::clone(&app.feeds).try_acquire_owned().map_err(|_| {
         Problem::new(Code::TooManyRequests, "too many feeds are open").retry_after(RETRY_SECS)
     })?;
     let gzip = accepts_gzip(&headers);
-    let stop = app.nodes.begin_feed(&node, &app.stop_streams);
-    let asks = app.asks.open(&node);
-    let feed = Feed { node, resume, hub: Arc::clone(&app.hub), metrics: Arc::clone(&app.metrics), stop };
+    let (hub, metrics) = (Arc::clone(&app.hub), Arc::clone(&app.metrics));
     let (pieces, body) = stream::pieces();
-    tokio::spawn(async move {
-        feed.run(pieces, gzip, asks).await;
-        drop(permit);
-    });
+    match query.asks {
+        None => {
+            let stop = app.nodes.begin_feed(&node, &app.stop_streams);
+            let asks = app.asks.open(&node);
+            let feed = Feed { node, resume, hub, metrics, stop };
+            tokio::spawn(async move {
+                feed.run(pieces, gzip, asks).await;
+                drop(permit);
+            });
+        }
+        Some(AsksQuery::Only) => {
+            let stop = app.nodes.begin_questions(&node, &app.stop_streams);
+            let asks = app.asks.open(&node);
+            let feed = Questions { node, hub, metrics, stop };
+            tokio::spawn(async move {
+                feed.run(pieces, gzip, asks).await;
+                drop(permit);
+            });
+        }
+    }
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));

@@ -15,7 +15,7 @@ use utoipa::{ToSchema, openapi::HttpMethod};
 use super::Shared;
 use crate::{
     caller,
-    error::{Answer, Code},
+    error::{Answer, Code, Problem},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, NoQuery},
@@ -67,7 +67,8 @@ pub(super) fn add(router: Routes) -> Routes {
     let read_doc = Doc::new("readHealthGuard", "Cluster", "Says which unhealthy endpoints are held in service.")
         .describe(
             "When more of the checked endpoints become unhealthy at once than `--health-guard-percent` allows, what goes \
-             beyond it stays in service until it is confirmed, or so many recover that the rest would have been let go.",
+             beyond it stays in service until it is confirmed, or so many recover that the rest would have been let go. \
+             Of several control servers only the one that leads holds any.",
         )
         .answer::<HealthGuard>(200, "The guard.", &OBJECT_TYPES, &[])
         .problems(&[Code::NotAcceptable]);
@@ -75,7 +76,7 @@ pub(super) fn add(router: Routes) -> Routes {
         Doc::new("confirmHealthGuard", "Cluster", "Takes the endpoints that are held out of service.")
             .describe("Endpoints that become unhealthy later are not confirmed by it.")
             .answer::<HealthGuard>(200, "The guard as it was: `held` is what was let go.", &OBJECT_TYPES, &[])
-            .problems(&[Code::NotAcceptable]);
+            .problems(&[Code::NotAcceptable, Code::NotLeader]);
     let path = "/v1/guards/health";
     router
         .routes(
@@ -99,10 +100,18 @@ async fn read(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers
 async fn confirm(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
     let form = form(&headers)?;
     let now = app.source.now();
+    if !app.leadership.holds() {
+        return Err(not_leader());
+    }
     caller::note_object("guard of health checks".to_owned());
     let guard = app.health.confirm(|guard| show(guard, now));
     tracing::info!(endpoints = guard.held_total, "unhealthy endpoints that were held were confirmed");
     Ok(render(form, &guard))
+}
+
+fn not_leader() -> Problem {
+    let detail = "this control server judges no endpoints: another one leads";
+    Problem::new(Code::NotLeader, detail).hint("ask the one whose `GET /v1/status` says `replica.isLeader`")
 }
 
 fn show(guard: &Guard, now: Timestamp) -> HealthGuard {

@@ -49,6 +49,7 @@ async fn metrics(State(app): State<Shared>) -> Response {
         watchers: WATCHES_MAX - app.watches.available_permits(),
         feeds: FEEDS_MAX - app.feeds.available_permits(),
         nodes_connected: view.table().connected(),
+        is_leader: app.leadership.holds(),
     };
     let mut moment = traffic::registry(&app.traffic());
     let table = view.table();

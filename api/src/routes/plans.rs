@@ -60,8 +60,8 @@ pub(super) fn add(router: Routes) -> Routes {
     let doc = Doc::new("plan", "Cluster", "Says what an apply would do, also on every node, and does nothing.")
         .describe(
             "The body is that of `POST /v1/apply`. Each agent that is connected lists the lines of its kernel's listings, \
-             and of its announcements, that would go and come. The plan is kept for an hour, but not more than 64 of \
-             them, and can be applied by its id.",
+             and of its announcements, that would go and come. The plan is kept for an hour by this control \
+             server, but not more than 64 of them, and can be applied by its id.",
         )
         .query::<PlanQuery>()
         .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
@@ -115,7 +115,11 @@ async fn apply_plan(
         Problem::new(Code::PlanOutdated, detail).hint("make the plan again, and look at what is different")
     };
     let kept = app.plans.get(&id, app.source.now());
-    let kept = kept.ok_or_else(|| outdated(format!("there is no plan {id}; plans are kept for an hour")))?;
+    let kept = kept.ok_or_else(|| {
+        outdated(format!(
+            "there is no plan {id}; plans are kept for an hour by the control server that made them"
+        ))
+    })?;
     let evict = kept.request.evict;
     let manner = Manner { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
     let moved = [Code::NotFound, Code::AlreadyExists, Code::PreconditionFailed, Code::Conflict];

@@ -173,7 +173,7 @@ fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
 fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
     doc(kind, format!("create{kind}"), format!("Creates a {kind}."))
         .mutation(kind)
-        .header("Idempotency-Key", "Makes a repetition of the request answer as the first did, for a day.")
+        .header("Idempotency-Key", "Makes a repetition of the request to the same control server answer as the first did, for a day.")
         .body::<O>(&OBJECT_TYPES, "The object. What the server sets may be left out.")
         .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
         .problems(&[Code::AlreadyExists, Code::Conflict, Code::Invalid])
@@ -332,7 +332,7 @@ async fn replace(
     match demand {
         None => create_at(&app, object, manner).await,
         Some(demand) => {
-            let if_revision = current_revision(&app, &key, &demand)?;
+            let if_revision = current_revision(&app, &key, &demand).await?;
             let written =
                 mutate::write(&app, alone(Operation::Replace { object, if_revision }), manner).await?;
             mutate::answer_object(&app, manner, StatusCode::OK, &written)
@@ -377,7 +377,7 @@ async fn delete(
     let form = form(&headers)?;
     let key = key(kind, path);
     let if_revision = match etag::if_match(&headers)? {
-        Some(demand) => current_revision(&app, &key, &demand)?,
+        Some(demand) => current_revision(&app, &key, &demand).await?,
         None => None,
     };
     let manner = query.manner(kind, form, 0)?;
@@ -385,15 +385,17 @@ async fn delete(
     mutate::answer_object(&app, manner, StatusCode::OK, &written)
 }
 
-fn current_revision(
+async fn current_revision(
     app: &Shared,
     key: &ObjectKey,
     demand: &IfMatch,
 ) -> Result<Option<model::quantity::Revision>, Problem> {
-    let published = app.hub.load();
-    // Without an object there is nothing to match: that it does not exist says more than the precondition would.
-    let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
-    etag::required_revision(demand, object)
+    app.decide(|published| {
+        // Without an object there is nothing to match: that it does not exist says more than the precondition would.
+        let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+        etag::required_revision(demand, object)
+    })
+    .await
 }
 
 fn key(kind: Kind, path: ObjectPath) -> ObjectKey {

@@ -24,7 +24,7 @@ use crate::{
     openapi::{Doc, OBJECT_TYPES, Route, Routes},
     params::{ApiQuery, MutationQuery},
     schema::ApplyAnswer,
-    security::{Permission, Verb},
+    security::{Permission, Verb, access},
     writer::Written,
 };
 
@@ -100,6 +100,7 @@ async fn roll_back(
         form,
         bytes: bytes.len(),
     };
+    app.confirm().await?;
     let written = attempt(&app, revision, only, manner).await?;
     let shown = mutate::show_all(&app, manner, &written.outcomes);
     let results = written.outcomes.iter().zip(shown);
@@ -188,15 +189,18 @@ async fn former_of_one(app: &Shared, revision: Revision) -> Result<Former, Probl
 }
 
 fn stands_in_the_way(revision: Revision, later: &[Later]) -> Problem {
+    let access = access::current();
+    let is_seen = |later: &&Later| access.may_object(Verb::Get, later.key.kind, later.key.namespace.as_ref());
     let named: Vec<_> = later
         .iter()
+        .filter(is_seen)
         .take(LATER_NAMED_MAX)
         .map(|Later { key, revision, author }| format!("{key} by revision {revision} of {author}"))
         .collect();
-    let more = later.len().saturating_sub(LATER_NAMED_MAX);
-    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    let detail =
-        format!("revision {revision} cannot be undone alone: changed since were {}{more}", named.join(", "));
+    let more = later.len().saturating_sub(named.len());
+    let more = (more > 0).then(|| format!("{more} more"));
+    let named = named.into_iter().chain(more).collect::<Vec<_>>().join(", and ");
+    let detail = format!("revision {revision} cannot be undone alone: changed since were {named}");
     Problem::new(Code::Conflict, detail)
         .hint("undo the later writes first, or leave `only` out to go back to the whole state of a revision")
 }

@@ -35,6 +35,8 @@ struct ClusterStatus {
     position: Position,
     /// The version of this server.
     version: &'static str,
+    /// This control server among those of its store.
+    replica: Replica,
     /// Whether anybody who reaches this server may do anything.
     insecure: bool,
     /// The Nodes.
@@ -46,6 +48,19 @@ struct ClusterStatus {
     /// What is not as it should be, Nodes first; at most 100.
     #[schema(max_items = 100)]
     problems: Vec<ClusterProblem>,
+}
+
+/// A control server among those of its store.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Replica {
+    /// What it is called.
+    name: String,
+    /// Whether it does what is to be done once: it decides who announces addresses, which Nodes are lost, and which
+    /// endpoints are healthy.
+    is_leader: bool,
+    /// Whether there can be others: the store takes the writes of several.
+    is_shared: bool,
 }
 
 /// The Nodes.
@@ -117,6 +132,11 @@ async fn status(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, heade
     let status = ClusterStatus {
         position: view.published().position(),
         version: env!("CARGO_PKG_VERSION"),
+        replica: Replica {
+            name: app.settings.replica_name.clone(),
+            is_leader: app.leadership.holds(),
+            is_shared: app.store.is_shared(),
+        },
         insecure: app.settings.is_insecure,
         nodes,
         services,

@@ -49,7 +49,8 @@ pub(super) fn add(router: Routes) -> Routes {
             "Without `resume`: the current objects as `ADDED`, then a `BOOKMARK` with `initial`. Then every change. \
              Every event of one revision comes before any of the next; `position` stands on the last of them and on \
              heartbeats, which come at least every 10 seconds. A watch that falls too far behind ends with an `ERROR` \
-             event. The status in an object is that of the moment; changes of status alone are no events.",
+             event. A position holds at every control server of the store; one that is behind it waits until it is not. The \
+             status in an object is that of the moment; changes of status alone are no events.",
         )
         .query::<WatchQuery>()
         .header("Last-Event-ID", "The same as `resume`; browsers send it.")
@@ -79,7 +80,7 @@ async fn watch(
     };
     let resume = resume.map(|text| position("resume", &text)).transpose()?;
     if let Some(position) = resume {
-        check_resume(&app, position)?;
+        check_resume(&app, position).await?;
     }
     let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
         Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
@@ -120,8 +121,12 @@ pub(super) fn position(parameter: &str, text: &str) -> Result<Position, Problem>
     parsed.map_err(|error| Problem::bad_request(format!("query parameter: `{parameter}` {error}")))
 }
 
-/// Whether there is a way from a position to the present.
-fn check_resume(app: &Shared, position: Position) -> Result<(), Problem> {
+/// Whether there is a way from a position to the present. What another control server has shown already is waited for: who
+/// fails over to a server that is a little behind must neither miss anything nor begin again.
+async fn check_resume(app: &Shared, position: Position) -> Result<(), Problem> {
+    if app.store.is_shared() {
+        app.reach(position).await?;
+    }
     let published = app.hub.load();
     let present = published.position();
     let is_ours = position.epoch == present.epoch && position.revision <= present.revision;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod secured;
+
 use std::sync::{
     Arc,
     atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
@@ -34,6 +36,11 @@ pub(crate) struct Fixed {
 impl Fixed {
     pub(crate) fn at(now: i64) -> Arc<Self> {
         Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1), secret: AtomicU8::new(7) })
+    }
+
+    /// The same, with other numbers than its neighbours.
+    pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
+        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed) })
     }
 
     pub(crate) fn advance(&self, secs: i64) {
@@ -70,6 +77,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         is_insecure: false,
         hosts: Hosts::Local(Default::default()),
         health_guard_percent: 33,
+        replica_name: "test".to_owned(),
         tls: None,
         is_auth_required: false,
     }

@@ -334,3 +334,50 @@ Examples:
   tidegate explain web -o json          all of it
 
 A shell takes > for itself: write '->' in quotes, or leave it out.";
+
+pub(super) const TOKEN_HELP: &str = "\
+Where the server asks who is there, every command needs a token. The first one is in the file that the server names when it
+starts.
+
+Examples:
+  tidegate token create ci --role operator -n shop --expires-in 90d > ci.token
+  tidegate token list
+  tidegate token revoke ci";
+
+pub(super) const TOKEN_CREATE_HELP: &str = "\
+The token goes to stdout, all else to stderr. Nobody can give away what they may not do themselves.
+
+Examples:
+  tidegate token create grafana --role viewer > grafana.token
+  tidegate token create shop --role operator -n shop --pool web --endpoint-range 10.1.0.0/16 > shop.token";
+
+pub(super) const ROLE_HELP: &str = "\
+Built in are viewer, operator and admin; agent is what agents are, by their certificates.
+
+Examples:
+  tidegate role list
+  tidegate role apply deployer -f deployer.yaml
+  tidegate role delete deployer";
+
+pub(super) const ROLE_APPLY_HELP: &str = "\
+The file has a list of rules; what one of them allows is allowed:
+  rules:
+    - verbs: [get, list, create, update, plan]
+      kinds: [Service, EndpointSet]
+      namespaces: [shop]
+
+Examples:
+  tidegate role apply deployer -f deployer.yaml";
+
+pub(super) const CAN_I_HELP: &str = "\
+Ends with 0 for yes and 1 for no.
+
+Examples:
+  tidegate can-i update service -n shop
+  tidegate can-i create Token";
+
+pub(super) const JOIN_TOKEN_HELP: &str = "\
+The token goes to stdout. It also says which authority the server's certificate must be of.
+
+Examples:
+  tidegate node join-token node-1 > node-1.join";

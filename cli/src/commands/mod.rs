@@ -14,6 +14,7 @@ mod history;
 mod import;
 mod move_address;
 mod plans;
+mod security;
 mod status;
 mod top;
 mod traffic;
@@ -30,6 +31,7 @@ use serde_json::Value;
 use crate::{
     args::{Cli, Command, Document},
     client::{Client, Request},
+    connection::Connection,
     error::{ExitCode, Failure},
     output::Terminal,
     view::{clean, text},
@@ -37,7 +39,11 @@ use crate::{
 
 /// Runs the subcommand.
 pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let client = Client::new(cli.global.api, cli.global.timeout, cli.global.show_request)?;
+    let connection = Connection::of(&cli.global)?;
+    for warning in &connection.warnings {
+        terminal.note(warning);
+    }
+    let client = Client::new(connection, cli.global.timeout, cli.global.show_request)?;
     match cli.command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,
@@ -64,6 +70,11 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,
         Command::WhatIf(arguments) => what_if::run(&client, arguments, terminal).await,
         Command::Watch(arguments) => watch::run(&client, arguments, terminal).await,
+        Command::Token(command) => security::token(&client, command, terminal).await,
+        Command::Role(command) => security::role(&client, command, terminal).await,
+        Command::Whoami(form) => security::who_am_i(&client, form.output, terminal).await,
+        Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
+        Command::Node(command) => security::node(&client, command, terminal).await,
         Command::Version => version(&client, terminal).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -7,6 +7,7 @@ use crate::{
     error::{ExitCode, Failure},
     output::Terminal,
     render,
+    servers::Server,
 };
 
 pub(crate) async fn run(
@@ -19,11 +20,25 @@ pub(crate) async fn run(
         StatusOutput::Table => {
             // A server that does not know it yet says nothing of it.
             let lag = client.send(Request::get("/v1/convergence")).await.ok();
-            render::status(&status, lag.as_ref(), now(), terminal.style)
+            let servers = match client.count() {
+                1 => String::new(),
+                _ => crate::servers::lines(&of_servers(client).await, terminal.style),
+            };
+            servers + &render::status(&status, lag.as_ref(), now(), terminal.style)
         }
         StatusOutput::Json => document(&status, Document::Json),
         StatusOutput::Yaml => document(&status, Document::Yaml),
     };
     terminal.print(&text)?;
     Ok(if render::is_healthy(&status) { ExitCode::Success } else { ExitCode::Usage })
+}
+
+/// What each server says, asked by itself.
+async fn of_servers(client: &Client) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for number in 0..client.count() {
+        let answer = client.send_to(number, &Request::get("/v1/status")).await;
+        servers.push(Server { url: client.url_of(number), answer: answer.map_err(|failure| failure.to_string()) });
+    }
+    servers
 }

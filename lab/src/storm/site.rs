@@ -11,7 +11,7 @@ use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::{
-    control::any_tls,
+    control::no_tls,
     histories::{Answer, Event, Happened, Seen},
 };
 
@@ -214,7 +214,7 @@ impl Site {
 /// # Errors
 /// It cannot be made.
 pub fn client() -> Result<Client> {
-    let builder = Client::builder().tls_backend_preconfigured(any_tls()?).no_proxy();
+    let builder = Client::builder().tls_backend_preconfigured(no_tls()?).no_proxy();
     let builder = builder.connect_timeout(CONNECT_PATIENCE);
     builder.build().context("no HTTP client")
 }

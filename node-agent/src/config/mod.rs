@@ -33,6 +33,9 @@ use crate::{defaults::ProxyDefaults, enrol::EnrolOptions};
 
 /// Where control listens when nothing else is said.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
+/// Control servers that an agent knows: each costs every agent a stream and every report, and a store with more members than
+/// seven is only slower.
+pub const APIS_MAX: usize = 8;
 /// Where the state is kept when nothing else is said.
 pub const STATE_DIR_DEFAULT: &str = "/var/lib/tidegate-agent";
 /// Where the agent shows itself when nothing else is said.
@@ -43,8 +46,8 @@ pub const LOG_DEFAULT: &str = "info";
 /// A checked configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The base URL of control.
-    pub api: Url,
+    /// The base URLs of the control servers, at least one.
+    pub apis: Vec<Url>,
     /// How this node proves who it is.
     pub enrolment: EnrolOptions,
     /// The name of this node.
@@ -109,10 +112,10 @@ impl Config {
             announcing,
             allow_fixes,
         } = options;
-        let api = check_api(api.as_deref().unwrap_or(API_DEFAULT))?;
-        let enrolment = check_enrolment(ca_file, join_token_file, std::slice::from_ref(&api))?;
+        let apis = check_apis(api.as_deref().unwrap_or_default())?;
+        let enrolment = check_enrolment(ca_file, join_token_file, &apis)?;
         Ok(Self {
-            api,
+            apis,
             enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
@@ -147,6 +150,26 @@ fn check_enrolment(
         }
     }
     Ok(EnrolOptions { ca_file, join_token_file, join_token: None })
+}
+
+/// The servers, in order; one string may list several.
+fn check_apis(texts: &[String]) -> Result<Vec<Url>, ConfigError> {
+    let wrong = |problem: String| setting_error!("api", "TIDEGATE_API", "{problem}");
+    let mut urls = Vec::new();
+    for text in texts.iter().flat_map(|text| text.split(',')) {
+        let url = check_api(text.trim())?;
+        if urls.contains(&url) {
+            return Err(wrong(format!("`{url}` is given twice")));
+        }
+        urls.push(url);
+    }
+    if urls.len() > APIS_MAX {
+        return Err(wrong(format!("must be at most {APIS_MAX} servers, are {}", urls.len())));
+    }
+    if urls.is_empty() {
+        urls.push(check_api(API_DEFAULT)?);
+    }
+    Ok(urls)
 }
 
 fn check_api(text: &str) -> Result<Url, ConfigError> {
@@ -361,25 +384,31 @@ mod tests {
     fn defaults_are_enough_to_start() {
         let config = Config::from_options(Options::default(), "Node-1.Example").unwrap();
         assert_eq!(config.node.as_str(), "node-1.example");
-        assert_eq!(config.api.as_str(), "http://127.0.0.1:7440/");
+        assert_eq!(config.apis[0].as_str(), "http://127.0.0.1:7440/");
         assert_eq!(config.listen.to_string(), LISTEN_DEFAULT);
     }
 
     #[test]
     fn errors_name_the_flag_and_the_remedy() {
         let some = |text: &str| Some(text.to_owned());
-        let ftp = problem(Options { api: some("ftp://control:7440"), ..Options::default() });
+        let apis = |text: &str| Some(vec![text.to_owned()]);
+        let twice = problem(Options { api: apis("http://a:1,http://a:1/"), ..Options::default() });
+        assert!(twice.contains("--api") && twice.contains("given twice"), "{twice}");
+        let many = (0..=APIS_MAX).map(|number| format!("http://control-{number}:7440")).collect();
+        let many = problem(Options { api: Some(many), ..Options::default() });
+        assert!(many.contains("at most 8 servers, are 9"), "{many}");
+        let ftp = problem(Options { api: apis("ftp://control:7440"), ..Options::default() });
         assert!(
             ftp.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with https:// or"),
             "{ftp}"
         );
         let in_plain = Options {
-            api: some("http://control:7440"),
+            api: apis("http://control:7440"),
             join_token_file: Some("token".into()),
             ..Options::default()
         };
         assert!(problem(in_plain).contains("--join-token-file"));
-        let path = problem(Options { api: some("http://control:7440/v1"), ..Options::default() });
+        let path = problem(Options { api: apis("http://control:7440/v1"), ..Options::default() });
         assert!(path.contains("must end after host and port"), "{path}");
         let proxy = |settings| problem(Options { proxy: settings, ..Options::default() });
         let mode = proxy(ProxySettings { mode: some("turbo"), ..ProxySettings::default() });

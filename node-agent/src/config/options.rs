@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// Programs the kernel of one machine as the Tidegate control server says.
 ///
@@ -113,9 +113,12 @@ pub enum OutputFormat {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Options {
-    /// Where the control server is [default: http://127.0.0.1:7440]
-    #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL")]
-    pub api: Option<String>,
+    /// Where the control servers are, separated by commas [default: http://127.0.0.1:7440]
+    ///
+    /// The state is taken from one of them, and from the next when that one ends or falls silent; reports go to all.
+    #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL,…", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_several")]
+    pub api: Option<Vec<String>>,
     /// PEM file with the authorities of the control servers, for URLs that begin with https:// [default: what the join token
     /// says and control told at the last renewal, or the machine's own]
     #[arg(long, global = true, env = "TIDEGATE_CA_FILE", value_name = "FILE")]
@@ -257,6 +260,20 @@ impl ProxySettings {
     }
 }
 
+/// Takes a list, or what would be the only one of it.
+fn one_or_several<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a URL, or a list of URLs")]
+    enum OneOrSeveral {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(Some(match OneOrSeveral::deserialize(from)? {
+        OneOrSeveral::One(one) => vec![one],
+        OneOrSeveral::Several(several) => several,
+    }))
+}
+
 impl LogFormat {
     /// Its word on the command line.
     #[must_use]
@@ -373,7 +390,15 @@ mod tests {
             toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();
         let cli = Cli::parse_from(["tidegate-agent", "run", "--api", "http://flag:1"]);
         let merged = cli.options.or(file);
-        assert_eq!(merged.api.as_deref(), Some("http://flag:1"));
+        assert_eq!(merged.api, Some(vec!["http://flag:1".to_owned()]));
+        let several = ["api = [\"http://a:1\", \"http://b:1\"]", "api = \"http://a:1,http://b:1\""];
+        for text in several {
+            let options: Options = toml::from_str(text).unwrap();
+            let config = crate::config::Config::from_options(options, "host").unwrap();
+            assert_eq!(config.apis.iter().map(|url| url.port()).collect::<Vec<_>>(), [Some(1), Some(1)]);
+        }
+        let wrong = toml::from_str::<Options>("api = 1").unwrap_err().to_string();
+        assert!(wrong.contains("a URL, or a list of URLs"), "{wrong}");
         assert_eq!(merged.workload_cidr, Some(vec!["10.0.0.0/8".to_owned()]));
         let error = toml::from_str::<Options>("apis = 1").unwrap_err().to_string();
         assert!(error.contains("unknown field"), "{error}");

@@ -1,11 +1,13 @@
-//! Follows control: one long-lived stream of frames, resumed after every cut, handed on as whole batches.
+//! Follows control: one long-lived stream of frames from one of its servers, resumed after every cut at the next server, handed
+//! on as whole batches.
 //!
 //! What must not happen here: waiting for anything but the network and the loop, and a step to an older state.
 
 pub mod machine;
+pub mod questions;
 pub mod register;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use model::{feed::Frame, name::Name, quantity::Position};
@@ -28,7 +30,11 @@ use self::{
 use crate::{
     ask::Asked,
     backoff::Backoff,
-    control::{Control, ServerId},
+    control::{
+        Control, ServerId,
+        board::StreamUse,
+        choice::{Choice, Pace},
+    },
     entropy,
     hold::FeedEnd,
     tally::Tally,
@@ -40,6 +46,9 @@ pub const LINE_BYTES_MAX: usize = 32 << 20;
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Heartbeats that may be missed before a stream counts as dead.
 const HEARTBEATS_MISSED_MAX: u32 = 3;
+/// Longest wait for the head of an answer where another server could be asked meanwhile. A server that is behind may wait half
+/// as long until it has caught up.
+const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest body of an error that is looked at, in bytes.
 const ERROR_BODY_BYTES_MAX: usize = 64 << 10;
 
@@ -92,6 +101,8 @@ enum StreamEnd {
     NotAFrame(#[from] serde_json::Error),
     #[error("the stream cannot be followed")]
     Fault(#[from] StreamFault),
+    #[error("the server sends more than the questions it was asked for")]
+    NotOnlyQuestions,
     #[error("the loop has ended")]
     LoopGone,
 }
@@ -104,9 +115,10 @@ pub async fn follow(
     outlets: Outlets,
     stop: CancellationToken,
 ) {
-    let mut follower = Follower { control, options, held, outlets, last_error: None };
+    let mut follower = Follower { control, options, held, outlets, last_errors: BTreeMap::new() };
     let _stopped = stop.run_until_cancelled(follower.run()).await;
     follower.outlets.tally.feed_connected.set(0);
+    follower.control.serving.send_replace(None);
 }
 
 struct Follower {
@@ -114,33 +126,44 @@ struct Follower {
     options: FeedOptions,
     held: Option<Position>,
     outlets: Outlets,
-    last_error: Option<String>,
+    /// Why each server was left, since one of them was followed last.
+    last_errors: BTreeMap<ServerId, String>,
 }
 
 impl Follower {
     async fn run(&mut self) {
         let mut backoff = Backoff::new(self.options.reconnect_floor, self.options.reconnect_cap);
+        let mut choice = Choice::new(&self.options.node, &self.control.urls);
         loop {
-            let begun = Instant::now();
-            let end = self.follow_one(ServerId::FIRST).await;
+            let (begun, server) = (Instant::now(), choice.server());
+            let end = self.follow_one(server).await;
             self.outlets.tally.feed_connected.set(0);
+            self.control.serving.send_replace(None);
             if matches!(end, StreamEnd::LoopGone) {
                 return;
             }
             // A stream that lived for a heartbeat was healthy; one that ends sooner is a server that cannot hold it.
-            if begun.elapsed() >= self.options.heartbeat_interval {
+            let has_worked = begun.elapsed() >= self.options.heartbeat_interval;
+            if has_worked {
                 backoff.reset();
             }
-            self.note(&end);
-            tokio::time::sleep(backoff.next_delay(entropy())).await;
+            self.note(server, &end);
+            match choice.go_on(has_worked) {
+                Pace::AtOnce => {}
+                Pace::AfterWait => tokio::time::sleep(backoff.next_delay(entropy())).await,
+            }
         }
     }
 
     /// Logs the end of a stream, but the same end only once in a row.
-    fn note(&mut self, end: &StreamEnd) {
+    fn note(&mut self, server: ServerId, end: &StreamEnd) {
         self.outlets.tally.feed_errors.inc();
         let text = chain(end);
-        if self.last_error.as_ref() == Some(&text) {
+        self.control.board.ended(server, StreamUse::State, Some(text.clone()));
+        let text =
+            if self.control.has_several() { format!("{}: {text}", self.control.base(server)) } else { text };
+        let last = self.last_errors.insert(server, text.clone());
+        if last.as_ref() == Some(&text) {
             debug!(error = text, "the feed was left");
             return;
         }
@@ -152,7 +175,6 @@ impl Follower {
         } else {
             warn!(error = text, "the feed was left; reconnecting");
         }
-        self.last_error = Some(text);
     }
 
     async fn follow_one(&mut self, server: ServerId) -> StreamEnd {
@@ -163,6 +185,8 @@ impl Follower {
         self.outlets.tally.feed_connects.inc();
         self.outlets.tally.feed_connected.set(1);
         self.outlets.is_known.send_replace(true);
+        self.control.serving.send_replace(Some(server));
+        self.control.board.opened(server, StreamUse::State);
         let bytes = response.bytes_stream().map_err(std::io::Error::other);
         let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
         let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
@@ -224,8 +248,9 @@ impl Follower {
         self.outlets.batches.send(batch).await.map_err(|_closed| StreamEnd::LoopGone)?;
         self.held = Some(position);
         self.outlets.link.behind.send_replace(None);
-        if self.last_error.take().is_some() {
-            info!(%position, "following control again");
+        if !std::mem::take(&mut self.last_errors).is_empty() {
+            let server = self.control.base(server);
+            info!(%position, %server, "following control again");
         }
         Ok(())
     }
@@ -251,6 +276,7 @@ impl Follower {
         let request =
             self.control.client().get(url).query(&self.held.map(|held| [("resume", held.to_string())]));
         let patience = self.patience();
+        let patience = if self.control.has_several() { patience.min(OPEN_TIME_MAX) } else { patience };
         let response =
             timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;
         response.map_err(StreamEnd::Unreachable)

@@ -1,4 +1,4 @@
-//! A stand-in of control: the four paths that an agent uses, each answer in the hands of the test. It can do what the
+//! A stand-in of control: the paths that an agent uses, each answer in the hands of the test. It can do what the
 //! real one never does: send half a frame, fall silent, go backwards.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Query, State},
+    extract::{Path, Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::{get, post, put},
@@ -25,6 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Control {
     pub address: SocketAddr,
     streams: mpsc::UnboundedReceiver<Stream>,
+    listeners: mpsc::UnboundedReceiver<Stream>,
     said: Arc<Mutex<Said>>,
     server: JoinHandle<()>,
 }
@@ -42,6 +43,10 @@ pub struct Said {
     pub knows_node: bool,
     /// Whether it refuses registrations.
     pub refuses_nodes: bool,
+    /// Whether it refuses streams of questions alone, as a server does that does not know them.
+    pub refuses_listeners: bool,
+    /// The answers to questions, with their numbers.
+    pub answers: Vec<(u64, serde_json::Value)>,
     /// Whether it answers reports with 503.
     pub refuses_reports: bool,
     /// How long a report takes.
@@ -90,6 +95,7 @@ impl Stream {
 struct Shared {
     said: Arc<Mutex<Said>>,
     streams: mpsc::UnboundedSender<Stream>,
+    listeners: mpsc::UnboundedSender<Stream>,
 }
 
 impl Control {
@@ -103,14 +109,16 @@ impl Control {
         let address = listener.local_addr().unwrap();
         let said = Arc::new(Mutex::new(Said { knows_node: true, ..Said::default() }));
         let (opened, streams) = mpsc::unbounded_channel();
-        let shared = Shared { said: Arc::clone(&said), streams: opened };
+        let (listening, listeners) = mpsc::unbounded_channel();
+        let shared = Shared { said: Arc::clone(&said), streams: opened, listeners: listening };
         let router = Router::new()
             .route("/v1/nodes/{node}/state", get(state))
             .route("/v1/nodes/{node}/report", put(report))
+            .route("/v1/nodes/{node}/answers/{id}", put(answer))
             .route("/v1/nodes", post(register))
             .with_state(shared);
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { address, streams, said, server }
+        Self { address, streams, listeners, said, server }
     }
 
     pub fn said(&self) -> MutexGuard<'_, Said> {
@@ -120,6 +128,11 @@ impl Control {
     /// The next stream that the agent opens.
     pub async fn accept(&mut self) -> Stream {
         timeout(PATIENCE, self.streams.recv()).await.expect("the agent connects").unwrap()
+    }
+
+    /// The next stream of questions alone that the agent opens.
+    pub async fn accept_listener(&mut self) -> Stream {
+        timeout(PATIENCE, self.listeners.recv()).await.expect("the agent listens").unwrap()
     }
 
     /// Waits until what was said satisfies a condition.
@@ -142,18 +155,23 @@ impl Drop for Control {
 #[derive(serde::Deserialize)]
 struct Resume {
     resume: Option<String>,
+    asks: Option<String>,
 }
 
-async fn state(State(shared): State<Shared>, Query(Resume { resume }): Query<Resume>) -> Response {
+async fn state(State(shared): State<Shared>, Query(Resume { resume, asks }): Query<Resume>) -> Response {
     {
         let mut said = shared.said.lock().unwrap();
-        said.requests.push("GET state".to_owned());
+        said.requests.push(if asks.is_some() { "GET questions" } else { "GET state" }.to_owned());
+        if asks.is_some() && said.refuses_listeners {
+            return StatusCode::BAD_REQUEST.into_response();
+        }
         if !said.knows_node {
             return (StatusCode::NOT_FOUND, r#"{"code":"NodeNotFound"}"#).into_response();
         }
     }
     let (body, lines) = stream::unbounded();
-    shared.streams.send(Stream { resume, body }).unwrap();
+    let to = if asks.is_some() { &shared.listeners } else { &shared.streams };
+    to.send(Stream { resume, body }).unwrap();
     Body::from_stream(lines).into_response()
 }
 
@@ -166,6 +184,15 @@ async fn register(State(shared): State<Shared>, Json(node): Json<serde_json::Val
     }
     said.knows_node = true;
     StatusCode::CREATED.into_response()
+}
+
+async fn answer(
+    State(shared): State<Shared>,
+    Path((_node, id)): Path<(String, u64)>,
+    Json(reply): Json<serde_json::Value>,
+) -> StatusCode {
+    shared.said.lock().unwrap().answers.push((id, reply));
+    StatusCode::NO_CONTENT
 }
 
 async fn report(State(shared): State<Shared>, Json(report): Json<Report>) -> StatusCode {

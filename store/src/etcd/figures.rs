@@ -68,7 +68,8 @@ impl Counters {
 
     pub(super) fn read(&self) -> Figures {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Self { commits, commit_micros, conflicts, in_doubt, calls, call_micros, failed_calls, folded } = self;
+        let Self { commits, commit_micros, conflicts, in_doubt, calls, call_micros, failed_calls, folded } =
+            self;
         Figures {
             commits: read(commits),
             commit_micros: read(commit_micros),

@@ -111,13 +111,17 @@ fn squash(groups: &[LogGroup]) -> Result<(Option<Revision>, States, usize), Stor
 }
 
 /// Carries out operations if nobody else has folded, and moves the base to a revision.
-async fn step(core: &Core, base: Base, through: Revision, operations: Vec<TxnOp>) -> Result<Base, StoreError> {
+async fn step(
+    core: &Core,
+    base: Base,
+    through: Revision,
+    operations: Vec<TxnOp>,
+) -> Result<Base, StoreError> {
     let key = core.keys.base();
     let mut operations = operations;
     operations.push(TxnOp::put(key.clone(), through.to_string(), None));
-    let txn = Txn::new()
-        .when([Compare::mod_revision(key, CompareOp::Equal, base.version)])
-        .and_then(operations);
+    let txn =
+        Txn::new().when([Compare::mod_revision(key, CompareOp::Equal, base.version)]).and_then(operations);
     let answer = core.link.txn(txn).await.map_err(|failure| failure.during("fold the log"))?;
     if answer.succeeded() {
         Ok(Base { revision: through, version: read::revision(&answer), ..base })

@@ -135,11 +135,7 @@ pub(super) async fn revisions(
     }
 }
 
-async fn try_revisions(
-    core: &Core,
-    first: Revision,
-    limit: usize,
-) -> Result<Vec<RevisionEntry>, Broken> {
+async fn try_revisions(core: &Core, first: Revision, limit: usize) -> Result<Vec<RevisionEntry>, Broken> {
     let view = view(core).await?;
     let start = view.groups.partition_point(|last| *last < first);
     let mut found = Vec::new();
@@ -188,7 +184,10 @@ async fn view(core: &Core) -> Result<View, Broken> {
         let fresh = read::range(&core.link, start, &core.keys.group_end(space), HEADS_AT_ONCE, at).await?;
         for value in fresh {
             let (last, rows) = rows(core, space, &value, at).await?;
-            let entry = |(Row(revision, _, head, body), _)| Entry { revision: Revision(revision), bytes: head + body };
+            let entry = |(Row(revision, _, head, body), _)| Entry {
+                revision: Revision(revision),
+                bytes: head + body,
+            };
             let entries: Vec<_> = rows.into_iter().map(entry).collect();
             known.add(last, is_by_server, &entries);
         }
@@ -216,7 +215,8 @@ async fn entries(
     });
     for space in spaces {
         let options = etcd_client::GetOptions::new().with_revision(view.at);
-        let reads = groups.iter().map(|last| TxnOp::get(core.keys.group(space, *last), Some(options.clone())));
+        let reads =
+            groups.iter().map(|last| TxnOp::get(core.keys.group(space, *last), Some(options.clone())));
         for value in read::together(&core.link, reads.collect()).await?.1.into_iter().flatten() {
             let (_, rows) = rows(core, space, &value, view.at).await?;
             for (row, text) in rows {

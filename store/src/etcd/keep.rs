@@ -43,7 +43,8 @@ pub(super) async fn run(
 ) {
     let work = async {
         while leads.wait_for(|leads| *leads).await.is_ok() {
-            let mut keeper = Keeper { fold_after, folded_at: Instant::now(), swept_at: None, past: VecDeque::new() };
+            let mut keeper =
+                Keeper { fold_after, folded_at: Instant::now(), swept_at: None, past: VecDeque::new() };
             while *leads.borrow() {
                 if let Err(error) = keeper.look(&core).await {
                     tracing::debug!(error = %crate::error::Chain(&error), "the log was not folded");
@@ -64,7 +65,8 @@ impl Keeper {
         let (head, at) = (base.head.position.revision, base.head.at);
         let waiting = head.0.saturating_sub(base.revision.0);
         let bytes = core.mirror.lock().await.as_ref().map_or(0, |known| known.bytes_after(base.revision));
-        let is_due = waiting >= self.fold_after as u64 || bytes >= FOLD_BYTES || self.folded_at.elapsed() >= FOLD_AGE;
+        let is_due =
+            waiting >= self.fold_after as u64 || bytes >= FOLD_BYTES || self.folded_at.elapsed() >= FOLD_AGE;
         if waiting > 0 && is_due {
             let base = fold::fold(core, base).await?;
             self.folded_at = Instant::now();

@@ -16,6 +16,9 @@
 
 use model::quantity::Revision;
 
+/// The highest revision that is believed: a thousand commits a second would take millions of years.
+pub(super) const REVISION_MAX: Revision = Revision(u64::MAX >> 1);
+
 /// Names the keys of one store.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
@@ -119,7 +122,7 @@ impl Keys {
     pub(super) fn last_of(&self, space: Space, key: &[u8]) -> Option<Revision> {
         let digits = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(space.name().as_bytes())?;
         let digits = std::str::from_utf8(digits.strip_prefix(b"/")?).ok()?;
-        digits.parse().ok().map(Revision)
+        digits.parse().ok().map(Revision).filter(|last| *last <= REVISION_MAX)
     }
 
     /// What the pieces of all groups of a space begin with.

@@ -27,6 +27,8 @@ const LEASE: Duration = Duration::from_secs(5);
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
 /// How often the lease is renewed: two renewals may fail.
 const RENEW: Duration = Duration::from_millis(1_200);
+/// The pause after a renewal that had no answer; the next member is asked then.
+const RENEW_AGAIN: Duration = Duration::from_millis(100);
 /// How often those that wait look whether the key is free.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -98,9 +100,9 @@ async fn try_campaign(core: &Core, id: &str) -> Result<Option<(i64, Instant)>, F
 
 /// Renews the lease for as long as that succeeds in time.
 async fn hold(core: &Core, lease: i64, until: Instant) {
-    let mut until = until;
+    let (mut until, mut pause) = (until, RENEW);
     loop {
-        sleep(RENEW.min(until.saturating_duration_since(Instant::now()))).await;
+        sleep(pause.min(until.saturating_duration_since(Instant::now()))).await;
         let asked = Instant::now();
         let renewed = tokio::select! {
             renewed = core.link.renew(lease, RENEW) => renewed,
@@ -108,13 +110,14 @@ async fn hold(core: &Core, lease: i64, until: Instant) {
         };
         match renewed {
             // From when it was asked for: etcd's time begins later.
-            Ok(true) => until = asked + LEASE - LEASE_MARGIN,
+            Ok(true) => (until, pause) = (asked + LEASE - LEASE_MARGIN, RENEW),
             Ok(false) => return,
             Err(failure) => {
                 tracing::debug!(error = %failure, "the lease was not renewed");
                 if Instant::now() >= until {
                     return;
                 }
+                pause = RENEW_AGAIN;
             }
         }
     }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use etcd_client::{
-    Client, ConnectOptions, Error, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse, WatchClient,
-    WatchOptions, WatchStream,
+    Client, ConnectOptions, Error, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse,
+    WatchClient, WatchOptions, WatchStream,
 };
 use tokio::{
     sync::Mutex,
@@ -269,8 +269,17 @@ fn may_pass(error: &Error) -> bool {
             // etcd's words for a token from before a change of users or roles; a new connection gets a new one.
             let is_old_token = status.message().contains("revision of auth store is old");
             is_old_token
-                || [ABORTED, CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, INTERNAL, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN]
-                    .contains(&code)
+                || [
+                    ABORTED,
+                    CANCELLED,
+                    DATA_LOSS,
+                    DEADLINE_EXCEEDED,
+                    INTERNAL,
+                    UNAUTHENTICATED,
+                    UNAVAILABLE,
+                    UNKNOWN,
+                ]
+                .contains(&code)
         }
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => false,
         Error::IoError(_)

@@ -11,7 +11,11 @@
 //! Absent on purpose: statuses and the audit log. They are many, change often and concern what one process sees; they are in
 //! a store of this process.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use model::{
@@ -22,10 +26,8 @@ use model::{
 use tokio::sync::{Mutex, watch};
 
 use crate::{
-    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,
-    StoreError, VaultError, VaultRecord, audit as records,
-    error::OpenError,
-    group,
+    AuditRecord, CHANGES_KEPT, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError,
+    Store, StoreError, VaultError, VaultRecord, audit as records, error::OpenError, group,
 };
 
 mod figures;
@@ -60,7 +62,12 @@ pub(crate) struct Etcd {
     leads: watch::Receiver<bool>,
     /// Ends the tasks when it is dropped.
     _alive: watch::Sender<()>,
+    /// Ends leadership, and with it what only the leader does.
+    candidate: std::sync::Mutex<Option<watch::Sender<()>>>,
 }
+
+/// How long a server that stops waits for having given leadership back.
+const RESIGN_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the tasks of a store share.
 pub(crate) struct Core {
@@ -105,12 +112,13 @@ impl Etcd {
             head: watch::Sender::new(position),
         });
         let (alive, _) = watch::channel(());
+        let (candidate, _) = watch::channel(());
         let (leader, leads) = watch::channel(false);
         tokio::spawn(follow::run(Arc::clone(&core), alive.subscribe()));
-        tokio::spawn(lead::run(Arc::clone(&core), leader, alive.subscribe()));
+        tokio::spawn(lead::run(Arc::clone(&core), leader, candidate.subscribe()));
         tokio::spawn(keep::run(Arc::clone(&core), options.fold_after, leads.clone(), alive.subscribe()));
         tracing::info!(prefix = core.keys.prefix(), %position, "store opened in etcd");
-        Ok(Self { core, local, leads, _alive: alive })
+        Ok(Self { core, local, leads, _alive: alive, candidate: std::sync::Mutex::new(Some(candidate)) })
     }
 }
 
@@ -229,6 +237,12 @@ impl Store for Etcd {
         vault::put(&self.core, key, at, body).await
     }
 
+    async fn head(&self) -> Result<Position, StoreError> {
+        let position = read::head(&self.core.link, &self.core.keys).await?.position;
+        self.core.moved_to(position);
+        Ok(position)
+    }
+
     async fn moved(&self, at: Position) -> Result<(), StoreError> {
         let mut head = self.core.head.subscribe();
         // The sender lives as long as the store.
@@ -242,6 +256,14 @@ impl Store for Etcd {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    async fn resign(&self) {
+        drop(self.candidate.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut leads = self.leads.clone();
+        // Its task ends when it has given leadership back.
+        let ended = async { while leads.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(RESIGN_PATIENCE, ended).await;
     }
 
     fn figures(&self) -> Option<Figures> {

@@ -67,8 +67,7 @@ pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenE
     let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _ } = options;
     // The text itself is not repeated in the refusals: somebody may have put a password there.
     let refuse = |reason: &str| OpenError::Etcd(reason.to_owned());
-    let members: Vec<_> =
-        members.split(',').map(|member| member.trim_end_matches('/').to_owned()).collect();
+    let members: Vec<_> = members.split(',').map(|member| member.trim_end_matches('/').to_owned()).collect();
     if members.len() > MEMBERS_MAX {
         return Err(refuse("more than 16 members are named; name those that clients should use"));
     }
@@ -81,14 +80,18 @@ pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenE
         rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' ']))
     };
     if !members.iter().all(is_url) {
-        return Err(refuse("write etcd:http://HOST:2379,http://HOST:2379, with as many members as there are"));
+        return Err(refuse(
+            "write etcd:http://HOST:2379,http://HOST:2379, with as many members as there are",
+        ));
     }
     let is_https = members.iter().all(is_tls);
     if !is_https && members.iter().any(is_tls) {
         return Err(refuse("some URLs are http: and some https:; write all of them with the same"));
     }
     if is_https && ca_pem.is_none() {
-        return Err(refuse("https: needs the authority that signs the members' certificates: --etcd-ca-file"));
+        return Err(refuse(
+            "https: needs the authority that signs the members' certificates: --etcd-ca-file",
+        ));
     }
     if !is_https && (ca_pem.is_some() || identity_pem.is_some()) {
         return Err(refuse("certificates are given, but the URLs are http:; write https:"));

@@ -46,7 +46,8 @@ async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
         )),
         (Some(format), Some(head)) if format == known => {
             let head = read::parse_head(Some(head), read::revision(&answer));
-            let unreadable = |error: StoreError| OpenError::EtcdUnavailable { cause: std::sync::Arc::new(error) };
+            let unreadable =
+                |error: StoreError| OpenError::EtcdUnavailable { cause: std::sync::Arc::new(error) };
             Ok(Some(head.map_err(unreadable)?.position))
         }
         (None, None) if read::count(&answer) == 0 => Ok(None),

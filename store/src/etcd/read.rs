@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::{
-    keys::{Keys, Space, end_of},
+    keys::{Keys, REVISION_MAX, Space, end_of},
     link::{Failure, Link},
     mirror::{LogGroup, Mirror},
     wire::{self, PIECE_BYTES},
@@ -25,9 +25,9 @@ const GROUPS_AT_ONCE: i64 = 32;
 const OBJECTS_AT_ONCE: i64 = 256;
 /// Pieces in one answer.
 const PIECES_AT_ONCE: i64 = 8;
-/// How often a read begins again because etcd has dropped the revision meanwhile. That is minutes old then, so that once
-/// should do.
-const READS_MAX: usize = 3;
+/// How often a read is begun because etcd has dropped its revision meanwhile. The leader keeps minutes of them; others may
+/// keep none.
+const READS_MAX: usize = 10;
 
 /// Why a read ends early.
 pub(super) enum Broken {
@@ -116,7 +116,8 @@ pub(super) async fn head(link: &Link, keys: &Keys) -> Result<Head, StoreError> {
 pub(super) fn parse_head(value: Option<&KeyValue>, at: i64) -> Result<Head, StoreError> {
     let value = value.ok_or_else(|| unreadable("head", "it is gone".to_owned()))?;
     let text = value.value_str().map_err(|error| unreadable("head", error.to_string()))?;
-    let position = text.parse().map_err(|error| unreadable("head", error))?;
+    let position: Position = text.parse().map_err(|error| unreadable("head", error))?;
+    check_revision("head", position.revision)?;
     Ok(Head { position, version: value.mod_revision(), at })
 }
 
@@ -187,7 +188,9 @@ pub(super) async fn range(
         let mut answer = match link.get(&start, &options).await {
             Ok(answer) => answer,
             Err(Failure::Compacted { .. }) => return Err(Broken::Compacted),
-            Err(failure @ (Failure::Lost { .. } | Failure::Refused { .. })) => return Err(reading(failure).into()),
+            Err(failure @ (Failure::Lost { .. } | Failure::Refused { .. })) => {
+                return Err(reading(failure).into());
+            }
         };
         all.extend(answer.take_kvs());
         let Some(last) = all.last().filter(|_| answer.more()) else { return Ok(all) };
@@ -243,7 +246,15 @@ pub(super) fn unreadable(key: &str, reason: String) -> StoreError {
 pub(super) fn parse_revision(key: &str, value: Option<&KeyValue>) -> Result<Revision, StoreError> {
     let Some(value) = value else { return Ok(Revision(0)) };
     let text = value.value_str().map_err(|error| unreadable(key, error.to_string()))?;
-    text.parse().map(Revision).map_err(|_| unreadable(key, "it is no revision".to_owned()))
+    let revision = text.parse().map(Revision);
+    let revision = revision.map_err(|_| unreadable(key, "it is no revision".to_owned()))?;
+    check_revision(key, revision)?;
+    Ok(revision)
+}
+
+/// Refuses what no store reaches, so that there is always a next one.
+fn check_revision(key: &str, revision: Revision) -> Result<(), StoreError> {
+    if revision <= REVISION_MAX { Ok(()) } else { Err(unreadable(key, format!("{revision} is no revision"))) }
 }
 
 async fn read_everything(link: &Link, keys: &Keys) -> Result<Everything, Broken> {
@@ -278,7 +289,8 @@ fn decode(everything: Everything) -> Result<(Loaded, Mirror), StoreError> {
         for commit in group.commits()? {
             let before = entries.last().map(|entry| entry.revision);
             // Before the first, everything is in the objects.
-            let may_follow = before.map_or(commit.revision.0 <= base.0 + 1, |before| commit.revision.0 == before.0 + 1);
+            let may_follow =
+                before.map_or(commit.revision <= base.next(), |before| commit.revision == before.next());
             if !may_follow {
                 let reason = format!("it does not follow {}", before.unwrap_or(base));
                 return Err(unreadable(&format!("commit {}", commit.revision), reason));

@@ -66,7 +66,8 @@ pub(super) async fn put(core: &Core, key: &str, at: u64, body: Option<&[u8]>) ->
                         (None, None) => true,
                         (Some(_), None) | (None, Some(_)) => false,
                     };
-                let now = if found_version > 0 { found_version } else { read::revision(&answer).unsigned_abs() };
+                let now =
+                    if found_version > 0 { found_version } else { read::revision(&answer).unsigned_abs() };
                 return if is_ours { Ok(now) } else { Err(VaultError::Stale { found: found_version }) };
             }
             Err(failure @ Failure::Lost { .. }) => {

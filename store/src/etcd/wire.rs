@@ -129,7 +129,10 @@ pub(super) fn decode_rows(payload: &[u8], last: u64) -> Result<Vec<(Row, &[u8])>
     let mut rows = Vec::with_capacity(table.len());
     let mut before = None;
     for row in table {
-        let Row(revision, _, bytes, _) = row;
+        let Row(revision, _, bytes, beside) = row;
+        if beside > PIECES_MAX * PIECE_BYTES {
+            return Err(format!("revision {revision} has {beside} bytes elsewhere, more than are written"));
+        }
         if Some(revision) <= before || revision > last {
             return Err(format!("revision {revision} is not between {before:?} and {last}"));
         }
@@ -200,7 +203,13 @@ mod tests {
             let reason = open(value.as_bytes()).unwrap_err();
             assert!(reason.contains(expected), "{value}: {reason}");
         }
-        for payload in ["[[7,0,0,0],[7,0,0,0]]\n", "[[8,0,0,0],[7,0,0,0]]\n", "[[7,0,0,0]]\nx", "[[7,0,9,0]]\nx"] {
+        for payload in [
+            "[[7,0,0,0],[7,0,0,0]]\n",
+            "[[8,0,0,0],[7,0,0,0]]\n",
+            "[[7,0,0,0]]\nx",
+            "[[7,0,9,0]]\nx",
+            "[[7,0,0,999999999999]]\n",
+        ] {
             assert!(decode_rows(payload.as_bytes(), 8).is_err(), "{payload}");
         }
     }

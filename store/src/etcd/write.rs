@@ -17,12 +17,7 @@ use super::{
     read::{self, Head},
     wire::{self, GROUP_INLINE_BYTES_MAX, Row, Sealed},
 };
-use crate::{
-    CommitError, StoreError,
-    group::Group,
-    history::EncodedEntry,
-    open::epoch_after,
-};
+use crate::{CommitError, StoreError, group::Group, history::EncodedEntry, open::epoch_after};
 
 /// What is written for a group beside the head.
 struct Written {
@@ -154,7 +149,8 @@ fn encode(group: &Group) -> Written {
         let head = |entry: &'_ EncodedEntry| {
             Row(entry.revision.0, entry.at.unix_seconds(), entry.head.len(), entry.body.len())
         };
-        let body = |entry: &'_ EncodedEntry| Row(entry.revision.0, entry.at.unix_seconds(), entry.body.len(), 0);
+        let body =
+            |entry: &'_ EncodedEntry| Row(entry.revision.0, entry.at.unix_seconds(), entry.body.len(), 0);
         let heads = wire::encode_rows(own().map(|entry| (head(entry), entry.head.as_str())));
         let bodies = wire::encode_rows(own().map(|entry| (body(entry), entry.body.as_str())));
         values.push((Space::Heads { is_by_server }, heads));
@@ -309,7 +305,12 @@ pub(super) async fn raise_epoch(core: &Core, now: Timestamp) -> Result<Position,
             .and_then([TxnOp::put(key, next.to_string(), None)]);
         match core.link.txn(txn).await {
             Ok(answer) if answer.succeeded() => return Ok(next),
-            Ok(_) => {}
+            // Somebody has committed in between.
+            Ok(_) if retry.again().await => {}
+            Ok(_) => {
+                let cause = std::io::Error::other("others write all the time; stop them first");
+                return Err(StoreError::unavailable(action, cause));
+            }
             Err(failure @ Failure::Lost { .. }) => {
                 if !retry.again().await {
                     return Err(failure.during(action));

@@ -113,6 +113,10 @@ impl Store for Sqlite {
         read::changes(&self.readers, after, limit).await
     }
 
+    async fn head(&self) -> Result<Position, StoreError> {
+        read::head(&self.readers).await
+    }
+
     async fn put_status(&self, key: &str, body: &[u8]) -> Result<(), StatusError> {
         check_status(key, body)?;
         let (key, body) = (key.to_owned(), body.to_vec());

@@ -47,6 +47,12 @@ pub(super) async fn statuses(readers: &SqlitePool) -> Result<BTreeMap<String, Ve
     Ok(rows.map_err(failed("read the statuses"))?.into_iter().collect())
 }
 
+/// Reads where the store is, on a connection of its own.
+pub(super) async fn head(readers: &SqlitePool) -> Result<Position, StoreError> {
+    let read = async { position(&mut *readers.acquire().await?).await };
+    read.await.map_err(failed("read the head"))
+}
+
 /// Reads where the store is.
 pub(super) async fn position(connection: &mut SqliteConnection) -> Result<Position, sqlx::Error> {
     let row = sqlx::query_as::<_, (i64, i64)>("SELECT epoch, head FROM meta").fetch_one(connection).await?;

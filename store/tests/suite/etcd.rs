@@ -31,6 +31,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// One or more servers that are one etcd.
 pub(crate) struct Cluster {
     members: Vec<Member>,
+    ctl_flags: Vec<String>,
 }
 
 struct Member {
@@ -48,26 +49,37 @@ impl Cluster {
 
     /// Starts a cluster; with other ports when somebody else was faster to take them.
     pub(crate) fn start(size: usize, flags: &[&str]) -> Self {
+        Self::start_as("http", size, flags)
+    }
+
+    /// Starts one server that speaks TLS only, with these flags of its own and of `etcdctl`.
+    pub(crate) fn start_with_tls(flags: &[&str], ctl_flags: &[&str]) -> Self {
+        let mut cluster = Self::start_as("https", 1, flags);
+        cluster.ctl_flags = ctl_flags.iter().map(|flag| (*flag).to_owned()).collect();
+        cluster
+    }
+
+    fn start_as(scheme: &str, size: usize, flags: &[&str]) -> Self {
         for _ in 0..5 {
-            if let Some(cluster) = Self::try_start(size, flags) {
+            if let Some(cluster) = Self::try_start(scheme, size, flags) {
                 return cluster;
             }
         }
         panic!("etcd does not start; is it installed?");
     }
 
-    fn try_start(size: usize, flags: &[&str]) -> Option<Self> {
+    fn try_start(scheme: &str, size: usize, flags: &[&str]) -> Option<Self> {
         // All are held until all are known, so that none comes twice.
         let listeners: Vec<_> = (0..2 * size).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let urls: Vec<_> =
-            listeners.iter().map(|one| format!("http://{}", one.local_addr().unwrap())).collect();
+        let addresses: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
         drop(listeners);
-        let (clients, peers) = urls.split_at(size);
+        let (clients, peers) = addresses.split_at(size);
+        let clients: Vec<_> = clients.iter().map(|address| format!("{scheme}://{address}")).collect();
+        let peers: Vec<_> = peers.iter().map(|address| format!("http://{address}")).collect();
         let names: Vec<_> = (0..size).map(|n| format!("m{n}={}", peers[n])).collect();
         let run = NEXT.fetch_add(1, Ordering::Relaxed);
         let start = |n: usize| {
-            let directory =
-                std::env::temp_dir().join(format!("tg-etcd-{}-{run}-{n}", std::process::id()));
+            let directory = std::env::temp_dir().join(format!("tg-etcd-{}-{run}-{n}", std::process::id()));
             let mut wrapper = Command::new("bash")
                 .args(["-c", WRAPPER, "etcd-of-a-test"])
                 .arg(directory)
@@ -86,7 +98,7 @@ impl Cluster {
             BufReader::new(wrapper.stdout.take().unwrap()).read_line(&mut line).unwrap();
             Member { wrapper, process: line.trim().parse().unwrap(), url: clients[n].clone() }
         };
-        let mut cluster = Self { members: (0..size).map(start).collect() };
+        let mut cluster = Self { members: (0..size).map(start).collect(), ctl_flags: Vec::new() };
         let end = Instant::now() + START;
         while Instant::now() < end {
             let has_ended = |member: &mut Member| member.wrapper.try_wait().unwrap().is_some();
@@ -120,14 +132,20 @@ impl Cluster {
 
     /// Runs `etcdctl` against the first member.
     pub(crate) fn ctl(&self, arguments: &[&str]) -> String {
+        self.try_ctl(arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    }
+
+    /// Runs `etcdctl`, which may refuse.
+    pub(crate) fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new("etcdctl")
             .env("ETCDCTL_API", "3")
-            .args(["--endpoints", &self.members[0].url])
+            .args(["--endpoints", &self.members[0].url, "--command-timeout", "60s"])
+            .args(&self.ctl_flags)
             .args(arguments)
             .output()
             .unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 }
 
@@ -141,7 +159,7 @@ impl Drop for Cluster {
 }
 
 fn is_open(url: &str) -> bool {
-    let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+    let address = url.split_once("://").unwrap().1.parse().unwrap();
     TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok()
 }
 

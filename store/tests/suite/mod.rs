@@ -55,8 +55,10 @@ impl Place {
     /// In etcd, with a store beside it that outlives the handle, and folding so often that all sorts of states are met.
     pub(crate) fn etcd_with_file() -> Self {
         let local = tempfile::Builder::new().prefix("tidegate-store-").tempdir().unwrap();
-        let mut options =
-            Options { local: Some(format!("sqlite:{}/local.db", local.path().display())), ..Options::default() };
+        let mut options = Options {
+            local: Some(format!("sqlite:{}/local.db", local.path().display())),
+            ..Options::default()
+        };
         options.etcd.fold_after = 1;
         Self::in_etcd(etcd::Cluster::shared(), options, Some(local))
     }

@@ -2,6 +2,15 @@
 //!
 //! Whoever sends anything to control takes the client anew for each request: it is replaced when this node's certificate is
 //! renewed, and a stream that is open then goes on over the connection it has.
+//!
+//! ```text
+//!            ┌─ one of them: the state, and questions ─▶ feed            (control/choice.rs says which)
+//! servers ───┼─ the others: questions only ────────────▶ feed/questions.rs
+//!            └─ all of them ◀──────────────── reports, and the answers to what each asked
+//! ```
+
+pub mod board;
+pub mod choice;
 
 use std::sync::Arc;
 
@@ -9,6 +18,9 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use reqwest::{Client, Url};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio::sync::watch;
+
+use self::board::Board;
 
 /// Time to make a connection to control.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -17,11 +29,6 @@ const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerId(usize);
 
-impl ServerId {
-    /// The server that was given first.
-    pub const FIRST: Self = Self(0);
-}
-
 /// The ways to control.
 #[derive(Debug)]
 pub struct Control {
@@ -29,6 +36,10 @@ pub struct Control {
     pub urls: Vec<Url>,
     /// The client for all of them; whoever renews this node's certificate puts another one here.
     pub client: ArcSwap<Client>,
+    /// The server that the state comes from; nothing while there is none.
+    pub serving: watch::Sender<Option<ServerId>>,
+    /// What is known of each server.
+    pub board: Board,
 }
 
 impl Control {
@@ -39,7 +50,8 @@ impl Control {
     #[must_use]
     pub fn new(urls: Vec<Url>, client: Client) -> Self {
         assert!(!urls.is_empty(), "an agent follows some control server");
-        Self { urls, client: ArcSwap::from_pointee(client) }
+        let board = Board::new(&urls);
+        Self { urls, client: ArcSwap::from_pointee(client), serving: watch::Sender::new(None), board }
     }
 
     /// The client of this moment; for one request, not to be kept.
@@ -51,6 +63,12 @@ impl Control {
     /// All servers, in the order in which they were given.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + use<> {
         (0..self.urls.len()).map(ServerId)
+    }
+
+    /// Whether there is another server to turn to.
+    #[must_use]
+    pub fn has_several(&self) -> bool {
+        self.urls.len() > 1
     }
 
     /// The base URL of a server.

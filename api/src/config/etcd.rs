@@ -1,0 +1,193 @@
+//! The settings of a store in etcd.
+
+use std::{io::Read, path::PathBuf};
+
+use clap::Args;
+use store::{EtcdOptions, Options};
+
+/// Bytes of a file with certificates, a key or a password: any chain fits many times over.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// How etcd is reached.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EtcdFlags {
+    /// With --store etcd: where this server keeps what agents report and the audit log, sqlite:PATH or memory:
+    /// [default: memory:]
+    #[arg(long, env = "TIDEGATE_LOCAL_STORE", value_name = "URL")]
+    pub local_store: Option<String>,
+    /// What the keys in etcd begin with; one prefix is one store [default: /tidegate/]
+    #[arg(long, env = "TIDEGATE_ETCD_PREFIX", value_name = "PREFIX")]
+    pub etcd_prefix: Option<String>,
+    /// PEM file with the authorities that sign the certificates of etcd's members
+    #[arg(long, env = "TIDEGATE_ETCD_CA_FILE", value_name = "FILE")]
+    pub etcd_ca_file: Option<PathBuf>,
+    /// PEM file with the certificate that proves to etcd who this server is
+    #[arg(long, env = "TIDEGATE_ETCD_CERT_FILE", value_name = "FILE")]
+    pub etcd_cert_file: Option<PathBuf>,
+    /// PEM file with the key of --etcd-cert-file
+    #[arg(long, env = "TIDEGATE_ETCD_KEY_FILE", value_name = "FILE")]
+    pub etcd_key_file: Option<PathBuf>,
+    /// User of etcd
+    #[arg(long, env = "TIDEGATE_ETCD_USER", value_name = "NAME")]
+    pub etcd_user: Option<String>,
+    /// File with the password of --etcd-user
+    #[arg(long, env = "TIDEGATE_ETCD_PASSWORD_FILE", value_name = "FILE")]
+    pub etcd_password_file: Option<PathBuf>,
+}
+
+/// What contradicts itself or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidStore {
+    /// A setting without effect.
+    #[error("{0} is for --store etcd:…; leave it out, or name etcd")]
+    NotEtcd(&'static str),
+    /// Half a pair.
+    #[error("{0} and {1} belong together; give both")]
+    HalfAPair(&'static str, &'static str),
+    /// A file cannot be read.
+    #[error("{flag} {} cannot be read", path.display())]
+    Unreadable {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// Nothing, or not text.
+    #[error("--etcd-password-file {} must hold the password in one line of text", .0.display())]
+    Password(PathBuf),
+}
+
+impl EtcdFlags {
+    /// These, or else those of the file.
+    pub(super) fn or(self, file: Self) -> Self {
+        let Self {
+            local_store,
+            etcd_prefix,
+            etcd_ca_file,
+            etcd_cert_file,
+            etcd_key_file,
+            etcd_user,
+            etcd_password_file,
+        } = self;
+        Self {
+            local_store: local_store.or(file.local_store),
+            etcd_prefix: etcd_prefix.or(file.etcd_prefix),
+            etcd_ca_file: etcd_ca_file.or(file.etcd_ca_file),
+            etcd_cert_file: etcd_cert_file.or(file.etcd_cert_file),
+            etcd_key_file: etcd_key_file.or(file.etcd_key_file),
+            etcd_user: etcd_user.or(file.etcd_user),
+            etcd_password_file: etcd_password_file.or(file.etcd_password_file),
+        }
+    }
+
+    /// Checks the settings with the address of the store, and reads the files.
+    ///
+    /// # Errors
+    /// What contradicts itself or cannot be read, with the flag.
+    pub(super) fn check(self, store: &str) -> Result<Options, InvalidStore> {
+        let Self {
+            local_store,
+            etcd_prefix,
+            etcd_ca_file,
+            etcd_cert_file,
+            etcd_key_file,
+            etcd_user,
+            etcd_password_file,
+        } = self;
+        let said = [
+            ("--local-store", local_store.is_some()),
+            ("--etcd-prefix", etcd_prefix.is_some()),
+            ("--etcd-ca-file", etcd_ca_file.is_some()),
+            ("--etcd-cert-file", etcd_cert_file.is_some()),
+            ("--etcd-key-file", etcd_key_file.is_some()),
+            ("--etcd-user", etcd_user.is_some()),
+            ("--etcd-password-file", etcd_password_file.is_some()),
+        ];
+        if let Some((flag, _)) = said.iter().find(|(_, is_said)| *is_said && !store.starts_with("etcd:")) {
+            return Err(InvalidStore::NotEtcd(flag));
+        }
+        let mut etcd = EtcdOptions::default();
+        if let Some(prefix) = etcd_prefix {
+            etcd.prefix = prefix;
+        }
+        etcd.ca_pem = etcd_ca_file.map(|path| read("--etcd-ca-file", path)).transpose()?;
+        etcd.identity_pem = match (etcd_cert_file, etcd_key_file) {
+            (Some(certificate), Some(key)) => {
+                Some((read("--etcd-cert-file", certificate)?, read("--etcd-key-file", key)?))
+            }
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(InvalidStore::HalfAPair("--etcd-cert-file", "--etcd-key-file"));
+            }
+        };
+        etcd.user = match (etcd_user, etcd_password_file) {
+            (Some(user), Some(path)) => Some((user, password(path)?)),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                return Err(InvalidStore::HalfAPair("--etcd-user", "--etcd-password-file"));
+            }
+        };
+        Ok(Options { etcd, local: local_store })
+    }
+}
+
+fn password(path: PathBuf) -> Result<String, InvalidStore> {
+    let bytes = read("--etcd-password-file", path.clone())?;
+    let text = String::from_utf8(bytes).map_err(|_| InvalidStore::Password(path.clone()))?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    let is_line = !password.is_empty() && !password.contains(char::is_control);
+    if is_line { Ok(password.to_owned()) } else { Err(InvalidStore::Password(path)) }
+}
+
+fn read(flag: &'static str, path: PathBuf) -> Result<Vec<u8>, InvalidStore> {
+    let read = || {
+        let mut bytes = Vec::new();
+        std::fs::File::open(&path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(std::io::Error::other("it is larger than 1 MiB"));
+        }
+        Ok(bytes)
+    };
+    read().map_err(|cause| InvalidStore::Unreadable { flag, path: path.clone(), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(flags: EtcdFlags, store: &str) -> String {
+        flags.check(store).err().expect("is refused").to_string()
+    }
+
+    #[test]
+    fn settings_of_etcd_are_refused_alone_and_read_from_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, body: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, body).unwrap();
+            Some(path)
+        };
+        let flags = EtcdFlags {
+            etcd_user: Some("jo".to_owned()),
+            etcd_password_file: file("password", "hush\n"),
+            ..EtcdFlags::default()
+        };
+        let options = flags.clone().check("etcd:http://h").unwrap();
+        assert_eq!(options.etcd.user, Some(("jo".to_owned(), "hush".to_owned())));
+        assert!(!format!("{options:?}").contains("hush"));
+        assert!(text(flags.clone(), "sqlite:x").contains("--etcd-user is for --store etcd:"));
+        let alone = EtcdFlags { etcd_user: None, ..flags.clone() };
+        assert!(text(alone, "etcd:http://h").contains("--etcd-user and --etcd-password-file"));
+        for body in ["", "\n", "a\nb", "x\0"] {
+            let bad = EtcdFlags { etcd_password_file: file("bad", body), ..flags.clone() };
+            assert!(text(bad, "etcd:http://h").contains("one line of text"), "{body:?}");
+        }
+        let missing = EtcdFlags { etcd_ca_file: Some(directory.path().join("none")), ..EtcdFlags::default() };
+        assert!(text(missing, "etcd:https://h").starts_with("--etcd-ca-file"));
+        let local = EtcdFlags { local_store: Some("sqlite:x".to_owned()), ..EtcdFlags::default() };
+        assert_eq!(local.check("etcd:http://h").unwrap().local.as_deref(), Some("sqlite:x"));
+    }
+}

@@ -1,0 +1,87 @@
+//! A server that asks everybody who they are, and requests of somebody.
+
+use api::{ClientCertificate, app::Settings};
+use axum::{body::Body, response::Response};
+use http::Request;
+use http_body_util::BodyExt;
+use model::name::Name;
+use serde_json::{Value, json};
+
+use super::{Server, settings, start_with};
+
+/// Who makes a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Who {
+    /// Nobody.
+    Nobody,
+    /// Who holds a token.
+    Token(String),
+    /// The agent of a node.
+    Agent(&'static str),
+}
+
+/// A server, and its first token.
+pub(crate) struct Secured {
+    pub(crate) server: Server,
+    pub(crate) admin: Who,
+}
+
+pub(crate) async fn start() -> Secured {
+    let settings = Settings { is_auth_required: true, ..settings(30000..=32767) };
+    let server = start_with(settings).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bootstrap-token");
+    assert!(api::bootstrap(&server.running.app, &file).await.unwrap());
+    let text = std::fs::read_to_string(&file).unwrap();
+    Secured { server, admin: Who::Token(text.trim().to_owned()) }
+}
+
+impl Secured {
+    /// Sends a request; a body is JSON.
+    pub(crate) async fn send(&self, who: &Who, method: &str, path: &str, body: Option<&Value>) -> Response {
+        let mut request = Request::builder().method(method).uri(path).header("if-match", "*");
+        if let Who::Token(token) = who {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let mut request = match body {
+            Some(body) => {
+                request.header("content-type", "application/json").body(Body::from(body.to_string()))
+            }
+            None => request.body(Body::empty()),
+        }
+        .unwrap();
+        if let Who::Agent(node) = who {
+            let node = Name::parse(node).unwrap();
+            request.extensions_mut().insert(ClientCertificate { node, serial: "01".to_owned() });
+        }
+        self.server.send(request).await
+    }
+
+    /// Sends a request and reads the answer.
+    pub(crate) async fn call(
+        &self,
+        who: &Who,
+        method: &str,
+        path: &str,
+        body: Option<Value>,
+    ) -> (u16, Value) {
+        let response = self.send(who, method, path, body.as_ref()).await;
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+
+    /// The same as the holder of the first token; it must work.
+    pub(crate) async fn admin(&self, method: &str, path: &str, body: Option<Value>) -> Value {
+        let (status, answer) = self.call(&self.admin.clone(), method, path, body).await;
+        assert!((200..300).contains(&status), "{method} {path}: {status} {answer}");
+        answer
+    }
+
+    /// A new token with one binding.
+    pub(crate) async fn token(&self, name: &str, binding: Value) -> Who {
+        let made =
+            self.admin("POST", "/v1/tokens", Some(json!({ "name": name, "bindings": [binding] }))).await;
+        Who::Token(made["token"].as_str().unwrap().to_owned())
+    }
+}

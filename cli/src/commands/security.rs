@@ -1,0 +1,156 @@
+//! `token`, `role`, `whoami`, `can-i` and `node join-token`: who may do what.
+
+use serde_json::{Value, json};
+
+use super::document;
+use crate::{
+    args::{
+        Document, StatusOutput,
+        security::{CanI, JoinToken, Node, Role, RoleApply, RoleDelete, Token, TokenCreate, TokenRevoke},
+    },
+    client::{Client, Request, shell_quoted},
+    error::{ExitCode, Failure},
+    manifest::Manifest,
+    output::Terminal,
+    security,
+    view::{clean, flag, items, text},
+};
+
+pub(crate) async fn token(
+    client: &Client,
+    command: Token,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    match command {
+        Token::Create(wanted) => create(client, wanted, terminal).await,
+        Token::List(form) => {
+            let answer = client.send(Request::get("/v1/tokens")).await?;
+            show(&answer, form.output, security::tokens(&answer, terminal.style), terminal)
+        }
+        Token::Revoke(which) => revoke(client, which, terminal).await,
+    }
+}
+
+async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let TokenCreate { name, role, namespace, pool, endpoint_range, expires_in } = wanted;
+    let binding = |role: &model::name::Label| {
+        let mut binding = json!({ "role": role });
+        let limits = [
+            ("namespaces", json!(namespace)),
+            ("pools", json!(pool)),
+            ("endpointRanges", json!(endpoint_range)),
+        ];
+        for (field, limit) in limits {
+            if limit.as_array().is_some_and(|limit| !limit.is_empty()) {
+                binding[field] = limit;
+            }
+        }
+        binding
+    };
+    let bindings: Vec<_> = role.iter().map(binding).collect();
+    let mut body = json!({ "name": name, "bindings": bindings });
+    if let Some(life) = expires_in {
+        body["ttlSeconds"] = json!(life.as_secs());
+    }
+    let answer = client.send(Request::post_json("/v1/tokens", &body)).await?;
+    terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
+    let id = clean(&text(&answer, "/id"));
+    terminal.note(&format!("token {name} is made; its id is {id}. It is not shown again: keep it in a file"));
+    Ok(ExitCode::Success)
+}
+
+async fn revoke(client: &Client, which: TokenRevoke, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let all = client.send(Request::get("/v1/tokens")).await?;
+    let wanted = which.token.as_str();
+    let is_wanted = |token: &&Value| text(token, "/name") == wanted || text(token, "/id") == wanted;
+    // An id that is not listed is tried all the same: the server says that there is none.
+    let id = items(&all, "/items").iter().find(is_wanted).map(|token| text(token, "/id"));
+    let id = id.unwrap_or_else(|| wanted.to_owned());
+    let answer = client.send(Request::remove(format!("/v1/tokens/{}", clean(&id)))).await?;
+    terminal.print(&format!("token {} is revoked\n", clean(&text(&answer, "/name"))))?;
+    Ok(ExitCode::Success)
+}
+
+pub(crate) async fn role(
+    client: &Client,
+    command: Role,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    match command {
+        Role::List(form) => {
+            let answer = client.send(Request::get("/v1/roles")).await?;
+            show(&answer, form.output, security::roles(&answer, terminal.style), terminal)
+        }
+        Role::Apply(RoleApply { name, filename }) => {
+            let (language, bytes) = Manifest::read(&filename)?.into_body();
+            let curl_data = format!("@{}", shell_quoted(&filename.display().to_string()));
+            let request = Request::put(&format!("/v1/roles/{name}"), language, bytes, curl_data);
+            client.send(request).await?;
+            terminal.print(&format!("role {name} is written\n"))?;
+            Ok(ExitCode::Success)
+        }
+        Role::Delete(RoleDelete { name }) => {
+            client.send(Request::remove(format!("/v1/roles/{name}"))).await?;
+            terminal.print(&format!("role {name} is removed\n"))?;
+            Ok(ExitCode::Success)
+        }
+    }
+}
+
+pub(crate) async fn who_am_i(
+    client: &Client,
+    output: StatusOutput,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let answer = client.send(Request::get("/v1/whoami")).await?;
+    show(&answer, output, security::who(&answer), terminal)
+}
+
+/// Ends with the exit code of a refusal when it may not be.
+pub(crate) async fn can_i(client: &Client, wish: CanI, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let CanI { verb, kind, namespace } = wish;
+    // Kinds are named here as everywhere in this command; what is no kind of objects goes as it is.
+    let kind = crate::resource::parse_kind(&kind).map_or(kind, |kind| kind.as_str().to_owned());
+    let request = Request::get("/v1/whoami/may")
+        .query("verb", Some(verb))
+        .query("kind", Some(kind))
+        .query("namespace", namespace.map(|namespace| namespace.to_string()));
+    let answer = client.send(request).await?;
+    let is_allowed = flag(&answer, "/allowed", false);
+    terminal.print(if is_allowed { "yes\n" } else { "no\n" })?;
+    Ok(if is_allowed { ExitCode::Success } else { ExitCode::Failed })
+}
+
+pub(crate) async fn node(
+    client: &Client,
+    command: Node,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let Node::JoinToken(JoinToken { node, expires_in }) = command;
+    let mut body = json!({});
+    if let Some(node) = &node {
+        body["node"] = json!(node);
+    }
+    if let Some(life) = expires_in {
+        body["ttlSeconds"] = json!(life.as_secs().max(1));
+    }
+    let answer = client.send(Request::post_json("/v1/jointokens", &body)).await?;
+    terminal.print(&format!("{}\n", clean(&text(&answer, "/token"))))?;
+    terminal.note("one agent joins with it, once: give it to tidegate-agent as --join-token-file");
+    Ok(ExitCode::Success)
+}
+
+fn show(
+    answer: &Value,
+    output: StatusOutput,
+    table: String,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let text = match output {
+        StatusOutput::Table => table,
+        StatusOutput::Json => document(answer, Document::Json),
+        StatusOutput::Yaml => document(answer, Document::Yaml),
+    };
+    terminal.print(&text)?;
+    Ok(ExitCode::Success)
+}

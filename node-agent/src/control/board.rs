@@ -1,0 +1,149 @@
+//! What is known of each control server: for who looks at the agent, and for the parts of it that go by what others met.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use reqwest::Url;
+use serde::Serialize;
+
+use super::ServerId;
+
+/// What an open stream from a server is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StreamUse {
+    /// There is none.
+    None,
+    /// The agent takes its state from this server.
+    State,
+    /// The server may ask; the state comes from another one.
+    Questions,
+}
+
+/// One server, as the agent met it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Seen {
+    /// Its base URL.
+    pub url: String,
+    /// What the open stream from it is for.
+    pub stream: StreamUse,
+    /// Why the last stream ended, or could not be opened; nothing once another one works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_error: Option<String>,
+    /// Streams opened since the start of the agent.
+    pub streams_opened: u64,
+    /// Whether it took the last report; nothing before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub takes_reports: Option<bool>,
+    /// Why it did not take the last report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report_error: Option<String>,
+    /// Reports that it took.
+    pub reports: u64,
+    /// Reports that could not be delivered to it.
+    pub report_errors: u64,
+}
+
+/// The board of all servers.
+#[derive(Debug)]
+pub struct Board(Mutex<Vec<Seen>>);
+
+impl Board {
+    pub(super) fn new(urls: &[Url]) -> Self {
+        let seen = urls.iter().map(|url| Seen {
+            url: url.as_str().trim_end_matches('/').to_owned(),
+            stream: StreamUse::None,
+            stream_error: None,
+            streams_opened: 0,
+            takes_reports: None,
+            report_error: None,
+            reports: 0,
+            report_errors: 0,
+        });
+        Self(Mutex::new(seen.collect()))
+    }
+
+    /// All servers, in the order in which they were given.
+    #[must_use]
+    pub fn all(&self) -> Vec<Seen> {
+        self.lock().clone()
+    }
+
+    /// How many streams were opened from a server.
+    #[must_use]
+    pub fn streams_opened(&self, server: ServerId) -> u64 {
+        self.lock()[server.0].streams_opened
+    }
+
+    /// Notes that a stream was opened.
+    pub fn opened(&self, server: ServerId, stream: StreamUse) {
+        let mut all = self.lock();
+        let seen = &mut all[server.0];
+        seen.stream = stream;
+        seen.stream_error = None;
+        seen.streams_opened += 1;
+    }
+
+    /// Notes that the stream for this use has ended, or could not be opened; another one may be open meanwhile.
+    pub fn ended(&self, server: ServerId, stream: StreamUse, error: Option<String>) {
+        let mut all = self.lock();
+        let seen = &mut all[server.0];
+        if seen.stream == stream || seen.stream == StreamUse::None {
+            seen.stream = StreamUse::None;
+            seen.stream_error = error;
+        }
+    }
+
+    /// Notes what became of a report; `tell` hears whether any server takes reports, in the order in which that changes.
+    pub fn reported(&self, server: ServerId, outcome: Result<(), String>, tell: impl FnOnce(bool)) {
+        let mut all = self.lock();
+        let seen = &mut all[server.0];
+        seen.takes_reports = Some(outcome.is_ok());
+        match &outcome {
+            Ok(()) => seen.reports += 1,
+            Err(_) => seen.report_errors += 1,
+        }
+        seen.report_error = outcome.err();
+        tell(all.iter().any(|seen| seen.takes_reports == Some(true)));
+    }
+
+    /// Nothing is half done when a holder panics: every change is of plain fields.
+    fn lock(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_is_reached_while_any_server_takes_reports() {
+        let urls = ["http://a:1", "http://b:1"].map(|url| url.parse().unwrap());
+        let board = Board::new(&urls);
+        let (a, b) = (ServerId(0), ServerId(1));
+        let mut told = Vec::new();
+        let failed = || Err("refused".to_owned());
+        for (server, outcome) in [(a, failed()), (b, Ok(())), (a, failed()), (b, failed()), (a, Ok(()))] {
+            board.reported(server, outcome, |is_reached| told.push(is_reached));
+        }
+        assert_eq!(told, [false, true, true, false, true]);
+        let all = board.all();
+        assert_eq!((all[0].reports, all[0].report_errors, all[0].report_error.as_deref()), (1, 2, None));
+        assert_eq!(all[1].report_error.as_deref(), Some("refused"));
+    }
+
+    #[test]
+    fn a_stream_that_ends_late_does_not_hide_the_one_that_took_its_place() {
+        let board = Board::new(&["http://a:1".parse().unwrap()]);
+        let a = ServerId(0);
+        board.opened(a, StreamUse::Questions);
+        board.opened(a, StreamUse::State);
+        board.ended(a, StreamUse::Questions, Some("late".to_owned()));
+        assert_eq!(board.all()[0].stream, StreamUse::State);
+        board.ended(a, StreamUse::State, Some("cut".to_owned()));
+        let seen = &board.all()[0];
+        assert_eq!((seen.stream, seen.stream_error.as_deref()), (StreamUse::None, Some("cut")));
+        assert_eq!(board.streams_opened(a), 2);
+    }
+}

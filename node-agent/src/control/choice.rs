@@ -1,0 +1,128 @@
+//! Which control server an agent takes its state from. Pure.
+//!
+//! Each node has an order of its own over the servers, so that the agents of a cluster spread over them, and so that those of
+//! a server that ends spread over the others. A stream that ends leads to the next server at once; when all have been tried
+//! in vain, it is time to wait. Nobody returns to a server that is better liked but by going around.
+
+use model::name::Name;
+use reqwest::Url;
+use sha2::{Digest as _, Sha256};
+
+use super::ServerId;
+
+/// Where to follow control, and where next.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    order: Vec<ServerId>,
+    at: usize,
+    in_vain: usize,
+}
+
+/// When to try the next server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Now.
+    AtOnce,
+    /// After a wait: every server has been tried.
+    AfterWait,
+}
+
+impl Choice {
+    /// Begins with the server that this node likes best.
+    ///
+    /// # Panics
+    /// When there is no server.
+    #[must_use]
+    pub fn new(node: &Name, urls: &[Url]) -> Self {
+        assert!(!urls.is_empty(), "an agent follows some control server");
+        let mut order: Vec<_> = (0..urls.len()).map(ServerId).collect();
+        // Rendezvous hashing: a server that is added or removed moves only the agents that it gets or had.
+        order.sort_by_key(|server| std::cmp::Reverse((liking(node, &urls[server.0]), *server)));
+        Self { order, at: 0, in_vain: 0 }
+    }
+
+    /// The server whose turn it is.
+    #[must_use]
+    pub fn server(&self) -> ServerId {
+        self.order[self.at]
+    }
+
+    /// Goes on to the next server after the stream of this one has ended, which had worked for a while or had not.
+    pub fn go_on(&mut self, has_worked: bool) -> Pace {
+        if has_worked {
+            self.in_vain = 0;
+        }
+        self.at = (self.at + 1) % self.order.len();
+        self.in_vain += 1;
+        if self.in_vain < self.order.len() {
+            return Pace::AtOnce;
+        }
+        self.in_vain = 0;
+        Pace::AfterWait
+    }
+}
+
+/// How much a node likes a server: the same in every version of the agent.
+fn liking(node: &Name, url: &Url) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(node.as_str());
+    // No name has a line end: nothing runs together.
+    hash.update("\n");
+    hash.update(url.as_str());
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn urls(count: usize) -> Vec<Url> {
+        (0..count).map(|number| format!("http://control-{number}:7440").parse().unwrap()).collect()
+    }
+
+    fn name(number: usize) -> Name {
+        Name::parse(&format!("node-{number}")).unwrap()
+    }
+
+    #[test]
+    fn one_server_is_waited_for_each_time() {
+        let mut choice = Choice::new(&name(1), &urls(1));
+        for has_worked in [true, false, false, true] {
+            assert_eq!((choice.go_on(has_worked), choice.server()), (Pace::AfterWait, ServerId(0)));
+        }
+    }
+
+    #[test]
+    fn every_other_server_is_tried_at_once_and_then_it_is_waited() {
+        let mut choice = Choice::new(&name(1), &urls(3));
+        let first = choice.server();
+        let mut met = vec![first];
+        assert_eq!(choice.go_on(true), Pace::AtOnce);
+        met.push(choice.server());
+        assert_eq!(choice.go_on(false), Pace::AtOnce);
+        met.push(choice.server());
+        assert_eq!((choice.go_on(false), choice.server()), (Pace::AfterWait, first));
+        met.sort();
+        assert_eq!(met, [ServerId(0), ServerId(1), ServerId(2)]);
+        assert_eq!(choice.go_on(false), Pace::AtOnce, "the next round begins");
+        assert_eq!(choice.go_on(true), Pace::AtOnce, "what has worked begins a round anew");
+    }
+
+    #[test]
+    fn agents_spread_over_the_servers_and_a_new_one_moves_only_those_it_gets() {
+        let (three, four) = (urls(3), urls(4));
+        let (mut loads, mut moved) = (BTreeMap::<_, u32>::new(), 0);
+        for number in 0..900 {
+            let (before, after) = (Choice::new(&name(number), &three), Choice::new(&name(number), &four));
+            *loads.entry(before.server()).or_default() += 1;
+            if after.server() != before.server() {
+                assert_eq!(after.server(), ServerId(3));
+                moved += 1;
+            }
+        }
+        assert!(loads.values().all(|load| (200..400).contains(load)), "{loads:?}");
+        assert!((150..300).contains(&moved), "{moved}");
+    }
+}

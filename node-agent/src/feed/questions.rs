@@ -1,0 +1,162 @@
+//! Listens to the control servers that this agent takes no state from: each may ask it, over a stream that carries nothing
+//! else (`?asks=only`).
+//!
+//! ```text
+//! the state comes from here, or from nowhere ◀──────────┐
+//!        │ it comes from another server                  │ it comes from here
+//!        ▼                                               │
+//!     asking for a stream ──heartbeat──▶ listening ──────┤
+//!        ▲         │ cut, silent, refused      │         │
+//!        └─ wait ◀─┴───────────────────────────┘─────────┘
+//! ```
+//! What must not happen here: anything of a state is taken.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use model::{feed::Frame, name::Name};
+use reqwest::StatusCode;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
+use tokio_util::{
+    codec::{FramedRead, LinesCodec},
+    io::StreamReader,
+};
+use tracing::debug;
+
+use super::{HEARTBEATS_MISSED_MAX, LINE_BYTES_MAX, StreamEnd, accepted};
+use crate::{
+    ask::Asked,
+    backoff::Backoff,
+    control::{Control, ServerId, board::StreamUse},
+    entropy,
+    feed::chain,
+};
+
+/// Wait before a server is asked again that does not know such streams: it has to be replaced by a newer version first.
+const UNHEARD_WAIT: Duration = Duration::from_secs(60);
+
+/// Who listens, and how patiently.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    /// The ways to control.
+    pub control: Arc<Control>,
+    /// The server listened to.
+    pub server: ServerId,
+    /// The node.
+    pub node: Name,
+    /// How often the other side speaks at least.
+    pub heartbeat_interval: Duration,
+    /// The shortest wait before a reconnect.
+    pub reconnect_floor: Duration,
+    /// The longest wait before a reconnect.
+    pub reconnect_cap: Duration,
+    /// Questions, to who answers them; one that finds no room is not answered.
+    pub questions: mpsc::Sender<Asked>,
+}
+
+impl Listener {
+    /// Listens for as long as it is polled.
+    pub async fn listen(self) {
+        let mut backoff = Backoff::new(self.reconnect_floor, self.reconnect_cap);
+        loop {
+            self.until_state_comes(|from| from.is_some_and(|from| from != self.server)).await;
+            let begun = Instant::now();
+            let end = tokio::select! {
+                end = self.stay() => end,
+                () = self.until_state_comes(|from| from == Some(self.server)) => {
+                    self.control.board.ended(self.server, StreamUse::Questions, None);
+                    continue;
+                }
+            };
+            if begun.elapsed() >= self.heartbeat_interval {
+                backoff.reset();
+            }
+            let pause = if is_unheard(&end) { UNHEARD_WAIT } else { backoff.next_delay(entropy()) };
+            let text = chain(&end);
+            debug!(server = %self.control.base(self.server), error = text, "the stream of questions was left");
+            self.control.board.ended(self.server, StreamUse::Questions, Some(text));
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.until_state_comes(|from| from == Some(self.server)) => {}
+            }
+        }
+    }
+
+    async fn until_state_comes(&self, is_so: impl Fn(Option<ServerId>) -> bool) {
+        let mut serving = self.control.serving.subscribe();
+        let _sender_lives = serving.wait_for(|from| is_so(*from)).await.is_ok();
+    }
+
+    async fn stay(&self) -> StreamEnd {
+        let patience = self.heartbeat_interval * HEARTBEATS_MISSED_MAX;
+        let response = match self.open(patience).await {
+            Ok(response) => response,
+            Err(end) => return end,
+        };
+        let bytes = response.bytes_stream().map_err(std::io::Error::other);
+        let codec = LinesCodec::new_with_max_length(LINE_BYTES_MAX);
+        let mut lines = FramedRead::new(StreamReader::new(bytes), codec);
+        let mut is_open = false;
+        loop {
+            let line = match timeout(patience, lines.next()).await {
+                Ok(Some(Ok(line))) => line,
+                Ok(Some(Err(error))) => return error.into(),
+                Ok(None) => return StreamEnd::Closed,
+                Err(_elapsed) => return StreamEnd::Silent(patience),
+            };
+            if let Err(end) = self.take(&line) {
+                return end;
+            }
+            if !std::mem::replace(&mut is_open, true) {
+                self.control.board.opened(self.server, StreamUse::Questions);
+            }
+        }
+    }
+
+    fn take(&self, line: &str) -> Result<(), StreamEnd> {
+        match serde_json::from_str(line)? {
+            Frame::Heartbeat { .. } => Ok(()),
+            Frame::Ask { id, question } => {
+                if self.questions.try_send(Asked { by: self.server, id, question }).is_err() {
+                    debug!(id = id.0, "a question is left: others wait for their answers");
+                }
+                Ok(())
+            }
+            Frame::Start { .. }
+            | Frame::Network(_)
+            | Frame::Node(_)
+            | Frame::Service { .. }
+            | Frame::Removed { .. }
+            | Frame::Address { .. }
+            | Frame::AddressRemoved { .. }
+            | Frame::Synced { .. } => Err(StreamEnd::NotOnlyQuestions),
+        }
+    }
+
+    async fn open(&self, patience: Duration) -> Result<reqwest::Response, StreamEnd> {
+        let url = self.control.url(self.server, &format!("/v1/nodes/{}/state", self.node));
+        let request = self.control.client().get(url).query(&[("asks", "only")]);
+        let response =
+            timeout(patience, request.send()).await.map_err(|_elapsed| StreamEnd::Silent(patience))?;
+        accepted(response.map_err(StreamEnd::Unreachable)?).await
+    }
+}
+
+/// Whether the server does not know such streams.
+fn is_unheard(end: &StreamEnd) -> bool {
+    match end {
+        StreamEnd::NotOnlyQuestions => true,
+        StreamEnd::Refused { status, body: _ } => *status == StatusCode::BAD_REQUEST,
+        StreamEnd::Unreachable(_)
+        | StreamEnd::Unregistered(_)
+        | StreamEnd::Silent(_)
+        | StreamEnd::Broken(_)
+        | StreamEnd::Closed
+        | StreamEnd::NotAFrame(_)
+        | StreamEnd::Fault(_)
+        | StreamEnd::LoopGone => false,
+    }
+}
