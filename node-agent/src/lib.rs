@@ -23,6 +23,7 @@ pub mod dataplane;
 pub mod defaults;
 pub mod desired;
 pub mod doctor;
+pub mod enrol;
 mod events;
 pub mod facts;
 pub mod feed;

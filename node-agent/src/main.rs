@@ -15,6 +15,7 @@ use model::{
     feed::NodeState,
     node::{Naming, ProxyMode},
     quantity::Epoch,
+    secret::Secret,
 };
 use node_agent::{
     agent::Kernel,
@@ -90,7 +91,9 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
 fn configure(options: Options) -> anyhow::Result<Config> {
     let has_log_setting = options.log.is_some();
     let host_name = nix::unistd::gethostname().context("the host name cannot be read")?;
-    let config = Config::from_options(options, &host_name.to_string_lossy())?;
+    let mut config = Config::from_options(options, &host_name.to_string_lossy())?;
+    // No flag: arguments of a process can be seen by all users of the machine.
+    config.enrolment.join_token = std::env::var("TIDEGATE_JOIN_TOKEN").ok().map(Secret::new);
     start_log(&config.log, config.log_format, has_log_setting)?;
     Ok(config)
 }

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
-use futures::future::join_all;
+use futures::{FutureExt as _, future::join_all};
 use model::{name::Name, node::ProxyMode};
 use rustls::RootCertStore;
 use tokio::{
@@ -28,6 +28,7 @@ use crate::{
     bgp::{Leave, Speaker},
     config::Config,
     control::{self, Control},
+    enrol,
     feed::{self, FeedOptions, HEARTBEAT_INTERVAL, Outlets, questions::Listener, register},
     health,
     hold::{self, Guard},
@@ -66,6 +67,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let Config {
         apis,
+        enrolment,
         node,
         state_dir,
         listen,
@@ -89,6 +91,9 @@ pub async fn run(
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
     let (journal, state) = Journal::open(&state_dir, &node, lock)
         .with_context(|| format!("--state-dir {shown_dir} cannot be used"))?;
+    let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
+    let place = enrol::Place { node: node.clone(), state_dir };
+    let kept = enrol::start(Arc::clone(&control), place, enrolment, stop.clone())?;
     let held = state.position();
     let tally = Tally::default();
     let mode = proxy.mode.as_str();
@@ -122,7 +127,6 @@ pub async fn run(
     let told =
         tokio::spawn(told::tell(notifier, running.beats.clone(), running.status.clone(), stop.clone()));
 
-    let control = Arc::new(Control::new(apis, control::client(RootCertStore::empty())?));
     let boot_id = uuid::Uuid::new_v4().to_string();
     let registration = register::Registration { addresses, workload_cidrs, labels, zone };
     let options = FeedOptions {
@@ -136,8 +140,11 @@ pub async fn run(
     let (questions, asked) = mpsc::channel(QUESTIONS_WAITING_MAX * control.urls.len());
     let listening = hear_questions(&control, &options, &questions, &stop);
     let outlets = Outlets { batches, questions, is_known, link: feed_end, tally: tally.clone() };
-    let feed = tokio::spawn(feed::follow(Arc::clone(&control), options, held, outlets, stop.clone()));
+    let follow = feed::follow(Arc::clone(&control), options, held, outlets, stop.clone());
+    let settled = stop.clone().run_until_cancelled_owned(kept.settled());
+    let feed = tokio::spawn(settled.then(|_| follow));
     let check = register::warn_of_ignored_flags(Arc::clone(&control), node.clone(), registration);
+    let check = kept.settled().then(|()| check);
     let check = tokio::spawn(stop.clone().run_until_cancelled_owned(check));
     let answerer = Answerer {
         control: Arc::clone(&control),
@@ -172,6 +179,7 @@ pub async fn run(
         routes,
         checked: checks.shown,
         tally,
+        enrolled: kept.shown.clone(),
         control,
     };
     let server = tokio::spawn(server::run(listener, shown, stop.clone()));

@@ -17,7 +17,7 @@ use model::{
     hold::Held,
     name::Name,
     node::ProxyMode,
-    quantity::Position,
+    quantity::{Position, Timestamp},
     report::{Announced, Counters, Event, Failure, PeerReport, PeerState, TargetTraffic},
     resource::ServiceKey,
 };
@@ -41,6 +41,7 @@ use crate::{
         Control,
         board::{Seen, StreamUse},
     },
+    enrol,
     health::{self, Checked},
     report,
     status::Status,
@@ -70,6 +71,8 @@ pub struct Shown {
     pub checked: watch::Receiver<Checked>,
     /// What it counts.
     pub tally: Tally,
+    /// How this node proves who it is.
+    pub enrolled: watch::Receiver<enrol::Shown>,
     /// The ways to control.
     pub control: Arc<Control>,
 }
@@ -102,6 +105,8 @@ struct StateAnswer {
     announcements: Counts,
     peers: Vec<PeerReport>,
     bgp: Option<BgpReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate_expires: Option<Timestamp>,
 }
 
 /// The answer of `/healthz`.
@@ -130,6 +135,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(AnnouncementCollector(shown.announced.clone())));
     registry.register_collector(Box::new(BgpCollector(shown.routes.clone())));
     registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
+    registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
     registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
     let registry = Arc::new(registry);
     Router::new()
@@ -161,7 +167,8 @@ async fn healthz(State(shown): State<Shown>) -> (StatusCode, Json<Health>) {
 }
 
 async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
-    let Shown { node, boot_id, status, announced, mut routes, checked, tally, control } = shown;
+    let Shown { node, boot_id, status, announced, mut routes, checked, tally, control, enrolled } = shown;
+    let enrol::Shown { expires: certificate_expires, problem: of_certificate } = enrolled.borrow().clone();
     let events_of_bgp = Arc::clone(&routes.routes.borrow().events);
     let announced = announced.borrow().clone();
     let checking = checked.borrow().warning.clone();
@@ -206,6 +213,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
             .chain(announced.warning.clone())
             .chain(routes.warnings())
             .chain(checking)
+            .chain(of_certificate)
             .collect(),
         events: report::merge_events(&events, &events_of_bgp),
         counters,
@@ -214,6 +222,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         announcements: announced.counts(),
         peers: announced.peers.to_vec(),
         bgp: routes.report(),
+        certificate_expires,
     })
 }
 
@@ -236,6 +245,19 @@ async fn health_checks(State(shown): State<Shown>) -> Json<BTreeMap<ServiceKey, 
     let services = shown.checked.borrow().services.clone();
     let services = services.into_iter();
     Json(services.map(|(service, reports)| (service, reports.values().cloned().collect())).collect())
+}
+
+/// Turns when the certificate ends into a metric; there is none while there is no certificate.
+#[derive(Debug)]
+struct CertificateCollector(watch::Receiver<enrol::Shown>);
+
+impl Collector for CertificateCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(expires) = self.0.borrow().expires else { return Ok(()) };
+        let help = "When the certificate of this node ends, in Unix seconds";
+        let metric = encoder.encode_descriptor("certificate_expires", help, None, MetricType::Gauge)?;
+        ConstGauge::new(expires.unix_seconds()).encode(metric)
+    }
 }
 
 /// Turns how each control server was met into metrics.

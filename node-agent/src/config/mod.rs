@@ -29,7 +29,7 @@ use self::{
     announcing::AnnounceConfig,
     options::{LogFormat, Options, ProxySettings},
 };
-use crate::defaults::ProxyDefaults;
+use crate::{defaults::ProxyDefaults, enrol::EnrolOptions};
 
 /// Where control listens when nothing else is said.
 pub const API_DEFAULT: &str = "http://127.0.0.1:7440";
@@ -48,6 +48,8 @@ pub const LOG_DEFAULT: &str = "info";
 pub struct Config {
     /// The base URLs of the control servers, at least one.
     pub apis: Vec<Url>,
+    /// How this node proves who it is.
+    pub enrolment: EnrolOptions,
     /// The name of this node.
     pub node: Name,
     /// Where the state is kept.
@@ -94,6 +96,8 @@ impl Config {
     pub fn from_options(options: Options, host_name: &str) -> Result<Self, ConfigError> {
         let Options {
             api,
+            ca_file,
+            join_token_file,
             node,
             state_dir,
             listen,
@@ -108,8 +112,11 @@ impl Config {
             announcing,
             allow_fixes,
         } = options;
+        let apis = check_apis(api.as_deref().unwrap_or_default())?;
+        let enrolment = check_enrolment(ca_file, join_token_file, &apis)?;
         Ok(Self {
-            apis: check_apis(api.as_deref().unwrap_or_default())?,
+            apis,
+            enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
             listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
@@ -125,6 +132,24 @@ impl Config {
             log_format: log_format.unwrap_or_default(),
         })
     }
+}
+
+/// Authorities and join tokens mean nothing where nothing is encrypted.
+fn check_enrolment(
+    ca_file: Option<PathBuf>,
+    join_token_file: Option<PathBuf>,
+    apis: &[Url],
+) -> Result<EnrolOptions, ConfigError> {
+    if !apis.iter().any(|url| url.scheme() == "https") {
+        let problem = "is for control servers whose URL (--api) begins with https://";
+        if ca_file.is_some() {
+            return Err(setting_error!("ca-file", "TIDEGATE_CA_FILE", "{problem}"));
+        }
+        if join_token_file.is_some() {
+            return Err(setting_error!("join-token-file", "TIDEGATE_JOIN_TOKEN_FILE", "{problem}"));
+        }
+    }
+    Ok(EnrolOptions { ca_file, join_token_file, join_token: None })
 }
 
 /// The servers, in order; one string may list several.
@@ -152,8 +177,8 @@ fn check_api(text: &str) -> Result<Url, ConfigError> {
         setting_error!("api", "TIDEGATE_API", "{problem}, such as {API_DEFAULT}; not `{text}`")
     };
     let url = Url::parse(text).map_err(|_| wrong("must be a URL"))?;
-    if url.scheme() != "http" {
-        return Err(wrong("must begin with http:// (this version does not speak TLS)"));
+    if !["http", "https"].contains(&url.scheme()) {
+        return Err(wrong("must begin with https:// or http://"));
     }
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
         return Err(wrong("must end after host and port"));
@@ -372,11 +397,17 @@ mod tests {
         let many = (0..=APIS_MAX).map(|number| format!("http://control-{number}:7440")).collect();
         let many = problem(Options { api: Some(many), ..Options::default() });
         assert!(many.contains("at most 8 servers, are 9"), "{many}");
-        let https = problem(Options { api: apis("https://control:7440"), ..Options::default() });
+        let ftp = problem(Options { api: apis("ftp://control:7440"), ..Options::default() });
         assert!(
-            https.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with http://"),
-            "{https}"
+            ftp.starts_with("--api (TIDEGATE_API, or `api` in the file): must begin with https:// or"),
+            "{ftp}"
         );
+        let in_plain = Options {
+            api: apis("http://control:7440"),
+            join_token_file: Some("token".into()),
+            ..Options::default()
+        };
+        assert!(problem(in_plain).contains("--join-token-file"));
         let path = problem(Options { api: apis("http://control:7440/v1"), ..Options::default() });
         assert!(path.contains("must end after host and port"), "{path}");
         let proxy = |settings| problem(Options { proxy: settings, ..Options::default() });

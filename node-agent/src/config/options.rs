@@ -119,6 +119,15 @@ pub struct Options {
     #[arg(long, global = true, env = "TIDEGATE_API", value_name = "URL,…", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_several")]
     pub api: Option<Vec<String>>,
+    /// PEM file with the authorities of the control servers, for URLs that begin with https:// [default: what the join token
+    /// says and control told at the last renewal, or the machine's own]
+    #[arg(long, global = true, env = "TIDEGATE_CA_FILE", value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// File with a join token, with which this node gets its certificate; TIDEGATE_JOIN_TOKEN may hold the token itself
+    ///
+    /// A token counts once. It is read again when the certificate has ended, so a new one can be put there.
+    #[arg(long, global = true, env = "TIDEGATE_JOIN_TOKEN_FILE", value_name = "FILE")]
+    pub join_token_file: Option<PathBuf>,
     /// The name of this node at the control server [default: the host name]
     #[arg(long, global = true, env = "TIDEGATE_NODE", value_name = "NAME")]
     pub node: Option<String>,
@@ -327,6 +336,8 @@ impl Options {
     pub fn or(self, other: Self) -> Self {
         let Self {
             api,
+            ca_file,
+            join_token_file,
             node,
             state_dir,
             listen,
@@ -343,6 +354,8 @@ impl Options {
         } = self;
         Self {
             api: api.or(other.api),
+            ca_file: ca_file.or(other.ca_file),
+            join_token_file: join_token_file.or(other.join_token_file),
             node: node.or(other.node),
             state_dir: state_dir.or(other.state_dir),
             listen: listen.or(other.listen),

@@ -1,0 +1,165 @@
+//! The key of this node with its certificate, as they are kept: one file, so that they always belong together.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use anyhow::{Context as _, ensure};
+use model::{name::Name, quantity::Timestamp, secret::Secret};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use x509_parser::extensions::GeneralName;
+
+use super::client::certificates;
+
+/// Key, certificate and those between it and the authority.
+const FILE: &str = "identity.pem";
+const NEW_FILE: &str = "identity.pem.new";
+/// The authorities of control servers.
+const CA_FILE: &str = "ca.pem";
+const CA_NEW_FILE: &str = "ca.pem.new";
+/// Only who runs the agent reads the key.
+const MODE: u32 = 0o600;
+/// Bytes of either file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// How far control lets certificates reach back before they were signed.
+const CLOCK_SKEW_SECS: i64 = 300;
+/// What names a node in its certificate, before the name.
+const NODE_URI_PREFIX: &str = "spiffe://tidegate/node/";
+
+/// The key of this node with its certificate.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    key: Secret,
+    chain: String,
+    /// When the certificate was signed.
+    pub(super) issued: Timestamp,
+    /// When it ends.
+    pub(super) expires: Timestamp,
+}
+
+impl Identity {
+    /// Checks what control has signed.
+    ///
+    /// # Errors
+    /// It is no certificate of this node.
+    pub(super) fn new(key: Secret, chain: String, node: &Name) -> anyhow::Result<Self> {
+        let parsed = certificates(chain.as_bytes()).context("the certificate is not PEM")?;
+        let leaf = parsed.first().context("there is no certificate")?;
+        let (_, leaf) = x509_parser::parse_x509_certificate(leaf).context("the certificate is malformed")?;
+        let names = leaf.subject_alternative_name().ok().flatten();
+        let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+        let uri = format!("{NODE_URI_PREFIX}{node}");
+        ensure!(
+            names.contains(&GeneralName::URI(&uri)),
+            "the certificate is of another node; this one is {node}"
+        );
+        let validity = leaf.validity();
+        let issued = validity.not_before.timestamp().saturating_add(CLOCK_SKEW_SECS);
+        let issued = Timestamp::from_unix_seconds(issued);
+        let expires = Timestamp::from_unix_seconds(validity.not_after.timestamp());
+        Ok(Self { key, chain, issued, expires })
+    }
+
+    /// What is kept in a state directory, if anything, with the authorities beside it.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not of this node.
+    pub(super) fn load(dir: &Path, node: &Name) -> anyhow::Result<Option<(Self, String)>> {
+        let Some(text) = read(&dir.join(FILE)).with_context(|| format!("{FILE} cannot be read"))? else {
+            return Ok(None);
+        };
+        let at =
+            text.find("-----BEGIN CERTIFICATE").with_context(|| format!("{FILE} holds no certificate"))?;
+        let (key, chain) = text.split_at(at);
+        let identity = Self::new(Secret::new(key.to_owned()), chain.to_owned(), node)?;
+        let authorities = read(&dir.join(CA_FILE)).with_context(|| format!("{CA_FILE} cannot be read"))?;
+        let authorities = authorities.unwrap_or_default();
+        certificates(authorities.as_bytes()).with_context(|| format!("{CA_FILE} is damaged"))?;
+        identity.shown()?;
+        Ok(Some((identity, authorities)))
+    }
+
+    /// Keeps it, and the authorities beside it, in place of what was there; after a crash one or the other is there.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn save(&self, dir: &Path, authorities: &str) -> io::Result<()> {
+        replace(dir, CA_NEW_FILE, CA_FILE, authorities)?;
+        replace(dir, NEW_FILE, FILE, &format!("{}{}", self.key.reveal(), self.chain))?;
+        File::open(dir)?.sync_all()
+    }
+
+    /// What TLS shows.
+    ///
+    /// # Errors
+    /// The key cannot be read. The error does not repeat it.
+    pub(super) fn shown(&self) -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let key = PrivateKeyDer::from_pem_slice(self.key.reveal().as_bytes());
+        let key = key.map_err(|_| anyhow::anyhow!("the saved key is not PEM"))?;
+        Ok((certificates(self.chain.as_bytes())?, key))
+    }
+}
+
+fn replace(dir: &Path, new: &str, name: &str, text: &str) -> io::Result<()> {
+    // What a crash left may have another mode.
+    match fs::remove_file(dir.join(new)) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(dir.join(new))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(dir.join(new), dir.join(name))
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(Some(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use rcgen::{CertificateParams, KeyPair, SanType};
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_for_this_node_and_for_nobody_else_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (node, other) = (Name::parse("n1").unwrap(), Name::parse("n2").unwrap());
+        assert!(Identity::load(dir.path(), &node).unwrap().is_none());
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![SanType::URI("spiffe://tidegate/node/n1".try_into().unwrap())];
+        let chain = params.self_signed(&key).unwrap().pem();
+        let secret = Secret::new(key.serialize_pem());
+        let identity = Identity::new(secret.clone(), chain.clone(), &node).unwrap();
+        for authorities in ["first", "second"] {
+            identity.save(dir.path(), authorities).unwrap();
+            let (loaded, found) = Identity::load(dir.path(), &node).unwrap().unwrap();
+            assert_eq!(
+                (loaded.key.reveal(), loaded.chain.as_str(), found.as_str()),
+                (key.serialize_pem().as_str(), chain.as_str(), authorities)
+            );
+            assert!(loaded.shown().is_ok());
+        }
+        let mode = fs::metadata(dir.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        assert!(!format!("{identity:?}").contains("PRIVATE"));
+        let error = Identity::load(dir.path(), &other).unwrap_err().to_string();
+        assert!(error.contains("another node") && error.contains("n2"), "{error}");
+        assert!(Identity::new(secret, "x".to_owned(), &node).is_err());
+    }
+}

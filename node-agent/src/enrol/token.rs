@@ -1,0 +1,70 @@
+//! Join tokens, as far as an agent reads them: `tgj_ID_SECRET_PIN`, of which only the pin is for it.
+
+use std::{fs::File, io::Read};
+
+use anyhow::{Context as _, bail};
+use model::secret::Secret;
+
+use super::EnrolOptions;
+
+/// What a token begins with.
+const PREFIX: &str = "tgj_";
+/// Bytes of a file with a token.
+const FILE_BYTES_MAX: u64 = 4096;
+/// Hexadecimal digits of a SHA-256.
+const PIN_DIGITS: usize = 64;
+
+/// The token that the operator gave, if any.
+///
+/// # Errors
+/// The file cannot be read, or holds no token.
+pub(super) fn given(options: &EnrolOptions) -> anyhow::Result<Option<Secret>> {
+    let Some(path) = &options.join_token_file else { return Ok(options.join_token.clone()) };
+    let shown = path.display();
+    let mut text = String::new();
+    let file = File::open(path).with_context(|| format!("--join-token-file {shown} cannot be read"))?;
+    file.take(FILE_BYTES_MAX)
+        .read_to_string(&mut text)
+        .with_context(|| format!("--join-token-file {shown} cannot be read"))?;
+    Ok(Some(Secret::new(text.trim().to_owned())))
+}
+
+/// The SHA-256 of a certificate that control presents, as the token says it.
+///
+/// # Errors
+/// It is no token.
+pub(super) fn pin(token: &Secret) -> anyhow::Result<&str> {
+    let parts: Vec<_> = token.reveal().split('_').collect();
+    match parts[..] {
+        [_, _, _, pin] if token.reveal().starts_with(PREFIX) && is_pin(pin) => Ok(pin),
+        _ => bail!("the join token must be what control gave, whole: {PREFIX} and three parts"),
+    }
+}
+
+fn is_pin(text: &str) -> bool {
+    text.len() == PIN_DIGITS
+        && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_whole_and_never_repeated_in_an_error() {
+        let hash = "0a".repeat(32);
+        let good = Secret::new(format!("tgj_00_hush_{hash}"));
+        assert_eq!(pin(&good).unwrap(), hash);
+        for bad in [
+            "",
+            "hush",
+            "tgj_00_hush",
+            "tgj_00_hush_0a",
+            &format!("tgt_00_hush_{hash}"),
+            &format!("tgj_00_hush_{hash}_1"),
+        ] {
+            let error = pin(&Secret::new(bad.to_owned())).unwrap_err().to_string();
+            assert!(!error.contains("hush"), "{error}");
+        }
+    }
+}
