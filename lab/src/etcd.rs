@@ -28,9 +28,8 @@ const HOST: u8 = 30;
 pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machine>> {
     let name = |index: u8| format!("etcd{index}");
     let address = |index: u8| Fabric::address(HOST + index);
-    let cluster: Vec<_> = (1..=members)
-        .map(|index| format!("{}=http://{}:{PEER_PORT}", name(index), address(index)))
-        .collect();
+    let cluster: Vec<_> =
+        (1..=members).map(|index| format!("{}=http://{}:{PEER_PORT}", name(index), address(index))).collect();
     let start = |index: u8| {
         let (own, at) = (name(index), address(index));
         let arguments = [

@@ -66,8 +66,7 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
     let mut faulty = String::new();
     for seed in base..base + rounds {
         let began = Instant::now();
-        let round =
-            Round { seed, writers: WRITERS, watchers: WATCHERS, faults, node: Some(NODE.to_owned()) };
+        let round = Round { seed, writers: WRITERS, watchers: WATCHERS, faults, node: Some(NODE.to_owned()) };
         let outcome =
             round.run(&clients, targets).unwrap_or_else(|error| panic!("TIDEGATE_SEED={seed}: {error:#}"));
         eprintln!("TIDEGATE_SEED={seed}: {outcome}; {:.1} s", began.elapsed().as_secs_f64());

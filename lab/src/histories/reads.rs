@@ -82,7 +82,10 @@ fn place(
             // What is newer than the log is of nobody's concern here.
             if *at <= history.head && *objects != timeline.state(*at) {
                 let state = timeline.state(*at);
-                found.add(Rule::Read, format!("{operation:?} shows what there never was; there was {state:?}"));
+                found.add(
+                    Rule::Read,
+                    format!("{operation:?} shows what there never was; there was {state:?}"),
+                );
             }
             Some((*at).min(history.head))
         }

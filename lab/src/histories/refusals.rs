@@ -28,9 +28,7 @@ fn is_reason(refusal: Refusal, changes: &[Change], demand: Demand, timeline: &Ti
     changes.iter().any(|change| {
         let present = timeline.seen(&change.key, at);
         match refusal {
-            Refusal::Absent => {
-                matches!(demand, Demand::Present | Demand::Revision(_)) && present.is_none()
-            }
+            Refusal::Absent => matches!(demand, Demand::Present | Demand::Revision(_)) && present.is_none(),
             Refusal::Present => demand == Demand::Absent && present.is_some(),
             Refusal::Changed => match demand {
                 Demand::Revision(wanted) => present.is_some_and(|present| present.revision != wanted),

@@ -125,7 +125,13 @@ fn an_honest_history_breaks_no_promise() {
 #[test]
 fn an_accepted_write_that_is_not_in_the_log_is_lost() {
     let rules = broken(|history| {
-        history.operations.push(write(1, (92, 94), &[("c", Some("v9"))], Demand::Absent, Answer::Accepted(15)));
+        history.operations.push(write(
+            1,
+            (92, 94),
+            &[("c", Some("v9"))],
+            Demand::Absent,
+            Answer::Accepted(15),
+        ));
         history.head = 16;
     });
     assert!(rules.contains(&Rule::Lost), "{rules:?}");
@@ -253,7 +259,8 @@ fn a_read_that_goes_back_on_one_server_is_seen_and_on_another_is_not() {
 
 #[test]
 fn a_read_of_what_is_written_later_is_seen() {
-    let rules = broken(|history| history.operations[6] = list(1, (70, 72), 14, &[("a", "v3", 14), ("b", "v4", 14)]));
+    let rules =
+        broken(|history| history.operations[6] = list(1, (70, 72), 14, &[("a", "v3", 14), ("b", "v4", 14)]));
     assert!(rules.contains(&Rule::RealTime), "{rules:?}");
 }
 

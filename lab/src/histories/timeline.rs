@@ -122,8 +122,8 @@ impl Timeline {
 
     /// The first revision and those in a range at which something happened: the states that there were from `low` to `high`.
     pub(super) fn states_between(&self, low: u64, high: u64) -> impl Iterator<Item = u64> {
-        std::iter::once(low).chain(self.revisions.range(low + 1..=high.max(low + 1)).copied()).take_while(
-            move |&at| at <= high,
-        )
+        std::iter::once(low)
+            .chain(self.revisions.range(low + 1..=high.max(low + 1)).copied())
+            .take_while(move |&at| at <= high)
     }
 }

@@ -31,7 +31,9 @@ fn check_one(watch: &Watch, history: &History, timeline: &Timeline, found: &mut 
                 }
                 at = *reached;
                 if let Some(missed) = rest.first().filter(|next| next.revision <= at) {
-                    return add(format!("it is told that it has everything up to {at}, and missed {missed:?}"));
+                    return add(format!(
+                        "it is told that it has everything up to {at}, and missed {missed:?}"
+                    ));
                 }
             }
             WatchStep::Listed { at: listed, objects } => {

@@ -109,12 +109,7 @@ fn claim_unknown(
     }
 }
 
-fn check_unasked(
-    groups: &BTreeMap<u64, Vec<&Event>>,
-    writes: &[Write<'_>],
-    made: &Made,
-    found: &mut Found,
-) {
+fn check_unasked(groups: &BTreeMap<u64, Vec<&Event>>, writes: &[Write<'_>], made: &Made, found: &mut Found) {
     let mut values = BTreeSet::new();
     for (revision, events) in groups {
         for event in events {

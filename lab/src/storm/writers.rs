@@ -179,8 +179,7 @@ impl Writer {
 
     fn deletion(&mut self, key: String) -> Question {
         let (if_match, demand) = self.precondition(&key, 40);
-        let call =
-            Call { method: Method::DELETE, path: self.path(&key), if_match, ..Call::default() };
+        let call = Call { method: Method::DELETE, path: self.path(&key), if_match, ..Call::default() };
         let changes = vec![Change { key, value: None, address: None }];
         Question { call, asked: Asked::Write { changes, demand }, is_patch: false }
     }
