@@ -15,7 +15,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 
 # The longest first, so that none of them is alone at the end; whatever is not named here comes after them.
-longest=(conformance ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
+longest=(histories crash conformance ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
   bgp_bird trace mode_cost previews iptables_scale routers nftables_oracle mode_switch_traffic failover health bfd_driver)
 
 run_one() { # run_one NAME DIRECTORY COMMAND…

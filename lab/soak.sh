@@ -5,6 +5,8 @@ cd "$(dirname "$0")/.."
 rounds=${1:?how many rounds}
 echo "== random cases and crashes"
 TIDEGATE_SOAK=1 PROPTEST_CASES="${PROPTEST_CASES:-5000}" cargo test --locked --quiet -p model -p store -p bfd -p bgp -p node-agent </dev/null
+echo "== histories of storms"
+TIDEGATE_SOAK=1 cargo test --locked --quiet -p lab --test histories -- --nocapture </dev/null
 echo "== fuzzing"
 lab/fuzz.sh "${FUZZ_SECONDS:-600}"
 echo "== API contract"

@@ -120,10 +120,13 @@ impl Machine {
     pub fn cut_off(&self, others: &[IpAddr]) -> Result<()> {
         let others: Vec<_> = others.iter().map(ToString::to_string).collect();
         let others = others.join(", ");
-        let rules = format!(
-            "table {TABLE} {{ chain in {{ type filter hook input priority 0; ip saddr {{ {others} }} drop; }}
-             chain out {{ type filter hook output priority 0; ip daddr {{ {others} }} drop; }} }}"
-        );
+        let chain = |name: &str, hook: &str, side: &str| {
+            format!(
+                "chain {name} {{\ntype filter hook {hook} priority 0;\nip {side} {{ {others} }} drop\n}}\n"
+            )
+        };
+        let (inward, outward) = (chain("inward", "input", "saddr"), chain("outward", "output", "daddr"));
+        let rules = format!("table {TABLE} {{\n{inward}{outward}}}\n");
         self.namespace.run_with_input("nft", &["-f", "-"], &rules).map(drop)
     }
 
