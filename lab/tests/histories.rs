@@ -4,6 +4,7 @@
 //! `TIDEGATE_SEED` repeats one seed, which every round prints; `TIDEGATE_SOAK` asks for thousands.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(clippy::print_stdout, reason = "seeds and counts are printed, so that a round can be repeated")]
 
 use std::{env, fmt::Write, time::Instant};
 
@@ -69,7 +70,7 @@ fn weather(targets: &mut Targets, rounds: u64, faults: usize) {
         let round = Round { seed, writers: WRITERS, watchers: WATCHERS, faults, node: Some(NODE.to_owned()) };
         let outcome =
             round.run(&clients, targets).unwrap_or_else(|error| panic!("TIDEGATE_SEED={seed}: {error:#}"));
-        eprintln!("TIDEGATE_SEED={seed}: {outcome}; {:.1} s", began.elapsed().as_secs_f64());
+        println!("TIDEGATE_SEED={seed}: {outcome}; {:.1} s", began.elapsed().as_secs_f64());
         assert!(!outcome.history.log.is_empty(), "TIDEGATE_SEED={seed}: nothing was written");
         if !outcome.violations.is_empty() {
             let (count, faults) = (outcome.violations.len(), &outcome.faults);

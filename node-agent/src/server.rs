@@ -267,7 +267,9 @@ struct ControlCollector(Arc<Control>);
 impl Collector for ControlCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let all = self.0.board.all();
-        let gauges: [(&str, &str, fn(&Seen) -> bool); 3] = [
+        /// Name, help, and when it is 1.
+        type Gauge = (&'static str, &'static str, fn(&Seen) -> bool);
+        let gauges: [Gauge; 3] = [
             ("control_serves_state", "1 while the state comes from this control server", |seen| {
                 seen.stream == StreamUse::State
             }),

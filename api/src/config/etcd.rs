@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     fn text(flags: EtcdFlags, store: &str) -> String {
-        flags.check(store).err().expect("is refused").to_string()
+        flags.check(store).expect_err("is refused").to_string()
     }
 
     #[test]

@@ -151,7 +151,8 @@ mod tests {
     use super::*;
 
     fn check(listen: &str, insecure: bool, wish: TlsWish) -> Result<Option<TlsOptions>, String> {
-        wish.check(listen.parse().unwrap(), insecure).map_err(|error| error.to_string())
+        let listen = listen.parse().expect("tests know addresses");
+        wish.check(listen, insecure).map_err(|error| error.to_string())
     }
 
     fn files() -> TlsWish {

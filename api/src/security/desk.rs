@@ -149,7 +149,7 @@ impl Desk {
         let (due, gone): (Vec<_>, Vec<_>) = {
             let mut uses = self.lock();
             let gone: Vec<String> = uses.keys().filter(|id| directory.token(id).is_none()).cloned().collect();
-            gone.iter().for_each(|id| drop(uses.remove(id)));
+            uses.retain(|id, _| !gone.contains(id));
             let is_due = |used: &Use| {
                 let since = |noted: Timestamp| used.last.unix_seconds().saturating_sub(noted.unix_seconds());
                 used.noted.is_none_or(|noted| since(noted) >= USED_NOTED_SECS)

@@ -274,7 +274,7 @@ fn configure(
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
         .allow_unauthenticated()
         .build()
-        .expect("there is one root, and no list of revocations");
+        .map_err(|error| TlsError::Unfit(rustls::Error::General(error.to_string())))?;
     let Identity { chain, key } = identity;
     let clock = Arc::new(Clock(Arc::clone(source)));
     let mut config = ServerConfig::builder_with_details(provider(), clock)

@@ -255,10 +255,10 @@ impl Writer {
             },
             Asked::Write { changes, .. } => {
                 let answer = written(reply, is_patch);
-                if let (Answer::Accepted(revision), [change]) = (&answer, &changes[..]) {
-                    if change.value.is_some() {
-                        self.learn(&change.key, reply, *revision);
-                    }
+                if let (Answer::Accepted(revision), [change]) = (&answer, &changes[..])
+                    && change.value.is_some()
+                {
+                    self.learn(&change.key, reply, *revision);
                 }
                 answer
             }

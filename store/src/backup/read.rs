@@ -70,7 +70,7 @@ impl Gathering {
             return;
         }
         match wire::parse(line) {
-            Ok(Line::Object(object)) => self.objects.push(Arc::new(object)),
+            Ok(Line::Object(object)) => self.objects.push(Arc::from(object)),
             Ok(Line::History(entry)) => self.history.push(entry),
             Ok(Line::Vault(key, body)) => {
                 self.vault.insert(key, body);

@@ -74,7 +74,7 @@ struct HistoryIn<'a> {
 /// What a line holds.
 #[derive(Debug)]
 pub(super) enum Line {
-    Object(Object),
+    Object(Box<Object>),
     Vault(String, Vec<u8>),
     History(RevisionEntry),
 }
@@ -113,7 +113,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Line, StoreError> {
     let unreadable = |reason: String| StoreError::Unreadable { key: "a line".to_owned(), reason };
     match serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))? {
         LineIn::Object(ObjectIn { key, body }) => {
-            record::decode(&key, body.get().as_bytes()).map(Line::Object)
+            record::decode(&key, body.get().as_bytes()).map(|object| Line::Object(Box::new(object)))
         }
         LineIn::Vault(VaultIn { key, body }) => {
             let bytes = unhex(&body).ok_or_else(|| unreadable(format!("the record {key} is not hex")))?;

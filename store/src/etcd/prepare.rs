@@ -64,7 +64,8 @@ async fn find(link: &Link, keys: &Keys) -> Result<Option<Position>, OpenError> {
             Ok(Some(head.map_err(unreadable)?.position))
         }
         (Some(format), _) if format == IN_BETWEEN => refuse(
-            "a restore was cut off; remove everything there (etcdctl del --prefix), and restore again".to_owned(),
+            "a restore was cut off; remove everything there (etcdctl del --prefix), and restore again"
+                .to_owned(),
         ),
         (None, None) if read::count(&answer) == 0 => Ok(None),
         (None | Some(_), None | Some(_)) => {
