@@ -21,6 +21,28 @@ step() { # step NAME COMMAND…: one check that passes or fails as a whole
   fi
 }
 
+# Steps that run beside the tests, which mostly wait; nice, because tests watch clocks.
+declare -A beside=()
+
+begin() { # begin NAME COMMAND…: what it says is shown by `conclude NAME`
+  local name=$1
+  shift
+  mkdir -p target/steps
+  nice -n 10 "$@" >"target/steps/$name.log" 2>&1 </dev/null &
+  beside[$name]=$!
+}
+
+await() { # await NAME: shows what it said, and its status
+  local status=0
+  wait "${beside[$1]}" || status=$?
+  cat "target/steps/$1.log"
+  return "$status"
+}
+
+conclude() { # conclude NAME
+  step "$1" await "$1"
+}
+
 finish() {
   echo "$passed passed, $failed failed"
   [ "$failed" = 0 ]
@@ -56,7 +78,9 @@ step "build" cargo build --workspace --locked --all-targets
 step "formatting" cargo fmt --all --check
 step "formatting of the fuzz targets" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step "lints" cargo clippy --workspace --locked --all-targets --quiet -- -D warnings
+begin "API contract (schemathesis)" lab/schemathesis.sh
+begin "fuzzing" lab/fuzz.sh 5
 run_tests
-step "API contract (schemathesis)" lab/schemathesis.sh
-step "fuzzing" lab/fuzz.sh 5
+conclude "API contract (schemathesis)"
+conclude "fuzzing"
 finish

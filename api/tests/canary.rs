@@ -1,7 +1,7 @@
 //! Secrets are written and never shown: unlikely texts are planted wherever a secret can be written, and looked for in
 //! everything that the server answers and logs.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
 mod common;
 

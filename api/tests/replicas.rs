@@ -1,7 +1,7 @@
 //! Several control servers on one store: writes at all of them, what each sees of the others, and who does what is to be
 //! done once.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
 mod common;
 #[path = "common/etcd.rs"]

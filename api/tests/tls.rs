@@ -1,6 +1,6 @@
 //! TLS over real sockets: what is spoken, who is believed, how machines join, and what nobody is told.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::unwrap_in_result, reason = "a test may fail")]
 
 mod common;
 

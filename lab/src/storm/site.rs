@@ -19,6 +19,10 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// How long a connection may take to be made. On the same machine only silence takes longer than some milliseconds.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a server may take until it answers again after a storm.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// Between two looks whether it does.
+const RECOVERY_PAUSE: Duration = Duration::from_millis(200);
 /// The annotation that holds the value of an object.
 const VALUE: &str = "value";
 /// What a reader sends to be shown no older state.
@@ -86,11 +90,23 @@ impl Site {
         // The newest that any of them knows, so that nobody is asked for what came before.
         for server in 0..servers.len() {
             let call = Call { path: format!("{}?limit=1", site.collection()), ..Call::default() };
-            let reply = site.call(&client, server, call).await.context("a server has no list")?;
+            let reply = site.patiently(&client, server, &call).await.context("a server has no list")?;
             let (epoch, revision) = position(&reply.body["metadata"]["position"])?;
             (site.epoch, site.start) = (epoch, site.start.max(revision));
         }
         Ok(site)
+    }
+
+    /// Asks until there is an answer: what the storm of the round before has done to a server may take a moment to end.
+    async fn patiently(&self, client: &Client, server: usize, call: &Call) -> Result<Reply> {
+        let end = Instant::now() + RECOVERY;
+        loop {
+            match self.call(client, server, call.clone()).await {
+                Ok(reply) if reply.status == 200 => return Ok(reply),
+                outcome if Instant::now() >= end => return outcome,
+                Ok(_) | Err(_) => tokio::time::sleep(RECOVERY_PAUSE).await,
+            }
+        }
     }
 
     /// Nanoseconds since the beginning.

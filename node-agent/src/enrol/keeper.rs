@@ -165,7 +165,7 @@ impl Keeper {
     fn complain(&self, cause: Option<&anyhow::Error>) {
         let node = &self.place.node;
         let advice = format!(
-            "make a join token for node {node} (`tidegate node join-token --node {node}`) and put it into --join-token-file"
+            "make a join token for node {node} (`tidegate node join-token {node}`) and put it into --join-token-file"
         );
         let cause = cause.map(|error| chain(error.as_ref())).unwrap_or_default();
         let problem = match &self.identity {
