@@ -172,12 +172,13 @@ async fn a_backup_is_restored_after_it_was_said_what_that_means() {
     let server =
         common::start_on(common::settings(30000..=32767), store, common::Fixed::at(common::START)).await;
     for old in [before.0.to_string(), original_position(&place.path("backup"))] {
-        for path in ["/v1/watch", "/v1/nodes/n1/state"] {
-            let (status, problem) = server.call("GET", &format!("{path}?resume={old}"), None).await;
-            if path == "/v1/watch" {
-                assert_eq!((status, &problem["code"]), (410, &json!("ResumeExpired")), "{old}: {problem}");
-            }
-        }
+        let (status, problem) = server.call("GET", &format!("/v1/watch?resume={old}"), None).await;
+        assert_eq!((status, &problem["code"]), (410, &json!("ResumeExpired")), "{old}: {problem}");
+        // An agent is told everything anew.
+        let feed = Request::get(format!("/v1/nodes/n1/state?resume={old}"));
+        let mut lines = common::Lines::new(server.send(feed.body(Body::empty()).unwrap()).await.into_body());
+        let first = lines.next().await.unwrap();
+        assert!(first.contains("\"full\""), "{old}: {first}");
     }
     let (status, _) =
         server.call("POST", "/v1/nodes", Some(json!({ "metadata": { "name": "n3" }, "spec": {} }))).await;
