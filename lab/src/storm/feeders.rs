@@ -41,6 +41,7 @@ pub async fn feed(site: Arc<Site>, node: String, seed: u64, goal: Goal) -> Resul
         at: None,
         taken: BTreeMap::new(),
         working: BTreeMap::new(),
+        is_open: false,
     };
     let mut given_up = None;
     loop {
@@ -69,12 +70,15 @@ struct Agent {
     taken: BTreeMap<String, String>,
     /// The state in the making.
     working: BTreeMap<String, String>,
+    /// Whether there is something in it that no `synced` has closed yet.
+    is_open: bool,
 }
 
 impl Agent {
     async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
         // A stream that was cut between two `synced` has left nothing behind.
         self.working.clone_from(&self.taken);
+        self.is_open = true;
         let resume = self.at.map(|at| format!("?resume={}", self.site.token(at))).unwrap_or_default();
         let path = format!("/v1/nodes/{}/state{resume}", self.node);
         let request = client.get(self.site.url(server, &path)).send();
@@ -111,6 +115,7 @@ impl Agent {
                 }
             }
             Some("service") => {
+                self.is_open = true;
                 let service = &frame["service"];
                 let address = service["clusterIPs"][0].as_str();
                 if let Some(key) = self.key(&service["service"]) {
@@ -121,11 +126,15 @@ impl Agent {
                 }
             }
             Some("removed") => {
+                self.is_open = true;
                 if let Some(key) = self.key(&frame["service"]) {
                     self.working.remove(&key);
                 }
             }
+            // A heartbeat between what belongs together says nothing of the state.
+            Some("heartbeat") if self.is_open => {}
             Some("synced" | "heartbeat") => {
+                self.is_open = false;
                 let (_, at) = position(&frame["position"])?;
                 self.taken.clone_from(&self.working);
                 self.feed.steps.push(FeedStep { at, addresses: self.taken.clone() });

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -93,6 +93,13 @@ impl Site {
             let reply = site.patiently(&client, server, &call).await.context("a server has no list")?;
             let (epoch, revision) = position(&reply.body["metadata"]["position"])?;
             (site.epoch, site.start) = (epoch, site.start.max(revision));
+        }
+        // The round begins where all of them are: what the one before has left behind may be new to one that was cut off.
+        for server in 0..servers.len() {
+            let path = format!("{}?limit=1", site.collection());
+            let call = Call { path, at_least: Some(site.start), ..Call::default() };
+            let reply = site.patiently(&client, server, &call).await?;
+            ensure!(reply.status == 200, "a server stays behind: {}", reply.body);
         }
         Ok(site)
     }
