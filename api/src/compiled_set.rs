@@ -178,6 +178,27 @@ impl<F: Form> Clone for FormSet<F> {
     }
 }
 
+/// The first and the last of the commits that are published at once and touch one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// The first.
+    pub(crate) first: Revision,
+    /// The last.
+    pub(crate) last: Revision,
+}
+
+impl Span {
+    /// One commit.
+    pub(crate) const fn at(revision: Revision) -> Self {
+        Self { first: revision, last: revision }
+    }
+
+    /// Of touches of one object in their order; `None` when there is none.
+    pub(crate) fn of<K>(touches: &[(K, Revision)]) -> Option<Self> {
+        Some(Self { first: touches.first()?.1, last: touches.last()?.1 })
+    }
+}
+
 impl<F: Form> FormSet<F> {
     /// Compiles everything. Which revision made which form is not known then, so all carry the snapshot's.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
@@ -189,21 +210,25 @@ impl<F: Form> FormSet<F> {
             floor: snapshot.revision(),
         };
         for key in F::keys(snapshot) {
-            set.recompile(snapshot, &key, snapshot.revision());
+            set.recompile(snapshot, &key, Span::at(snapshot.revision()));
         }
         set
     }
 
-    /// Compiles one again; nothing happens when its form is what it was.
-    pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, revision: Revision) {
+    /// Compiles one again after the commits of a span; nothing happens when its form is what it was, unless it may have been
+    /// another one in between, which another control server may have told.
+    pub(crate) fn recompile(&mut self, snapshot: &Snapshot, key: &F::Key, span: Span) {
+        let Span { first, last: revision } = span;
+        let was_seen_whole = first == revision;
         let before = self.entries.get(key).map(Arc::clone);
         match (before, F::compile(snapshot, key)) {
-            (None, None) => {}
+            (None, None) if was_seen_whole => {}
+            (None, None) => self.bury(key, revision),
             (Some(entry), None) => self.remove(key, entry.revision, revision),
             (before, Some(mut form)) => {
                 if let Some(entry) = &before {
                     *form.revision() = entry.revision;
-                    if form == *entry.form {
+                    if form == *entry.form && was_seen_whole {
                         return;
                     }
                     self.log.remove(&(entry.revision, key.clone()));
@@ -228,7 +253,15 @@ impl<F: Form> FormSet<F> {
     fn remove(&mut self, key: &F::Key, changed_at: Revision, revision: Revision) {
         self.log.remove(&(changed_at, key.clone()));
         self.entries.remove(key);
-        self.removed.insert(key.clone(), revision);
+        self.bury(key, revision);
+    }
+
+    /// Notes that one is gone, for readers that may have it.
+    fn bury(&mut self, key: &F::Key, revision: Revision) {
+        if let Some(earlier) = self.removed.insert(key.clone(), revision) {
+            self.log.remove(&(earlier, key.clone()));
+            self.tombstones.remove(&(earlier, key.clone()));
+        }
         self.log.insert((revision, key.clone()));
         self.tombstones.insert((revision, key.clone()));
         while self.tombstones.len() > TOMBSTONES_MAX {

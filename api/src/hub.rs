@@ -20,7 +20,7 @@ use store::Loaded;
 use tokio::sync::watch;
 
 use crate::{
-    compiled_set::{AddressSet, CompiledSet},
+    compiled_set::{AddressSet, CompiledSet, Span},
     ring::{Before, Ring},
 };
 
@@ -140,14 +140,14 @@ impl Published {
         // The last commit that touches a Service is the one whose revision its new form carries.
         touched.sort();
         for pair in touched.chunk_by(|a, b| a.0 == b.0) {
-            if let Some((key, revision)) = pair.last() {
-                next.compiled.recompile(&next.snapshot, key, *revision);
+            if let (Some((key, _)), Some(span)) = (pair.last(), Span::of(pair)) {
+                next.compiled.recompile(&next.snapshot, key, span);
             }
         }
         touched_addresses.sort();
         for pair in touched_addresses.chunk_by(|a, b| a.0 == b.0) {
-            if let Some((address, revision)) = pair.last() {
-                next.addresses.recompile(&next.snapshot, address, *revision);
+            if let (Some((address, _)), Some(span)) = (pair.last(), Span::of(pair)) {
+                next.addresses.recompile(&next.snapshot, address, span);
             }
         }
         if let Some(revision) = node_changed_at {
@@ -228,10 +228,12 @@ impl Hub {
 mod tests {
     use std::collections::BTreeMap;
 
+    use crate::compiled_set::Delta;
     use model::{
         admit::{Admitted, Entropy, Operation, Request, admit},
         config::ClusterConfig,
         decode::{Expect, decode},
+        name::Label,
         quantity::Timestamp,
     };
     use serde_json::{Value, json};
@@ -360,5 +362,71 @@ mod tests {
             changes > 300 && told >= changes,
             "the writes say something: {changes} changes, {told} looks"
         );
+    }
+
+    /// Random writes of two Services, published one by one by one server and several at once by another. Whoever has the state
+    /// of the former and goes on at the latter is told everything that differs, also what was something else for a while only.
+    #[test]
+    fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
+        let config =
+            ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
+        let mut dice = Dice(11);
+        let position = Position { epoch: Epoch(1), revision: Revision(1) };
+        let loaded = || Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let mut one = Published::of(loaded(), Secret::new("key".to_owned()), config.asn());
+        let mut other = one.clone();
+        let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {
+            let all = published.compiled.after(None);
+            // The number of a form may differ between servers; what it says may not.
+            all.map(|(key, entry)| (key.clone(), json!(entry.form.cluster_ips))).collect()
+        };
+        let (mut waiting, mut seen) = (Vec::new(), vec![(one.snapshot.revision(), forms(&one))]);
+        for seed in 0..3000 {
+            let name = format!("s{}", dice.roll(2));
+            let operation = if dice.roll(2) == 0 {
+                let key = ObjectKey {
+                    kind: Kind::Service,
+                    namespace: Some(Label::parse("default").unwrap()),
+                    name: Name::parse(&name).unwrap(),
+                };
+                Operation::Delete { key, if_revision: None }
+            } else {
+                let address = format!("10.96.1.{}", 2 * dice.roll(2) + u64::from(name == "s1"));
+                let spec = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
+                object("Service", name, spec)
+            };
+            let request = Request { operations: vec![operation], ..Request::default() };
+            let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
+            let Ok(Admitted { snapshot, changes, .. }) = admit(&one.snapshot, &config, &request, &entropy)
+            else {
+                continue;
+            };
+            if changes.is_empty() {
+                continue;
+            }
+            let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes };
+            let before = one.snapshot.clone();
+            let step = || Step { before: before.clone(), after: snapshot.clone(), commit: commit.clone() };
+            waiting.push(step());
+            one = one.advance(vec![step()]);
+            seen.push((one.snapshot.revision(), forms(&one)));
+            if dice.roll(4) != 0 {
+                continue;
+            }
+            other = other.advance(std::mem::take(&mut waiting));
+            for (revision, mut state) in std::mem::take(&mut seen) {
+                for delta in other.compiled.since(revision).expect("few are gone") {
+                    match delta {
+                        Delta::Changed(entry) => {
+                            state.insert(entry.form.service.clone(), json!(entry.form.cluster_ips));
+                        }
+                        Delta::Removed(key, _) => drop(state.remove(&key)),
+                    }
+                }
+                assert_eq!(state, forms(&other), "from {revision} to {}", other.snapshot.revision());
+            }
+            seen.push((one.snapshot.revision(), forms(&one)));
+        }
+        assert!(one.snapshot.revision().0 > 500, "only {} commits", one.snapshot.revision());
     }
 }
