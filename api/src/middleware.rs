@@ -191,9 +191,11 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
     if hosts.iter().all(|host| app.settings.hosts.allow(host)) {
         return next.run(request).await;
     }
-    Problem::bad_request("the header `Host` must be localhost or an address: this server is on loopback")
-        .hint("start it with --allowed-host to let it be called by another name")
-        .into_response()
+    Problem::bad_request(
+        "the header `Host` must be localhost, an address, or a name that this server answers to",
+    )
+    .hint("start it with --allowed-host to let it be called by another name")
+    .into_response()
 }
 
 /// The names by which a request calls the server, in its header and in its target. A connection's request of HTTP/1.1 has

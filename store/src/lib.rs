@@ -194,7 +194,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Replaces what the store keeps of its cluster by `contents`, in one step, if it is still at `at`. A new life begins at
     /// the revision of the contents, with an epoch higher than before and than `above`; so every token of the old one is
-    /// refused, and what was observed is forgotten. The audit log stays. Nobody else may use the store meanwhile.
+    /// refused, and what was observed is forgotten. The audit log stays. Nobody else may use the store meanwhile. In etcd it takes
+    /// several requests, during which the store has no head, so that nobody can write to it or begin.
     ///
     /// # Errors
     /// After [`ReplaceError::Unavailable`] it is unknown whether it happened. After any other error nothing has changed.
