@@ -19,7 +19,7 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 9] = [
+const MAY_USE: [(&str, &[&str]); 10] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
@@ -27,6 +27,7 @@ const MAY_USE: [(&str, &[&str]); 9] = [
     ("bgp", &[]),
     ("node-agent", &["model", "bfd", "bgp"]),
     ("cli", &["model"]),
+    ("sync", &["model"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];
