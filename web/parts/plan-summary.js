@@ -2,7 +2,7 @@
 import { html, useState } from '../core/html.js';
 import { count, plural } from '../core/format.js';
 import { to } from '../core/route.js';
-import { Lines } from './diff.js';
+import { Lines, yaml } from './diff.js';
 import { Shape } from './state.js';
 import { Table } from './table.js';
 
@@ -54,7 +54,7 @@ function PlannedObject({ object: { object, action, fields, omitted }, isOpen }) 
 
 /** A field before and after, as lines. */
 function linesOf({ pointer, before, after }) {
-  const said = (value) => (typeof value === 'object' && value !== null ? JSON.stringify(value, null, 2).split('\n') : [JSON.stringify(value)]);
+  const said = (value) => yaml(value).split('\n');
   const lines = [[' ', pointer || '(the whole object)']];
   if (before !== undefined) lines.push(...said(before).map((line) => ['-', `  ${line}`]));
   if (after !== undefined) lines.push(...said(after).map((line) => ['+', `  ${line}`]));
@@ -94,6 +94,9 @@ function Nodes({ nodes, isShort }) {
     ${!isShort && node && html`<${NodeLines} node=${node} />`}
   </div>`;
 }
+
+/** What a write did on every node, as `GET /v1/history/{revision}/rules` says it. */
+export const NodeRules = ({ nodes }) => html`<${Nodes} nodes=${Object.entries(nodes).map(([name, node]) => rowOf(name, node))} />`;
 
 const said = ({ error, failures = [], sessionResets = [] }) => [error, ...failures, ...sessionResets].filter(Boolean).join('; ');
 
