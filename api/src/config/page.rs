@@ -163,7 +163,7 @@ mod tests {
             "G=https://g.example/{",
             "G=https://g.example/a b",
             "G=https://g.example/\"onclick",
-            "G\n=https://g.example",
+            "G\nH=https://g.example",
             &format!("{}=https://g.example", "x".repeat(TITLE_LENGTH_MAX + 1)),
             &format!("G=https://g.example/{}", "x".repeat(TEMPLATE_LENGTH_MAX)),
         ] {
