@@ -39,11 +39,10 @@ export function ExplainedPath({ path, isOpen, isBroken, endpoint }) {
       <div class="way-sides">
         <div><h3>What should become of it</h3><${Steps} steps=${steps} label=${`Steps on ${node}`} /></div>
         <div><h3>What the kernel does</h3>
-          ${kernel ? html`<${Kernel} kernel=${kernel} desired=${fate} />` : html`<p class="muted way-none">${steps.find(({ about, state }) => about === 'Kernel' && state !== 'Fine')?.outcome ?? 'The kernel was not asked.'}</p>`}
+          ${kernel ? html`<${Kernel} kernel=${kernel} desired=${fate} />${difference && html`<${Difference} difference=${difference} />`}` : html`<p class="muted way-none">${steps.find(({ about, state }) => about === 'Kernel' && state !== 'Fine')?.outcome ?? 'The kernel was not asked.'}</p>`}
         </div>
       </div>
       ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} omitted=${candidatesOmitted} endpoint=${endpoint} />`}
-      ${difference && html`<${Difference} difference=${difference} />`}
     </details>
   <//>`;
 }

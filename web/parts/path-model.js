@@ -26,6 +26,7 @@ export function graphOf({ service, compiled, addresses, endpoints, nodes, explai
   const fronts = frontsOf(service, compiled, addresses);
   const nodeBoxes = grouped(nodes, nodeBox, 'node', 'verified', to(['nodes']), BAD_SINGLY_MAX, new Set(fronts.flatMap(({ announcer }) => (announcer.nodes?.length === 1 ? announcer.nodes : []))));
   const endpointBoxes = grouped(endpoints, endpointBox(explained), 'endpoint', 'ready', undefined, BAD_SINGLY_MAX, new Set());
+  if (endpoints.length === 0) endpointBoxes.push(noEndpoint(service));
   const announcers = [...new Map(fronts.map(({ announcer }) => [announcer.id, announcer])).values()];
   const clients = [
     fronts.some(({ isInside }) => !isInside) && { id: 'client:outside', state: 'notice', title: 'Clients', note: compiled?.sourceRanges?.length ? `from ${compiled.sourceRanges.join(', ')}` : 'from anywhere' },
@@ -140,12 +141,20 @@ function frontEdges(fronts, nodes, nodeBoxes, explained) {
   return edges;
 }
 
+/** What stands where endpoints should be. */
+function noEndpoint(service) {
+  const available = service.status?.conditions?.find(({ type }) => type === 'EndpointsAvailable');
+  return { id: NO_ENDPOINT, state: 'down', title: 'No endpoint', note: available?.reason, reason: available?.message || 'there is none', names: [] };
+}
+const NO_ENDPOINT = 'endpoint:none';
+
 /** From nodes to the endpoints that they give packets to, as the explanation of the desired state has it. */
 function endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained) {
   const boxOfNode = new Map(nodeBoxes.flatMap((box) => box.names.map((name) => [name, box.id])));
   const boxOfEndpoint = new Map(endpointBoxes.flatMap((box) => box.names.map((name) => [name, box])));
   const said = candidatesByNode(explained);
   const edges = [];
+  if (endpoints.length === 0) for (const { id } of nodeBoxes) edges.push({ from: id, to: NO_ENDPOINT, state: 'down', cause: endpointBoxes[0].note ?? 'no endpoint', href: explainOf((explained?.paths ?? [])[0]) });
   for (const node of nodes) {
     const known = said.get(node.name);
     const isLocal = known !== undefined && endpoints.some((row) => row.state === 'ready' && row.node !== node.name && known.get(row.socket)?.used === false);

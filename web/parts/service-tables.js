@@ -111,12 +111,18 @@ const spaced = (name) => name.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.
 
 /** Who changed it. */
 export function Changes({ answer, namespace, name }) {
-  return html`<${Panel} id="changes" title="Changes of this Service" aside=${html`<a href=${to(['history'], { kind: 'Service', namespace, name })}>All</a>`}>
+  return html`<${Panel} id="changes" title="Changes" aside=${html`<a href=${to(['history'], { namespace, name })}>All</a>`}>
     <${Loaded} of=${answer} rows=${4}>${({ items }) =>
       items.length === 0
         ? html`<${Empty} title="No write is kept">The history begins with what was written since it is kept.<//>`
-        : html`<ul class="changes">${items.map((change) => html`<li key=${change.revision} data-key=${change.revision}><a href=${to(['history', String(change.revision)])}>r${change.revision}</a><span class="what" title=${change.message ?? ''}>${change.message || `${VERBS[change.changes.find(({ object }) => object.kind === 'Service' && object.name === name)?.kind] ?? 'written'}${change.changesTotal > 1 ? ` with ${count(change.changesTotal - 1)} more` : ''}`}${change.author && html` <span class="muted">· ${change.author}</span>`}</span><${Ago} time=${change.at} /></li>`)}</ul>`}<//>
+        : html`<ul class="changes">${items.map((change) => html`<li key=${change.revision} data-key=${change.revision}><a href=${to(['history', String(change.revision)])}>r${change.revision}</a><span class="what" title=${change.message ?? ''}>${change.message ? `${change.message} · ` : ''}<span class="muted">${did(change, name)}</span>${change.author && html` <span class="muted">· ${change.author}</span>`}</span><${Ago} time=${change.at} /></li>`)}</ul>`}<//>
   <//>`;
+}
+
+/** What a write did to what has this name. */
+function did({ changes, changesTotal }, name) {
+  const own = changes.find(({ object }) => object.name === name) ?? changes[0];
+  return own ? `${VERBS[own.kind] ?? own.kind} ${own.object.kind}${changesTotal > 1 ? ` and ${count(changesTotal - 1)} more` : ''}` : '';
 }
 
 const VERBS = { ADDED: 'created', MODIFIED: 'changed', DELETED: 'deleted' };

@@ -90,7 +90,7 @@ function Answer({ of: { subject, summary, broken, steps, paths, pathsOmitted }, 
       <div class=${`explain-summary tone-${broken ? 'worst' : state === 'ok' ? 'ok' : 'none'}`} data-explained=${broken ? 'broken' : state}>
         <${Shape} state=${state} size=${24} />
         <div><p class="mono muted">${subject}</p><p class="explain-verdict">${summary}</p>
-          ${broken && html`<p>${broken.node && html`On <a href=${to(['nodes', broken.node])}>${broken.node}</a>: `}<b>${broken.step.about}</b>${broken.step.hint && html` <span>What helps: ${broken.step.hint}</span>`}</p>`}</div>
+          ${broken && html`<p>${broken.node && html`On <a href=${to(['nodes', broken.node])}>${broken.node}</a>: `}<b>${broken.step.about}</b></p>${broken.step.hint && html`<p>What helps: ${broken.step.hint}</p>`}`}</div>
       </div>
       ${steps.length > 0 && html`<${Steps} steps=${steps} label="Everywhere" />`}
     <//>

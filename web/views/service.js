@@ -40,7 +40,9 @@ function useService(namespace, name, row) {
     addresses: useApi(isThere && service.data.spec.type === 'LoadBalancer' ? `/v1/addresses?service=${namespace}/${name}` : undefined, { when }),
     drains: useApi(isDraining ? `/v1/drains?namespace=${namespace}&service=${name}` : undefined, { everyMs: 2_000 }),
     explained: useApi(isThere ? `${path}/explain?desiredOnly=true` : undefined, { everyMs: SLOWLY_MS, when }),
-    history: useApi(isThere ? `/v1/history?kind=Service&namespace=${namespace}&name=${name}&limit=${CHANGES_SHOWN}` : undefined, { everyMs: SLOWLY_MS, when }),
+    // The newest write of the Service itself; and those of all that has its name, such as its EndpointSet.
+    last: useApi(isThere ? `/v1/history?kind=Service&namespace=${namespace}&name=${name}&limit=1` : undefined, { everyMs: SLOWLY_MS, when }),
+    history: useApi(isThere ? `/v1/history?namespace=${namespace}&name=${name}&limit=${CHANGES_SHOWN}` : undefined, { when }),
     series: useApi(isThere ? `/v1/series?of=service/${namespace}/${name}` : undefined, { everyMs: SLOWLY_MS }),
   };
 }
@@ -58,7 +60,7 @@ export default function ServiceView({ route }) {
   const heading = html`${title} <span class="service-state">${row && html`<${State} state=${row.state} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
   return html`<${View} name="service" title=${heading} heading=${title} kicker=${kicker(service)} copy=${copy} aside=${html`<${Actions} service=${service} known=${known} ask=${setAsked} />`}>
     <${Head} known=${known} />
-    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} /><//>
+    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} /><${Before} problem=${doc?.problems.find((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name)} /><//>
     ${service.spec.type === 'ExternalName' ? html`<${Panel} title="Path"><${Empty} title="Only a name">A Service of type ExternalName stands for <code>${service.spec.externalName}</code>; no packet goes through nodes.<//><//>` : html`<${Reach} known=${known} doc=${doc} ask=${setAsked} />`}
     <div class="columns"><${Charts} answer=${known.series} history=${known.history.data} /><${Changes} answer=${known.history} namespace=${namespace} name=${name} /></div>
     <${Source} service=${service} />
@@ -69,6 +71,13 @@ export default function ServiceView({ route }) {
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
   return html`<${Empty} title="There is no such Service">${name} was deleted, or never was. <a href=${to(['services'])}>All Services</a>, or <a href=${to(['history'], { kind: 'Service', namespace: name.split('/')[0], name: name.split('/')[1] })}>what was changed</a>.<//>`;
+}
+
+/** The change that preceded what is wrong. */
+function Before({ problem }) {
+  if (!problem?.change) return null;
+  const { revision, author, message, at } = problem.change;
+  return html`<p class="problem-change service-before">Before it: <a href=${to(['history', String(revision)])}>revision ${revision}</a>${author ? ` by ${author}` : ''}${message ? `: “${message}”` : ''}, <${Ago} time=${at} /></p>`;
 }
 
 const kicker = ({ spec }) => html`<a href=${to(['services'])}>Services</a> · ${spec.type}${spec.disabled ? ' · disabled' : ''}`;
@@ -82,12 +91,12 @@ function Actions({ service, known, ask }) {
 }
 
 /** In three chips what is wanted, what the nodes have, and what the endpoints are; then who changed it last. */
-function Head({ known: { path, service: { data: service }, history } }) {
+function Head({ known: { path, service: { data: service }, last: newest } }) {
   const { endpoints = {}, nodes = {}, conditions = [] } = service.status ?? {};
   const met = (type) => conditions.find((one) => one.type === type)?.status === 'True';
   const at = (pointer, value) => html`<${Field} path=${path} at=${pointer}>${value}<//>`;
   const isAccepted = met('Accepted') && met('AddressAssigned');
-  const last = history.data?.items?.[0];
+  const last = newest.data?.items?.[0];
   const out = service.spec.maintenance;
   return html`<div class="service-head">
     <p class="service-chips">
@@ -124,11 +133,13 @@ function Reach({ known, doc, ask }) {
 }
 
 function Total({ traffic: { total, nodes }, path }) {
+  const counted = Object.keys(nodes).length;
+  if (counted === 0) return html`<span>no node has counted anything yet</span>`;
   const at = (pointer, value, show) => (value === undefined || value === null ? undefined : html`<${Field} path=${path} at=${pointer}>${show(value)}<//>`);
   const rate = at('/total/perSecond/connections', total.perSecond?.connections, perSecond);
   const flow = at('/total/perSecond/bytes', total.perSecond?.bytes, bytes);
   const active = at('/total/active', total.active, count);
-  return html`<span class="path-total">${[rate && html`${rate} new connections`, flow && html`${flow}/s`, active && html`${active} active`, `as ${plural(Object.keys(nodes).length, 'node')} counted`].filter(Boolean).map((part, at) => html`<span key=${at}>${part}</span>`)}</span>`;
+  return html`<span class="path-total">${[rate && html`${rate} new connections`, flow && html`${flow}/s`, active && html`${active} active`, `as ${plural(counted, 'node')} counted`].filter(Boolean).map((part, at) => html`<span key=${at}>${part}</span>`)}</span>`;
 }
 
 /** The object, as `tidegate apply` takes it. */
