@@ -54,13 +54,20 @@ function Votes({ row, path }) {
 
 /** Why it is in the state that it is in; of a drain how far it is. */
 function Why({ row: { reason, maintenance, drained } }) {
-  const now = useNow();
-  const left = drained && `${count(drained.of.connections)} left`;
   const unknown = Object.keys(drained?.of.unknown ?? {});
-  const ms = maintenance?.deadline ? Date.parse(maintenance.deadline) - now : undefined;
-  const deadline = ms === undefined ? undefined : ms > 0 ? `cut in ${duration(ms)}` : 'cut';
-  const said = [left, deadline, unknown.length ? `not known of ${unknown.join(', ')}` : undefined, reason].filter(Boolean).join(' · ');
-  return html`<span class="muted fine" title=${said}>${said}</span>`;
+  const said = [drained && `${count(drained.of.connections)} left`, maintenance?.deadline && until(maintenance.deadline, Date.now()), unknown.length && `not known of ${unknown.join(', ')}`, reason].filter(Boolean).join(' · ');
+  // Only what counts down is drawn every second.
+  return html`<span class="muted fine" title=${said}>${maintenance?.deadline ? html`<${Countdown} time=${maintenance.deadline} before=${drained ? `${count(drained.of.connections)} left · ` : ''} after=${[unknown.length && `not known of ${unknown.join(', ')}`, reason].filter(Boolean).join(' · ')} />` : said}</span>`;
+}
+
+function Countdown({ time, before, after }) {
+  return html`${before}${until(time, useNow())}${after && ` · ${after}`}`;
+}
+
+/** When what is left is cut. */
+function until(time, now) {
+  const ms = Date.parse(time) - now;
+  return ms > 0 ? `cut in ${duration(ms)}` : 'cut';
 }
 
 function Act({ row, namespace, ask, why }) {
@@ -89,19 +96,20 @@ export function Nodes({ rows, known }) {
   <//>`;
 }
 
-/** How series of a unit are called, and how their values are written. */
-const UNITS = { '1/s': ['New connections', perSecond], 'B/s': ['Bytes', (value) => `${bytes(value)}/s`] };
+/** How series of a unit are called, and how their values are written. Plain numbers have none. */
+const UNITS = { '': ['Connections', short], '1/s': ['New connections', perSecond], 'B/s': ['Bytes', (value) => `${bytes(value)}/s`] };
 
 /** The last hour, with the writes in it. */
 export function Charts({ answer, history }) {
   const marks = (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
   return html`<${Panel} id="charts" title="The last hour" aside=${marks.length > 0 && html`<span>dashes are writes</span>`}>
-    <${Loaded} of=${answer} rows=${8}>${({ start, stepSeconds, series }) => {
+    <${Loaded} of=${answer} rows=${8}>${({ start, stepSeconds, series, leftOut }) => {
       if (series.every(({ points }) => points.every((point) => point === null))) return html`<${Empty} title="Nothing was counted yet">Figures come with the reports of the agents, every 10 seconds or so.<//>`;
-      return Object.entries(Object.groupBy(series, ({ unit }) => unit)).map(([unit, of]) => {
+      const charts = [...Map.groupBy(series, ({ unit }) => unit)].map(([unit, of]) => {
         const [label, show] = UNITS[unit] ?? [of.map(({ name }) => name).join(', '), short];
         return html`<${Chart} key=${unit} label=${label} start=${start} stepSeconds=${stepSeconds} series=${of.map(({ name, points }) => ({ name: spaced(name), points }))} show=${show} marks=${marks} />`;
       });
+      return html`${leftOut && html`<p class="pad muted">${leftOut}</p>`}${charts}`;
     }}<//>
   <//>`;
 }
