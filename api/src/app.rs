@@ -42,6 +42,7 @@ use crate::{
         tls::TlsOptions,
         vault::{self, Vault},
     },
+    series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
     web::Assets,
@@ -116,6 +117,8 @@ pub struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// The files of the status page.
     pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -137,6 +140,7 @@ pub struct Running {
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
+    series: JoinHandle<()>,
 }
 
 impl App {
@@ -199,6 +203,7 @@ impl App {
             convergence,
             metrics,
             assets: Arc::default(),
+            series: SeriesBook::default(),
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
@@ -213,7 +218,18 @@ impl App {
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
+        let series = tokio::spawn(sample::run(Arc::clone(&app)));
+        Ok(Running {
+            app,
+            writer: writer_task,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            series,
+        })
     }
 
     /// The newest state with what is known of the nodes.
@@ -305,7 +321,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, series } = self;
+        series.abort();
         waiting.abort();
         vault.abort();
         health.abort();

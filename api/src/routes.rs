@@ -26,6 +26,7 @@ mod report;
 mod resource;
 mod roles;
 mod rollback;
+mod series;
 mod service_health;
 mod session;
 mod status;
@@ -66,6 +67,7 @@ pub(crate) fn router() -> Routes {
         bgp::add,
         status::add,
         convergence::add,
+        series::add,
         what_if::add,
         feed::add,
         report::add,
