@@ -43,6 +43,7 @@ use crate::{
         tls::TlsOptions,
         vault::{self, Vault},
     },
+    series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
     web::Assets,
@@ -118,6 +119,8 @@ pub struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// The files of the status page.
     pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -140,6 +143,7 @@ pub struct Running {
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
+    series: JoinHandle<()>,
 }
 
 impl App {
@@ -203,6 +207,7 @@ impl App {
             convergence,
             metrics,
             assets: Arc::default(),
+            series: SeriesBook::default(),
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
@@ -220,6 +225,7 @@ impl App {
         // What is wrong at the start began before it.
         app.overview.current(&app).await;
         let overview = tokio::spawn(overview::run(Arc::clone(&app)));
+        let series = tokio::spawn(sample::run(Arc::clone(&app)));
         Ok(Running {
             app,
             writer: writer_task,
@@ -230,6 +236,7 @@ impl App {
             audit,
             vault,
             overview,
+            series,
         })
     }
 
@@ -322,8 +329,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } = self;
         overview.abort();
+        series.abort();
         waiting.abort();
         vault.abort();
         health.abort();

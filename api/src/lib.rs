@@ -45,6 +45,7 @@ mod ring;
 mod routes;
 mod schema;
 mod security;
+mod series;
 pub mod serve;
 mod stream;
 mod traffic;
