@@ -19,15 +19,9 @@ mod flapping;
 #[path = "health/stage.rs"]
 mod stage;
 
-use std::{
-    path::Path,
-    process::Command,
-    sync::{Mutex, PoisonError},
-};
-
 use failing::break_and_come_back;
 use flapping::flap_and_stay;
-use lab::{client::at, scene::BACKEND_PORT};
+use lab::{client::at, guest, scene::BACKEND_PORT};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 
@@ -40,7 +34,7 @@ fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
 /// F148: the same in ipvs, on the kernel that has it.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
-    in_guest("f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
+    guest::run("f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
         break_and_come_back(&["ipvs"])
     });
 }
@@ -54,7 +48,7 @@ fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
 /// F148: the same in ipvs, on the kernel that has it.
 #[test]
 fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
-    in_guest("f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || flap_and_stay(&["ipvs"]));
+    guest::run("f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || flap_and_stay(&["ipvs"]));
 }
 
 /// F148: the node that checks two endpoints goes away: nobody knows of them, and both stay as they were decided last. When
@@ -90,19 +84,4 @@ fn f148_what_was_decided_holds_when_the_checker_is_lost() {
     cluster.start_agent_again("node2").unwrap();
     wait_for(&cluster, "web", living, "Healthy", 100);
     wait_for(&cluster, "web", dead, "Unhealthy", 0);
-}
-
-/// Runs a test of this program on the second kernel, where it starts again.
-fn in_guest(test: &str, work: impl FnOnce()) {
-    if std::env::var_os("TIDEGATE_GUEST").is_some() {
-        return work();
-    }
-    // Each guest keeps a processor busy; one after the other they are soonest done.
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
-    let executable = std::env::current_exe().unwrap();
-    let status =
-        Command::new(script).arg(executable).args([test, "--exact", "--nocapture"]).status().unwrap();
-    assert!(status.success(), "failed in the guest: {status}");
 }

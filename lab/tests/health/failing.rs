@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use lab::{client::at, cluster::Cluster, wait};
+use lab::{client::at, cluster::Cluster, guest, wait};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use super::{
     answering::{Answering, Authority, Behaviour, CHECK_PATH, NAME},
     clients::{Client, Clock, Made, Phase},
-    stage::{self, Stage, UNWATCHED, Workload, endpoint_in, is_verified, wait_for, wait_verified},
+    stage::{self, Stage, Workload, endpoint_in, is_verified, wait_for, wait_verified},
 };
 
 /// Where endpoints that always work listen, without and with TLS, and where the first of those that break does.
@@ -36,17 +36,12 @@ struct Pace {
     pause: Duration,
     /// Connections of each client without a failure, before it is believed.
     settled: usize,
-    /// Whether the machine may be late for everything, many times in a row: then those that always work are said to be on a Node
-    /// without an agent, so that nobody checks them.
-    is_strained: bool,
 }
 
 /// One of four endpoints is missed by all with a chance of 1e-5.
-const QUICK: Pace =
-    Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40, is_strained: false };
+const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
 /// For the second kernel, which is slow and takes endpoints by turns.
-const SLOW: Pace =
-    Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8, is_strained: true };
+const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
 /// A way to break.
 struct Kind {
@@ -129,13 +124,9 @@ impl Story {
         let name = self.kind.service;
         let steady = STEADY_PORTS[usize::from(self.kind.speaks_tls())];
         let victim = std::slice::from_ref(at_home);
-        let mut all = stage.workloads.clone();
-        if self.pace.is_strained {
-            all.iter_mut().for_each(|workload| UNWATCHED.clone_into(&mut workload.node));
-        }
         [
             stage::service(name, &self.kind.check),
-            stage::endpoints(&format!("{name}-steady"), name, &all, steady),
+            stage::endpoints(&format!("{name}-steady"), name, &stage.workloads, steady),
             stage::endpoints(&format!("{name}-victim"), name, victim, self.victim_at.port()),
         ]
     }
@@ -250,15 +241,12 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
 /// Endpoints of seven Services break, each in its own way, without a word to control: they leave service on every node, no client
 /// fails after that, and they come back. One below the panic threshold is used until the threshold is taken away.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
-    let pace = if std::env::var_os("TIDEGATE_GUEST").is_some() { SLOW } else { QUICK };
+    let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);
     let cluster = &stage.cluster;
     let authority = Authority::new();
     let steady: Vec<_> = stage.workloads.iter().flat_map(|one| steady(one, &authority)).collect();
-    let mut objects = vec![json!({ "kind": "Node", "metadata": { "name": UNWATCHED }, "spec": {} })];
-    if !pace.is_strained {
-        objects.clear();
-    }
+    let mut objects = Vec::new();
     let mut stories = Vec::new();
     for (index, kind) in kinds(&authority, pace.interval_ms).into_iter().enumerate() {
         let at_home = &stage.workloads[index % stage.workloads.len()];
