@@ -1,7 +1,7 @@
 //! The server put together: what every handler shares, and the tasks behind it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -50,7 +50,7 @@ use crate::{
 /// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Watches at once: people, scripts and adapters.
-pub(crate) const WATCHES_MAX: usize = 1024;
+pub const WATCHES_MAX: usize = 1024;
 /// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Backups at once: each holds the whole state in memory.
@@ -111,6 +111,8 @@ pub struct App {
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Whether the store did not take the last group that it was given.
+    pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -159,6 +161,7 @@ impl App {
         let stop_writer = CancellationToken::new();
         let convergence = Arc::new(Convergence::default());
         let audit = Arc::new(AuditLog::of(&*store).await?);
+        let has_failed = Arc::new(AtomicBool::new(false));
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
@@ -166,6 +169,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             convergence: Arc::clone(&convergence),
             audit: Arc::clone(&audit),
+            has_failed: Arc::clone(&has_failed),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -192,6 +196,7 @@ impl App {
             audit,
             convergence,
             metrics,
+            has_failed,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),

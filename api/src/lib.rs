@@ -45,6 +45,7 @@ mod routes;
 mod schema;
 mod security;
 pub mod serve;
+mod store_metrics;
 mod stream;
 mod traffic;
 mod view;
