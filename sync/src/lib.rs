@@ -9,4 +9,5 @@
 //! What must not happen: a source that is empty, lost or only partly read takes objects away; an object that another made
 //! is changed; anything changes because this process ends.
 
+pub mod kubernetes;
 pub mod wanted;
