@@ -13,7 +13,7 @@ use std::{
 use serde_json::Value;
 use sync::kubernetes::{
     resource::Resource,
-    state::{Change, State, needed},
+    state::{Change, Id, State, needed},
     translate::{
         Mode, Settings,
         fields::{self, Fate, Field, TABLE},
@@ -193,16 +193,32 @@ fn what_is_wanted_depends_on_the_state_and_not_on_the_way_to_it() {
     let mut state = cluster(settings(Mode::Proxy), &backward);
     assert_eq!(shown(&state), shown(&forward));
     let all = Resource::CORE.into_iter().chain(Resource::METALLB);
-    for resource in all.clone() {
-        state.apply(resource, Change::Listed(Vec::new()));
+    for object in &objects {
+        state.apply(resource(object), Change::Gone(Id::of(object)));
     }
-    assert!(state.wanted().is_complete);
     assert_eq!(state.wanted().objects.len(), 0, "nothing is left of what the lists do not have");
     for kind in all {
         let of_kind = objects.iter().filter(|object| resource(object) == kind).cloned().collect();
         state.apply(kind, Change::Listed(of_kind));
     }
     assert_eq!(shown(&state), shown(&forward));
+}
+
+/// A server that has lost its store lists nothing, and has deleted nothing.
+#[test]
+fn a_list_without_any_of_what_was_there_takes_nothing_away() {
+    let mut state = cluster(settings(Mode::Proxy), &read("everything.yaml"));
+    let before = shown(&state);
+    for resource in Resource::CORE.into_iter().chain(Resource::METALLB) {
+        state.apply(resource, Change::Listed(Vec::new()));
+    }
+    assert_eq!(shown(&state), before);
+    assert_eq!(state.doubted().get(&Resource::Service), Some(&5));
+    let one =
+        read("everything.yaml").into_iter().filter(|object| resource(object) == Resource::Service).take(1);
+    state.apply(Resource::Service, Change::Listed(one.collect()));
+    assert_eq!(state.doubted().get(&Resource::Service), None, "a list with something in it is believed");
+    assert_eq!(state.published().services.len(), 1);
 }
 
 #[test]

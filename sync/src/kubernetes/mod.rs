@@ -17,7 +17,7 @@ pub mod translate;
 mod watch;
 pub mod write_back;
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -160,10 +160,22 @@ async fn keep(
     wanted: channel::Sender<Wanted>,
     published: channel::Sender<state::Published>,
 ) {
+    let mut doubted = BTreeMap::new();
     while let Some((resource, change)) = changes.recv().await {
         state.apply(resource, change);
         while let Ok((resource, change)) = changes.try_recv() {
             state.apply(resource, change);
+        }
+        if state.doubted() != &doubted {
+            doubted.clone_from(state.doubted());
+            for (kind, count) in &doubted {
+                tracing::error!(
+                    ?kind,
+                    count,
+                    "HELD BACK: the cluster lists none of what it had and did not delete; all is kept. If that is \
+                     meant, start the adapter again"
+                );
+            }
         }
         let new = state.wanted();
         if new.is_complete {

@@ -91,6 +91,8 @@ pub struct State {
     /// What has been read to its end once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
+    /// Kinds of which there were so many objects, and a list had none.
+    doubted: BTreeMap<Resource, usize>,
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: Published,
 }
@@ -107,6 +109,7 @@ impl State {
             made: BTreeMap::new(),
             read: BTreeSet::new(),
             needed: needed.into_iter().collect(),
+            doubted: BTreeMap::new(),
             objects_wanted: OrdMap::new(),
             published: Published::default(),
         }
@@ -116,6 +119,12 @@ impl State {
     #[must_use]
     pub fn wanted(&self) -> Wanted {
         Wanted { objects: self.objects_wanted.clone(), is_complete: self.read.is_superset(&self.needed) }
+    }
+
+    /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.
+    #[must_use]
+    pub fn doubted(&self) -> &BTreeMap<Resource, usize> {
+        &self.doubted
     }
 
     /// What write-back is to know.
@@ -130,7 +139,13 @@ impl State {
         match change {
             Change::Put(object) => self.put(resource, object, &mut touched),
             Change::Gone(id) => self.remove(resource, &id, &mut touched),
+            Change::Listed(objects) if objects.is_empty() && self.known(resource).next().is_some() => {
+                // One that has lost its store, or another server, lists nothing; what is deleted on purpose is told.
+                self.doubted.insert(resource, self.known(resource).count());
+                return;
+            }
             Change::Listed(objects) => {
+                self.doubted.remove(&resource);
                 let listed: BTreeSet<Id> = objects.iter().map(Id::of).collect();
                 let known =
                     self.objects.get(&resource).map(|known| known.keys().cloned().collect::<Vec<_>>());

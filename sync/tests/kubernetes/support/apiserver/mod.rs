@@ -133,8 +133,7 @@ impl ApiServer {
     /// Forgets all changes, so that watches that come again get 410, and cuts those that are there.
     pub(crate) fn forget(&self) {
         let mut store = self.store();
-        store.forgotten = store.version();
-        store.log.clear();
+        store.forget();
         drop(store);
         self.cut();
     }
@@ -203,7 +202,10 @@ impl ApiServer {
 
     /// All objects of a kind.
     pub(crate) fn all(&self, prefix: &str, plural: &str) -> Vec<Value> {
-        self.store().kind(&place(prefix, plural)).map(|kind| kind.values().cloned().collect()).unwrap_or_default()
+        self.store()
+            .kind(&place(prefix, plural))
+            .map(|kind| kind.values().cloned().collect())
+            .unwrap_or_default()
     }
 }
 

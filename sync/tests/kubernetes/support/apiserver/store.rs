@@ -52,6 +52,13 @@ impl Store {
         self.version
     }
 
+    /// Forgets all changes. Something else has changed besides, so that every version that was told is too old.
+    pub(super) fn forget(&mut self) {
+        self.version += 1;
+        self.forgotten = self.version;
+        self.log.clear();
+    }
+
     pub(super) fn kind(&self, place: &Place) -> Result<&BTreeMap<Id, Value>, Refusal> {
         let missing = || Refusal::new(404, "NotFound", "the server could not find the requested resource");
         self.kinds.get(place).ok_or_else(missing)
@@ -65,7 +72,11 @@ impl Store {
     pub(super) fn create(&mut self, place: &Place, mut object: Value) -> Result<Value, Refusal> {
         let id = id_of(&object);
         if self.kind(place)?.contains_key(&id) {
-            return Err(Refusal::new(409, "AlreadyExists", format!("{} \"{}\" already exists", place.1, id.1)));
+            return Err(Refusal::new(
+                409,
+                "AlreadyExists",
+                format!("{} \"{}\" already exists", place.1, id.1),
+            ));
         }
         self.next_uid += 1;
         object["metadata"]["uid"] = json!(format!("00000000-0000-4000-8000-{:012}", self.next_uid));
@@ -78,7 +89,8 @@ impl Store {
         let old = self.get(place, id)?.clone();
         let sent = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         if sent.is_some_and(|sent| Some(sent) != old["metadata"]["resourceVersion"].as_str()) {
-            let message = "the object has been modified; please apply your changes to the latest version and try again";
+            let message =
+                "the object has been modified; please apply your changes to the latest version and try again";
             return Err(Refusal::new(409, "Conflict", message));
         }
         object["metadata"]["uid"] = old["metadata"]["uid"].clone();
@@ -90,7 +102,13 @@ impl Store {
     }
 
     /// Merges a patch into an object, or into its status only.
-    pub(super) fn patch(&mut self, place: &Place, id: &Id, patch: &Value, is_status: bool) -> Result<Value, Refusal> {
+    pub(super) fn patch(
+        &mut self,
+        place: &Place,
+        id: &Id,
+        patch: &Value,
+        is_status: bool,
+    ) -> Result<Value, Refusal> {
         let old = self.get(place, id)?.clone();
         let mut object = old.clone();
         json_patch::merge(&mut object, patch);

@@ -56,7 +56,9 @@ async fn answer(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, bod
     if mood == Mood::Unavailable {
         return refused(&Refusal::new(503, "ServiceUnavailable", "not now"));
     }
-    let Some(target) = target(uri.path()) else { return refused(&Refusal::new(404, "NotFound", "no such path")) };
+    let Some(target) = target(uri.path()) else {
+        return refused(&Refusal::new(404, "NotFound", "no such path"));
+    };
     let query: BTreeMap<String, String> = reqwest::Url::parse(&format!("http://x{uri}"))
         .unwrap()
         .query_pairs()
@@ -88,7 +90,8 @@ fn note(shared: &Shared, method: &Method, target: &Target, is_watch: bool) {
         ("DELETE", _) => "delete",
         (other, _) => panic!("nobody asks with {other}"),
     };
-    let group = target.place.0.strip_prefix("apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    let group =
+        target.place.0.strip_prefix("apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     let part = target.part.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
     shared.asked.lock().unwrap().insert(format!("{verb} {group:?} {}{part}", target.place.1));
 }
@@ -116,7 +119,12 @@ fn one(shared: &Shared, method: &str, target: &Target, body: Value) -> Result<Va
     done
 }
 
-fn list(shared: &Shared, target: &Target, query: &BTreeMap<String, String>, mood: Mood) -> Result<Value, Refusal> {
+fn list(
+    shared: &Shared,
+    target: &Target,
+    query: &BTreeMap<String, String>,
+    mood: Mood,
+) -> Result<Value, Refusal> {
     let store = shared.store.lock().unwrap();
     let limit = query.get("limit").and_then(|text| text.parse::<usize>().ok());
     let page = limit.map_or(usize::MAX, |limit| limit.min(PAGE_MAX));
@@ -132,9 +140,10 @@ fn list(shared: &Shared, target: &Target, query: &BTreeMap<String, String>, mood
         }
         None => (store.version(), None),
     };
-    let all = store.kind(&target.place)?.iter().filter(|((namespace, _), _)| {
-        target.namespace.as_ref().is_none_or(|wanted| wanted == namespace)
-    });
+    let all = store
+        .kind(&target.place)?
+        .iter()
+        .filter(|((namespace, _), _)| target.namespace.as_ref().is_none_or(|wanted| wanted == namespace));
     let key = |id: &Id| format!("{}/{}", id.0, id.1);
     let rest: Vec<_> = all.filter(|(id, _)| after.as_ref().is_none_or(|after| key(id) > *after)).collect();
     let items: Vec<Value> = rest.iter().take(page).map(|(_, object)| untyped(object)).collect();
@@ -165,12 +174,18 @@ fn follow(shared: Arc<Shared>, target: &Target, query: &BTreeMap<String, String>
     let from = query.get("resourceVersion").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     let (sender, receiver) = mpsc::channel::<Result<String, std::io::Error>>(64);
     tokio::spawn(watch(shared, target.place.clone(), from, sender));
-    let stream = futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    let stream =
+        futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let body = Body::from_stream(stream.map(|line| line.map(Bytes::from)));
     Response::builder().header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
 }
 
-async fn watch(shared: Arc<Shared>, place: Place, mut at: u64, lines: mpsc::Sender<Result<String, std::io::Error>>) {
+async fn watch(
+    shared: Arc<Shared>,
+    place: Place,
+    mut at: u64,
+    lines: mpsc::Sender<Result<String, std::io::Error>>,
+) {
     let (mut news, mut cuts) = (shared.news.subscribe(), shared.cuts.subscribe());
     news.mark_unchanged();
     cuts.mark_unchanged();
@@ -219,6 +234,7 @@ fn refused(refusal: &Refusal) -> Response {
 }
 
 fn json_answer(status: StatusCode, value: &Value) -> Response {
-    let body = Body::from_stream(futures::stream::once(std::future::ready(Ok::<_, Infallible>(value.to_string()))));
+    let body =
+        Body::from_stream(futures::stream::once(std::future::ready(Ok::<_, Infallible>(value.to_string()))));
     Response::builder().status(status).header(header::CONTENT_TYPE, "application/json").body(body).unwrap()
 }
