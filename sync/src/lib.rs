@@ -14,6 +14,7 @@ pub mod control;
 pub mod docker;
 pub mod engine;
 pub mod files;
+pub mod kubernetes;
 pub mod run;
 mod serve;
 pub mod wanted;
