@@ -21,11 +21,13 @@ mod history;
 mod join_tokens;
 mod metrics;
 mod of_service;
+mod overview;
 mod plans;
 mod report;
 mod resource;
 mod roles;
 mod rollback;
+mod series;
 mod service_health;
 mod session;
 mod status;
@@ -65,7 +67,9 @@ pub(crate) fn router() -> Routes {
         explain::add,
         bgp::add,
         status::add,
+        overview::add,
         convergence::add,
+        series::add,
         what_if::add,
         feed::add,
         report::add,

@@ -58,7 +58,7 @@ function All({ route }) {
   const chosen = route.params.pool ?? '';
   const at = (pointer, value) => html`<${Field} path="/v1/overview" at=${pointer}>${value}<//>`;
   return html`<${View} name="addresses" title="Addresses" copy=${{ api: '/v1/addresses', cli: 'tidegate get addresses' }}
-    aside=${totals && html`<span class="muted">${at('/totals/addresses/announced', count(totals.addresses.announced))} of ${at('/totals/addresses/total', count(totals.addresses.total))} announced</span>`}>
+    aside=${totals?.addresses && html`<span class="muted">${at('/totals/addresses/announced', count(totals.addresses.announced))} of ${at('/totals/addresses/total', count(totals.addresses.total))} announced</span>`}>
     <${Loaded} of=${pools} rows=${4}>${(data) => (data.items.length === 0
       ? html`<${Panel}><${Empty} title="No pool yet" command=${POOL}>A pool says which addresses Services of type LoadBalancer may have; an Advertisement says who announces them. Save this as a file for <code>tidegate apply -f</code>, or <a href=${to(['plan'])}>plan it here</a>.<//><//>`
       : html`<div class="pools">${data.items.map((pool, index) => html`<${Pool} key=${pool.metadata.name} pool=${pool} index=${index} isChosen=${pool.metadata.name === chosen} addresses=${(addresses.data?.items ?? []).filter(({ spec }) => spec.pool === pool.metadata.name)} />`)}</div>`)}<//>

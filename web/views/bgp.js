@@ -34,7 +34,7 @@ export default function Bgp({ route }) {
   const peers = useApi(`/v1/bgppeers?limit=${PAGE}`, { everyMs: 10_000 });
   const at = (pointer, value) => html`<${Field} path="/v1/overview" at=${pointer}>${value}<//>`;
   return html`<${View} name="bgp" title="BGP and BFD" copy=${{ api: '/v1/bgp/sessions', cli: 'tidegate bgp sessions' }}
-    aside=${totals && html`<span class="muted">${at('/totals/bgpSessions/established', count(totals.bgpSessions.established))} of ${at('/totals/bgpSessions/total', count(totals.bgpSessions.total))} established</span>`}>
+    aside=${totals?.bgpSessions && html`<span class="muted">${at('/totals/bgpSessions/established', count(totals.bgpSessions.established))} of ${at('/totals/bgpSessions/total', count(totals.bgpSessions.total))} established</span>`}>
     <${Loaded} of=${peers} rows=${5}>${(data) => (data.items.length === 0
       ? html`<${Panel}><${Empty} title="No router is a peer yet" command=${PEER}>A BgpPeer names a router; every node that it selects speaks BGP with it and announces the addresses that an Advertisement of type BGP says. BFD finds a dead path within a second.<//><//>`
       : html`<${Tabs} active=${tab} tabs=${TABS} to=${(key) => to(['bgp'], { tab: key, peer })} />

@@ -20,7 +20,7 @@ const COLUMNS = [
   { key: 'name', label: 'Node', width: '20%', by: (row) => row.name, words: (row) => row.name, show: (row) => html`<a href=${to(['nodes', row.name])}>${row.name}</a>` },
   { key: 'zone', label: 'Zone', width: '11%', isExtra: true, by: (row) => row.zone ?? '', words: (row) => row.zone ?? '', show: (row) => row.zone ?? html`<span class="muted">–</span>` },
   { key: 'mode', label: 'Mode', width: '11%', isExtra: true, by: (row) => row.mode ?? '', words: (row) => row.mode ?? '', show: (row) => row.mode ?? html`<span class="muted">–</span>` },
-  { key: 'verified', label: 'Verified', width: '11%', isNumber: true, by: (row) => revisionOf(row.verified) ?? -1, show: (row) => (row.verified ? `r${revisionOf(row.verified)}` : html`<span class="muted">–</span>`) },
+  { key: 'verified', label: 'Verified', width: '11%', isNumber: true, by: (row) => revisionOf(row.verified) ?? Number.MAX_SAFE_INTEGER, show: (row) => (row.verified ? `r${revisionOf(row.verified)}` : row.state === 'converged' ? 'all' : html`<span class="muted">–</span>`) },
   { key: 'lag', label: 'Lag', width: '9%', isNumber: true, by: (row) => row.lagMillis ?? -1, show: (row) => duration(row.lagMillis) },
   { key: 'since', label: 'Since', width: '11%', isExtra: true, by: (row) => row.since ?? '', show: (row) => html`<${Ago} time=${row.since} />` },
   { key: 'reason', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.message ?? '', show: (row) => html`<span class="muted" title=${row.message ?? ''}>${row.state === 'converged' ? '' : (row.message ?? row.reason)}</span>` },
@@ -34,7 +34,7 @@ export default function Nodes({ route }) {
   const filters = html`<label><span class="unseen">State</span><select value=${state} onChange=${(event) => remark({ state: event.target.value })}>
     <option value="">All states</option>${ORDER.map((one) => html`<option key=${one} value=${one}>${word(one)}</option>`)}</select></label>`;
   return html`<${View} name="nodes" title="Nodes" copy=${{ api: '/v1/nodes', cli: 'tidegate get nodes' }}
-    aside=${doc && html`<span class="muted"><${Field} path="/v1/overview" at="/totals/nodes/converged">${count(doc.totals.nodes.converged)}<//> of <${Field} path="/v1/overview" at="/totals/nodes/total">${count(doc.totals.nodes.total)}<//> converged</span>`}>
+    aside=${doc?.totals.nodes && html`<span class="muted"><${Field} path="/v1/overview" at="/totals/nodes/converged">${count(doc.totals.nodes?.converged)}<//> of <${Field} path="/v1/overview" at="/totals/nodes/total">${count(doc.totals.nodes?.total)}<//> converged</span>`}>
     <${Lag} />
     <${Panel}>
       ${doc
