@@ -1,11 +1,10 @@
-// What stands below the path of a Service: its endpoints, the nodes, the last hour, and who changed it.
+// What stands below the path of a Service: its endpoints, the nodes, and who changed it.
 import { session, whyNoWrites } from '../core/api.js';
 import { html } from '../core/html.js';
-import { bytes, count, duration, perSecond, short } from '../core/format.js';
+import { count, duration, short } from '../core/format.js';
 import { to, toObject } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useNow } from '../core/use.js';
-import { Chart } from './chart.js';
 import { WORST_FIRST } from './endpoints-model.js';
 import { Field } from './field.js';
 import { State } from './state.js';
@@ -92,30 +91,9 @@ export function Nodes({ rows, known }) {
   ];
   return html`<${Panel} id="nodes" title="Nodes" aside=${html`<a href=${to(['nodes'])}>All nodes</a>`}>
     <${Table} id="onnodes" label="Nodes" columns=${columns} rows=${rows} keyOf=${(row) => row.name} stateOf=${(row) => row.state} linkOf=${(row) => to(['nodes', row.name])} initialSort="state" hasFilter=${rows.length > 12}
-      empty=${html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`} />
+      empty=${known.isPartial ? html`<${Empty} title="No node is shown">Your token sees namespaces, and no node has told of this Service yet.<//>` : html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`} />
   <//>`;
 }
-
-/** How series of a unit are called, and how their values are written. Plain numbers have none. */
-const UNITS = { '': ['Connections', short], '1/s': ['New connections', perSecond], 'B/s': ['Bytes', (value) => `${bytes(value)}/s`] };
-
-/** The last hour, with the writes in it. */
-export function Charts({ answer, history }) {
-  const marks = (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
-  return html`<${Panel} id="charts" title="The last hour" aside=${marks.length > 0 && html`<span>dashes are writes</span>`}>
-    <${Loaded} of=${answer} rows=${8}>${({ start, stepSeconds, series, leftOut }) => {
-      if (series.every(({ points }) => points.every((point) => point === null))) return html`<${Empty} title="Nothing was counted yet">Figures come with the reports of the agents, every 10 seconds or so.<//>`;
-      const charts = [...Map.groupBy(series, ({ unit }) => unit)].map(([unit, of]) => {
-        const [label, show] = UNITS[unit] ?? [of.map(({ name }) => name).join(', '), short];
-        return html`<${Chart} key=${unit} label=${label} start=${start} stepSeconds=${stepSeconds} series=${of.map(({ name, points }) => ({ name: spaced(name), points }))} show=${show} marks=${marks} />`;
-      });
-      return html`${leftOut && html`<p class="pad muted">${leftOut}</p>`}${charts}`;
-    }}<//>
-  <//>`;
-}
-
-/** `bytesIn` as `bytes in`. */
-const spaced = (name) => name.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
 
 /** Who changed it. */
 export function Changes({ answer, namespace, name }) {
