@@ -3,6 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    clippy::print_stderr,
     clippy::unwrap_used,
     clippy::unwrap_in_result,
     reason = "a test's helpers are tests, and each test uses some"
