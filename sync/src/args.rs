@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use model::name::Label;
 use reqwest::Url;
 
-use crate::{control::Pin, docker, files};
+use crate::{control::Pin, dns, docker, files};
 
 /// Keeps Tidegate equal to what a source says: files, Docker, names in the DNS.
 #[derive(Debug, Parser)]
@@ -95,6 +95,8 @@ pub enum Source {
     Files(files::Arguments),
     /// Containers of a Docker or Podman engine that ask for it by labels
     Docker(docker::Arguments),
+    /// Names in the DNS whose addresses are endpoints
+    Dns(dns::Arguments),
 }
 
 impl Source {
@@ -105,6 +107,7 @@ impl Source {
     pub fn default_id(&self) -> anyhow::Result<String> {
         match self {
             Self::Files(_) => Ok("files".to_owned()),
+            Self::Dns(_) => Ok("dns".to_owned()),
             // Each machine's containers are a source of their own. A label has no dots.
             Self::Docker(arguments) => Ok(format!("docker-{}", arguments.node()?.as_str().replace('.', "-"))),
         }
