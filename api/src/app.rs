@@ -22,7 +22,7 @@ use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
     audit::AuditLog,
-    config::Hosts,
+    config::{Hosts, page::PageSettings},
     convergence::Convergence,
     entropy::Source,
     error::{Code, Problem},
@@ -33,17 +33,20 @@ use crate::{
     metrics::Metrics,
     mutate,
     nodes::Nodes,
+    overview::{self, OverviewDesk},
     paging::Pages,
     peer_key,
     plans::Kept,
     security::{
-        Desk,
+        Desk, Manners,
         ca::Authority,
         tls::TlsOptions,
         vault::{self, Vault},
     },
+    series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
+    web::Assets,
     writer::{Chain, Context, Writer},
 };
 
@@ -84,6 +87,8 @@ pub struct Settings {
     pub tls: Option<TlsOptions>,
     /// Whether everybody has to prove who they are.
     pub is_auth_required: bool,
+    /// How the status page is served.
+    pub page: PageSettings,
 }
 
 /// What every handler shares.
@@ -105,12 +110,17 @@ pub struct App {
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
+    pub(crate) overview: OverviewDesk,
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The files of the status page.
+    pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
     /// Whether the store did not take the last group that it was given.
     pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
@@ -134,6 +144,8 @@ pub struct Running {
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
+    overview: JoinHandle<()>,
+    series: JoinHandle<()>,
 }
 
 impl App {
@@ -153,7 +165,8 @@ impl App {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
+        let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+        let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
@@ -191,11 +204,14 @@ impl App {
             announcements: Mutex::default(),
             bgp: Mutex::default(),
             newsroom: Newsroom::default(),
+            overview: OverviewDesk::new(source.now()),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
             convergence,
             metrics,
+            assets: Arc::default(),
+            series: SeriesBook::default(),
             has_failed,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
@@ -211,7 +227,22 @@ impl App {
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
+        // What is wrong at the start began before it.
+        app.overview.current(&app).await;
+        let overview = tokio::spawn(overview::run(Arc::clone(&app)));
+        let series = tokio::spawn(sample::run(Arc::clone(&app)));
+        Ok(Running {
+            app,
+            writer: writer_task,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            overview,
+            series,
+        })
     }
 
     /// The newest state with what is known of the nodes.
@@ -303,7 +334,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } = self;
+        overview.abort();
+        series.abort();
         waiting.abort();
         vault.abort();
         health.abort();
