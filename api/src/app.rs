@@ -33,6 +33,7 @@ use crate::{
     metrics::Metrics,
     mutate,
     nodes::Nodes,
+    overview::{self, OverviewDesk},
     paging::Pages,
     peer_key,
     plans::Kept,
@@ -109,6 +110,7 @@ pub struct App {
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
+    pub(crate) overview: OverviewDesk,
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
@@ -141,6 +143,7 @@ pub struct Running {
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
     series: JoinHandle<()>,
+    overview: JoinHandle<()>,
 }
 
 impl App {
@@ -197,6 +200,7 @@ impl App {
             announcements: Mutex::default(),
             bgp: Mutex::default(),
             newsroom: Newsroom::default(),
+            overview: OverviewDesk::new(source.now()),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
@@ -219,6 +223,9 @@ impl App {
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
         let series = tokio::spawn(sample::run(Arc::clone(&app)));
+        // What is wrong at the start began before it.
+        app.overview.current(&app).await;
+        let overview = tokio::spawn(overview::run(Arc::clone(&app)));
         Ok(Running {
             app,
             writer: writer_task,
@@ -229,6 +236,7 @@ impl App {
             audit,
             vault,
             series,
+            overview,
         })
     }
 
@@ -321,8 +329,10 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, series } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, series, overview } =
+            self;
         series.abort();
+        overview.abort();
         waiting.abort();
         vault.abort();
         health.abort();

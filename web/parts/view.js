@@ -59,7 +59,7 @@ export function Failed({ error, retry }) {
 
 /** Room for what is being asked for, so that nothing jumps when it comes. */
 export function Waiting({ rows = 3 }) {
-  return html`<div class="waiting" aria-busy="true" aria-label="Loading">${Array.from({ length: rows }, () => html`<div class="waiting-row"></div>`)}</div>`;
+  return html`<div class="waiting" role="status" aria-busy="true" aria-label="Loading">${Array.from({ length: rows }, () => html`<div class="waiting-row"></div>`)}</div>`;
 }
 
 /** What `useApi` has: the answer, room for it, or why not. */
