@@ -47,6 +47,7 @@ mod schema;
 mod security;
 mod series;
 pub mod serve;
+mod store_metrics;
 mod stream;
 mod traffic;
 mod view;
