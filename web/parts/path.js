@@ -1,7 +1,7 @@
 // A graph of boxes in columns, drawn from the left to the right: edges as SVG, what stands in the boxes as text. Behind it is the
 // same as a list.
 import { html, useLayoutEffect, useMemo, useRef, useState } from '../core/html.js';
-import { perSecond } from '../core/format.js';
+import { perSecond, plural } from '../core/format.js';
 import { Field } from './field.js';
 import { Shape, tone, word } from './state.js';
 
@@ -17,6 +17,8 @@ const LOW_PX = 52;
 const HIGH_PX = 72;
 /** What is left free around the drawing for the outline of what has the keyboard; padding of `.path-scroll`. */
 const EDGE_OF_SCROLL_PX = 4;
+/** Causes that are written out below the drawing. */
+const CAUSES_MAX = 5;
 /** Room for the heading of a column. */
 const HEAD_PX = 28;
 /** Less than this is scrolled. */
@@ -59,6 +61,7 @@ export function PathGraph({ graph, headings, label, paths }) {
         </div>
       </div>
     </div>
+    <${Causes} edges=${placed.edges} />
     <${Legend} edges=${placed.edges} />
     <details class="path-list"><summary>As a list</summary><${List} columns=${graph.columns} edges=${placed.edges} headings=${headings} /></details>
   </figure>`;
@@ -70,7 +73,7 @@ function Box({ box, paths, isRateBelow, isFaint }) {
   const shown = rate !== undefined && rate !== null ? html`<${Field} path=${paths.traffic} at=${rateAt}>${perSecond(rate)}<//>` : sum !== undefined ? perSecond(sum) : undefined;
   return html`<div class=${`path-box tone-${tone(state)} ${isGroup ? 'is-group' : ''} ${isFaint ? 'is-faint' : ''}`} data-box=${id} data-state=${state} style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` }}>
     <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && !isRateBelow && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
-    ${note && html`<p class="path-note" title=${detail ?? note}>${note}${shown && isRateBelow && html` · ${shown}`}</p>`}
+    ${note && html`<p class="path-note" title=${detail ?? note}>${shown && isRateBelow && html`${shown} · `}${note}</p>`}
     ${reason && html`<p class="path-reason" title=${reason}>${reason}</p>`}
   </div>`;
 }
@@ -87,6 +90,16 @@ function Edge({ edge, isFirst, isFaint }) {
 const edgeTone = ({ state }) => ({ worst: 'worst', bad: 'worst', risk: 'risk' })[tone(state)] ?? 'none';
 /** The cause of what is broken stands beside it. */
 const isWordedEdge = (edge) => Boolean(edge.cause) && edgeTone(edge) === 'worst';
+
+/** Each cause once, in full, with the edges that it stands for. */
+function Causes({ edges }) {
+  const causes = [...Map.groupBy(edges.filter((edge) => edge.cause && !edge.isDashed), ({ cause }) => cause)].reverse();
+  if (causes.length === 0) return null;
+  return html`<ul class="path-causes" aria-label="What is wrong on the way">
+    ${causes.slice(0, CAUSES_MAX).map(([cause, of]) => html`<li key=${cause} class=${`tone-${edgeTone(of[0])}`}><${Shape} state=${of[0].state} size=${14} /><span>${of[0].href ? html`<a href=${of[0].href}>${of[0].ends}</a>` : of[0].ends}${of.length > 1 ? ` and ${plural(of.length - 1, 'more edge')}` : ''}: ${cause}</span></li>`)}
+    ${causes.length > CAUSES_MAX && html`<li class="muted">and ${causes.length - CAUSES_MAX} more, in the list</li>`}
+  </ul>`;
+}
 
 function Legend({ edges }) {
   const has = (test) => edges.some(test);
@@ -187,7 +200,7 @@ function drawnEdges(edges, boxes, curve) {
   const thick = (rate) => (rate > 0 ? EDGE_MIN + (EDGE_MAX - EDGE_MIN) * Math.sqrt(rate / busiest) : EDGE_MIN);
   return edges
     .filter(({ from, to }) => byId.has(from) && byId.has(to))
-    .map((edge) => ({ ...edge, d: curve(byId.get(edge.from), byId.get(edge.to)), said: said(edge, byId), thickness: thick(edge.rate) }))
+    .map((edge) => ({ ...edge, d: curve(byId.get(edge.from), byId.get(edge.to)), said: said(edge, byId), ends: `${byId.get(edge.from).title} → ${byId.get(edge.to).title}`, thickness: thick(edge.rate) }))
     .sort((a, b) => (edgeTone(a) === 'worst' ? 1 : 0) - (edgeTone(b) === 'worst' ? 1 : 0));
 }
 

@@ -54,7 +54,7 @@ export default function ServiceView({ route }) {
   const doc = useStore(live, (state) => state.doc);
   const row = doc?.services.get(`${namespace}/${name}`);
   const known = useService(namespace, name, row);
-  const problem = doc?.problems.find((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name);
+  const problems = doc?.problems.filter((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name);
   const [asked, setAsked] = useState(undefined);
   const service = known.service.data;
   const title = `${namespace}/${name}`;
@@ -63,7 +63,7 @@ export default function ServiceView({ route }) {
   const heading = html`${title} <span class="service-state">${row && html`<${State} state=${row.state} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
   return html`<${View} name="service" title=${heading} heading=${title} kicker=${kicker(service)} copy=${copy} aside=${html`<${Actions} service=${service} known=${known} ask=${setAsked} />`}>
     <${Head} known=${known} />
-    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problem=${problem} /><${Before} problem=${problem} /><//>
+    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problems=${problems} /><//>
     ${service.spec.type === 'ExternalName' ? html`<${Pathless} service=${service} />` : html`<${Reach} known=${known} doc=${doc} ask=${setAsked} />`}
     <${Hour} of=${`service/${namespace}/${name}`} marks=${marksOf(known.history.data)} />
     <${Changes} answer=${known.history} namespace=${namespace} name=${name} />
@@ -78,13 +78,6 @@ const marksOf = (history) => (history?.items ?? []).map(({ revision, at, author 
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
   return html`<${Empty} title="There is no such Service">${name} was deleted, or never was. <a href=${to(['services'])}>All Services</a>, or <a href=${to(['history'], { kind: 'Service', namespace: name.split('/')[0], name: name.split('/')[1] })}>what was changed</a>.<//>`;
-}
-
-/** The change that preceded what is wrong. */
-function Before({ problem }) {
-  if (!problem?.change) return null;
-  const { revision, author, message, at } = problem.change;
-  return html`<p class="problem-change service-before">Before it: <a href=${to(['history', String(revision)])}>revision ${revision}</a>${author ? ` by ${author}` : ''}${message ? `: “${message}”` : ''}, <${Ago} time=${at} /></p>`;
 }
 
 const kicker = ({ spec }) => html`<a href=${to(['services'])}>Services</a> · ${spec.type}${spec.disabled ? ' · disabled' : ''}`;
