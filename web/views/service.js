@@ -72,8 +72,8 @@ export default function ServiceView({ route }) {
   <//>`;
 }
 
-/** The writes, as moments in charts. */
-const marksOf = (history) => (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
+/** The writes of people and automation, as moments in charts. */
+const marksOf = (history) => (history?.items ?? []).filter(({ maker }) => maker !== 'server').map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
 
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
@@ -136,7 +136,7 @@ function Reach({ known, doc, ask }) {
   const endpoints = useMemo(() => endpointRows({ compiled, health, traffic, drains }), [compiled, health, traffic, drains]);
   const nodes = useMemo(() => nodeRows({ service, nodes: doc?.nodes ?? new Map(), traffic }), [service, doc?.nodes, traffic]);
   const isKnown = compiled && doc && (explained || known.explained.error) && (addresses || service.spec.type !== 'LoadBalancer' || known.addresses.error);
-  const graph = useMemo(() => (isKnown ? graphOf({ service, compiled, addresses: addresses ?? [], endpoints, nodes, explained }) : undefined), [isKnown, service, compiled, addresses, endpoints, nodes, explained]);
+  const graph = useMemo(() => (isKnown ? graphOf({ service, compiled, addresses, endpoints, nodes, explained }) : undefined), [isKnown, service, compiled, addresses, endpoints, nodes, explained]);
   const { namespace, name } = service.metadata;
   const table = html`<${Endpoints} rows=${endpoints} known=${known} namespace=${namespace} ask=${ask} />`;
   if (whyPathless(service)) return html`<${Pathless} service=${service} />${table}`;
