@@ -153,7 +153,7 @@ function frontEdges(fronts, nodeBoxes, explained) {
       const broken = ways.find(({ steps = [] }) => steps.some(({ state }) => state === 'Broken'));
       const isSingle = box.names.length === 1;
       const href = explainOf(broken ?? ways[0]) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined });
-      const cause = isBad(box) ? isSingle && box.reason : broken && `${front.title}: ${broken.steps.find(({ state }) => state === 'Broken').outcome}`;
+      const cause = isBad(box) ? isSingle && box.reason : broken && `port ${broken.packet.port}: ${broken.steps.find(({ state }) => state === 'Broken').outcome}`;
       // What the policy drops there is no fault of the node.
       edges.push({ from: announcer.id, to: box.id, state: isBad(box) || !broken ? box.state : 'atRisk', href, cause: cause || undefined });
     }
