@@ -22,7 +22,7 @@ use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
     audit::AuditLog,
-    config::Hosts,
+    config::{Hosts, page::PageSettings},
     convergence::Convergence,
     entropy::Source,
     error::{Code, Problem},
@@ -37,13 +37,14 @@ use crate::{
     peer_key,
     plans::Kept,
     security::{
-        Desk,
+        Desk, Manners,
         ca::Authority,
         tls::TlsOptions,
         vault::{self, Vault},
     },
     view::{Books, View},
     waiting,
+    web::Assets,
     writer::{Chain, Context, Writer},
 };
 
@@ -84,6 +85,8 @@ pub struct Settings {
     pub tls: Option<TlsOptions>,
     /// Whether everybody has to prove who they are.
     pub is_auth_required: bool,
+    /// How the status page is served.
+    pub page: PageSettings,
 }
 
 /// What every handler shares.
@@ -111,6 +114,8 @@ pub struct App {
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The files of the status page.
+    pub(crate) assets: Arc<Assets>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -151,7 +156,8 @@ impl App {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
+        let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+        let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
@@ -192,6 +198,7 @@ impl App {
             audit,
             convergence,
             metrics,
+            assets: Arc::default(),
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),

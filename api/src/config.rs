@@ -21,9 +21,11 @@ use serde::Deserialize;
 use crate::app::Settings;
 
 pub mod etcd;
+pub mod page;
 pub mod tls;
 
 use etcd::EtcdFlags;
+use page::{PageFlags, PageSettings};
 use tls::{TlsChoice, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
@@ -117,6 +119,9 @@ pub struct Flags {
     /// beside the sqlite file, else in the working directory]
     #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,
+    /// How the status page is served.
+    #[command(flatten)]
+    pub page: PageFlags,
     /// What to log, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -213,6 +218,8 @@ struct File {
     allowed_host: Option<Vec<String>>,
     auth: Option<Auth>,
     bootstrap_token_file: Option<PathBuf>,
+    page_read_only: Option<bool>,
+    page_link: Option<Vec<String>>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -281,6 +288,9 @@ pub enum InvalidConfig {
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
+    /// What is said of the status page cannot be done.
+    #[error(transparent)]
+    Page(#[from] page::InvalidPage),
     /// How TLS is spoken contradicts itself.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
@@ -328,6 +338,7 @@ impl Config {
             allowed_host,
             auth,
             bootstrap_token_file,
+            page,
             log,
             log_format,
             config: _,
@@ -392,6 +403,9 @@ impl Config {
             Some(Auth::Off) => false,
             None => !is_open,
         };
+        let is_page_read_only = page.page_read_only || file.page_read_only == Some(true);
+        let links = list(page.page_link, file.page_link).unwrap_or_default();
+        let page = PageSettings::new(is_page_read_only, &links)?;
         let bootstrap_token_file =
             bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
@@ -408,6 +422,7 @@ impl Config {
                 tls,
                 is_auth_required,
                 replica_name,
+                page,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),

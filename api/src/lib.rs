@@ -51,6 +51,7 @@ mod view;
 mod waiting;
 mod watch;
 pub mod watchdog;
+mod web;
 mod writer;
 
 pub use openapi::document;

@@ -27,10 +27,12 @@ mod resource;
 mod roles;
 mod rollback;
 mod service_health;
+mod session;
 mod status;
 mod tokens;
 mod traffic;
 mod watch;
+mod web;
 mod what_if;
 mod whoami;
 
@@ -78,7 +80,8 @@ pub(crate) fn router() -> Routes {
         tokens::add,
         roles::add,
         whoami::add,
-        docs::add,
+        session::add,
+        web::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))
 }
@@ -86,6 +89,6 @@ pub(crate) fn router() -> Routes {
 /// The whole server as one service.
 pub fn service(app: Arc<App>) -> Router {
     let (router, document) = router().split();
-    let router = docs::serve(router, document);
+    let router = web::serve(docs::serve(router, document));
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }

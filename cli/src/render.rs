@@ -3,6 +3,8 @@
 use model::{quantity::Timestamp, resource::Kind};
 use serde_json::Value;
 
+pub use translate::json::field_path;
+
 use crate::{
     age::age,
     columns, columns_addresses, columns_bgp,
@@ -101,25 +103,6 @@ fn split_item(pointer: &str, known: &[String]) -> (String, String) {
         Some((item, field)) => (format!("{item}:"), field_path(&format!("/{field}"))),
         None => (String::new(), field_path(pointer)),
     }
-}
-
-/// A JSON pointer as people write fields: `spec.ports[0].port`, `metadata.labels["example.org/tier"]`.
-#[must_use]
-pub fn field_path(pointer: &str) -> String {
-    let mut path = String::new();
-    for token in pointer.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        let is_index = !token.is_empty() && token.bytes().all(|c| c.is_ascii_digit());
-        let is_plain =
-            !token.is_empty() && token.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-');
-        match (is_index, is_plain) {
-            (true, _) => path.push_str(&format!("[{token}]")),
-            (false, true) if path.is_empty() => path.push_str(&token),
-            (false, true) => path.push_str(&format!(".{token}")),
-            (false, false) => path.push_str(&format!("[{token:?}]")),
-        }
-    }
-    if path.is_empty() { "the whole input".to_owned() } else { path }
 }
 
 /// `service/web`.

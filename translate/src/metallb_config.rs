@@ -4,24 +4,24 @@ use serde_json::{Map, Value, json};
 
 use model::name::Name;
 
-use super::{
+use crate::{
     Draft,
     fields::Fields,
     metallb_bgp::{self, Spelling},
     metallb_bgp_announcing, pool,
 };
 use crate::{
+    json::{entries, scalar, text},
     parse::{Language, objects},
-    view::{entries, scalar, text},
 };
 
 /// Whether a document without a kind is the text that stands in such a ConfigMap.
-pub(super) fn is_config(document: &Value) -> bool {
+pub(crate) fn is_config(document: &Value) -> bool {
     ["address-pools", "peers"].iter().any(|key| document.get(key).is_some())
 }
 
 /// The text in a ConfigMap.
-pub(super) fn embedded(draft: &mut Draft, text: &Value) {
+pub(crate) fn embedded(draft: &mut Draft, text: &Value) {
     match objects(Language::Yaml, scalar(text).as_bytes()) {
         Ok(documents) => documents.iter().for_each(|document| config(draft, document)),
         Err(error) => draft.report.ignored("data.config", error.lines().next().unwrap_or_default()),
@@ -29,7 +29,7 @@ pub(super) fn embedded(draft: &mut Draft, text: &Value) {
 }
 
 /// The settings.
-pub(super) fn config(draft: &mut Draft, document: &Value) {
+pub(crate) fn config(draft: &mut Draft, document: &Value) {
     let mut fields = Fields::of(document, "");
     if let Some(named) = fields.take("bgp-communities") {
         for (name, value) in entries(named, "") {

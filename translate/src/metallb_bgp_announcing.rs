@@ -3,17 +3,17 @@
 use model::{community::Community, name::Name};
 use serde_json::{Map, Value, json};
 
-use super::{
+use crate::json::{scalar, text};
+use crate::{
     Draft,
     fields::Fields,
     metallb_bgp::{Spelling, Work},
     metallb_objects::pools,
     pool,
 };
-use crate::view::{scalar, text};
 
 /// A BGPAdvertisement.
-pub(super) fn advertisement_object(draft: &mut Draft, document: &Value) {
+pub(crate) fn advertisement_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     if document.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
@@ -38,7 +38,7 @@ pub(super) fn advertisement_object(draft: &mut Draft, document: &Value) {
 
 /// The advertisements in a pool of the ConfigMap, or of the deprecated AddressPool; without any, the addresses are
 /// announced one by one.
-pub(super) fn advertisements_of_pool(
+pub(crate) fn advertisements_of_pool(
     draft: &mut Draft,
     pool: &Name,
     list: &[Value],

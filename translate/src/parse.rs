@@ -8,7 +8,7 @@ const OBJECTS_MAX: usize = 20_000;
 
 /// The two languages of manifests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
+pub enum Language {
     /// RFC 8259.
     Json,
     /// YAML 1.2, possibly several documents.
@@ -17,7 +17,7 @@ pub(crate) enum Language {
 
 impl Language {
     /// The media type of a request body.
-    pub(crate) const fn media_type(self) -> &'static str {
+    pub const fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Yaml => "application/yaml",
@@ -26,7 +26,7 @@ impl Language {
 
     /// The language of a text: JSON when it is JSON, or when its file name says so, so that a broken JSON file is
     /// refused as JSON.
-    pub(crate) fn detect(file_name: &str, bytes: &[u8]) -> Self {
+    pub fn detect(file_name: &str, bytes: &[u8]) -> Self {
         let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
         let is_json = matches!(opens, Some(b'{' | b'['))
             && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok();
@@ -38,7 +38,7 @@ impl Language {
 ///
 /// # Errors
 /// What is wrong with the text, in words.
-pub(crate) fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, String> {
+pub fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, String> {
     let documents: Vec<Value> = match language {
         Language::Json => vec![serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?],
         Language::Yaml => {

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use model::selector::Selector;
 use serde_json::Value;
 
-use super::report::Report;
+use crate::report::Report;
 
 /// The fields of one object that nobody has taken yet, and where it stands in its document.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     left: BTreeMap<&'a str, &'a Value>,
     at: String,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of a value; none when it is no object.
-    pub(super) fn of(value: &'a Value, at: impl Into<String>) -> Self {
+    pub(crate) fn of(value: &'a Value, at: impl Into<String>) -> Self {
         let fields = value.as_object().into_iter().flatten();
         // A field without a value is as good as left out.
         let left = fields.filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.as_str(), value));
@@ -23,17 +23,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Where a field stands.
-    pub(super) fn path(&self, key: &str) -> String {
+    pub(crate) fn path(&self, key: &str) -> String {
         if self.at.is_empty() { key.to_owned() } else { format!("{}.{key}", self.at) }
     }
 
     /// Takes a field.
-    pub(super) fn take(&mut self, key: &str) -> Option<&'a Value> {
+    pub(crate) fn take(&mut self, key: &str) -> Option<&'a Value> {
         self.left.remove(key)
     }
 
     /// Takes a truth value; also the words that YAML 1.1 reads as one. What is none counts as `careful`.
-    pub(super) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
+    pub(crate) fn flag(&mut self, key: &str, careful: bool, report: &mut Report) -> Option<bool> {
         let value = self.take(key)?;
         let word = value.as_str().map(str::to_ascii_lowercase);
         let flag = value.as_bool().or(match word.as_deref() {
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// It is none: if it restricts something, more would match without it.
-    pub(super) fn list(&mut self, key: &str) -> Result<&'a [Value], String> {
+    pub(crate) fn list(&mut self, key: &str) -> Result<&'a [Value], String> {
         match self.take(key) {
             Some(value) => match value.as_array() {
                 Some(list) => Ok(list),
@@ -62,7 +62,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Takes a list of which nothing else depends; one that is none is reported and counts as empty.
-    pub(super) fn list_or_report(&mut self, key: &str, report: &mut Report) -> &'a [Value] {
+    pub(crate) fn list_or_report(&mut self, key: &str, report: &mut Report) -> &'a [Value] {
         self.list(key).unwrap_or_else(|error| {
             report.ignored("", &error);
             &[]
@@ -73,13 +73,13 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// One of them is none: without it more would match than before.
-    pub(super) fn selectors(&mut self, key: &str) -> Result<Vec<Selector>, String> {
+    pub(crate) fn selectors(&mut self, key: &str) -> Result<Vec<Selector>, String> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         serde_json::from_value(value.clone()).map_err(|error| format!("{}: {error}", self.path(key)))
     }
 
     /// Reports what nobody took.
-    pub(super) fn rest(self, report: &mut Report) {
+    pub(crate) fn rest(self, report: &mut Report) {
         for key in self.left.keys() {
             report.ignored(&self.path(key), "nothing here has this setting");
         }

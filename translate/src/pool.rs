@@ -4,11 +4,11 @@ use ipnet::IpNet;
 use model::{address_pool::AddressRange, name::Name};
 use serde_json::Value;
 
-use super::report::Report;
-use crate::view::scalar;
+use crate::json::scalar;
+use crate::report::Report;
 
 /// The ranges of a pool in our form; what is none is reported.
-pub(super) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report) -> Vec<String> {
+pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report) -> Vec<String> {
     let mut ranges = Vec::new();
     for (number, entry) in list.iter().enumerate() {
         let (at, entry) = (format!("{at}[{number}]"), scalar(entry));
@@ -33,7 +33,7 @@ pub(super) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report)
 }
 
 /// The nearest name that an object can have.
-pub(super) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
+pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
     if let Ok(name) = Name::parse(text) {
         return Some(name);
     }

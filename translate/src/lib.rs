@@ -1,14 +1,16 @@
 //! Translates configurations of other load balancers into objects of ours, and says of every setting what became of it.
-//! Pure: documents in, objects and a report out.
+//! Documents in, objects and a report out; the crate has no runtime, reads no file and knows no clock.
 //!
 //! What must not happen: a restriction that cannot be carried over is dropped, and more Services or nodes than before get an
 //! address or announce one. Such a pool gives on request only, and such an advertisement is left out.
 
 mod fields;
+pub mod json;
 mod metallb_bgp;
 mod metallb_bgp_announcing;
 mod metallb_config;
 mod metallb_objects;
+pub mod parse;
 mod pool;
 mod report;
 
@@ -23,10 +25,7 @@ use model::{
 use serde_json::{Map, Value, json};
 
 pub use self::report::{Fidelity, Report};
-use crate::{
-    render::{field_path, object_name},
-    view::text,
-};
+use crate::json::{field_path, object_name, text};
 
 /// What was made of an input.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::view::clean;
+use crate::json::clean;
 
 /// How well a setting was carried over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,27 +36,27 @@ pub struct Report {
 
 impl Report {
     /// What follows is about this object.
-    pub(super) fn begin(&mut self, title: &str) {
+    pub(crate) fn begin(&mut self, title: &str) {
         self.sections.push((title.to_owned(), Vec::new()));
     }
 
     /// A setting was carried over to `target`.
-    pub(super) fn mapped(&mut self, at: &str, target: &str) {
+    pub(crate) fn mapped(&mut self, at: &str, target: &str) {
         self.add(Fidelity::Mapped, at, target);
     }
 
     /// A setting was carried over with a difference.
-    pub(super) fn approximated(&mut self, at: &str, difference: &str) {
+    pub(crate) fn approximated(&mut self, at: &str, difference: &str) {
         self.add(Fidelity::Approximated, at, difference);
     }
 
     /// A setting was left out.
-    pub(super) fn ignored(&mut self, at: &str, reason: &str) {
+    pub(crate) fn ignored(&mut self, at: &str, reason: &str) {
         self.add(Fidelity::Ignored, at, reason);
     }
 
     /// Something to know.
-    pub(super) fn note(&mut self, at: &str, said: &str) {
+    pub(crate) fn note(&mut self, at: &str, said: &str) {
         self.add(Fidelity::Note, at, said);
     }
 

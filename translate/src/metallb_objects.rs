@@ -8,13 +8,13 @@ use model::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{Draft, fields::Fields, metallb_bgp::Spelling, metallb_bgp_announcing, pool};
-use crate::view::{scalar, text};
+use crate::json::{scalar, text};
+use crate::{Draft, fields::Fields, metallb_bgp::Spelling, metallb_bgp_announcing, pool};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
 
 /// An IPAddressPool.
-pub(super) fn pool(draft: &mut Draft, document: &Value) {
+pub(crate) fn pool(draft: &mut Draft, document: &Value) {
     let Some((name, mut fields, mut spec)) = begin(draft, document) else { return };
     let allocation = fields.take("serviceAllocation");
     let allocated =
@@ -29,7 +29,7 @@ pub(super) fn pool(draft: &mut Draft, document: &Value) {
 }
 
 /// The deprecated AddressPool, which says its protocol as the ConfigMap did.
-pub(super) fn old_pool(draft: &mut Draft, document: &Value) {
+pub(crate) fn old_pool(draft: &mut Draft, document: &Value) {
     if !text(document, "/apiVersion").starts_with("metallb.io/") {
         draft.report.ignored("", "not of metallb.io; nothing here imports this kind");
         return;
@@ -137,7 +137,7 @@ fn service_allocation(
 }
 
 /// An L2Advertisement.
-pub(super) fn advertisement(draft: &mut Draft, document: &Value) {
+pub(crate) fn advertisement(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     if draft.advertisements.contains_key(&name) {
@@ -189,7 +189,7 @@ fn announcing(draft: &mut Draft, mut fields: Fields<'_>, name: &Name) -> Result<
 }
 
 /// The pools that an advertisement names or selects; `None` when it is for all.
-pub(super) fn pools(
+pub(crate) fn pools(
     draft: &mut Draft,
     fields: &mut Fields<'_>,
     name: &Name,

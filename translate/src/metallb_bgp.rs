@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use model::{community::Community, name::Name, selector::Selector};
 use serde_json::{Map, Value, json};
 
-use super::{Draft, fields::Fields, pool, report::Report};
-use crate::view::{items, scalar, text};
+use crate::json::{items, scalar, text};
+use crate::{Draft, fields::Fields, pool, report::Report};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
 
 /// How the fields of an input are spelt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spelling {
+pub(crate) enum Spelling {
     /// As resources have it: `holdTime`.
     Resource,
     /// As the ConfigMap has it: `hold-time`.
@@ -54,24 +54,24 @@ impl Spelling {
 }
 
 /// One object of ours on its way: what is left of theirs, and what was made of it.
-pub(super) struct Work<'a> {
-    pub(super) fields: Fields<'a>,
+pub(crate) struct Work<'a> {
+    pub(crate) fields: Fields<'a>,
     spelling: Spelling,
     /// `bgppeer/router`.
-    pub(super) target: String,
-    pub(super) spec: Map<String, Value>,
+    pub(crate) target: String,
+    pub(crate) spec: Map<String, Value>,
 }
 
 impl<'a> Work<'a> {
-    pub(super) fn new(fields: Fields<'a>, spelling: Spelling, target: String) -> Self {
+    pub(crate) fn new(fields: Fields<'a>, spelling: Spelling, target: String) -> Self {
         Self { fields, spelling, target, spec: Map::new() }
     }
 
-    pub(super) fn path(&self, key: &'static str) -> String {
+    pub(crate) fn path(&self, key: &'static str) -> String {
         self.fields.path(self.spelling.of(key))
     }
 
-    pub(super) fn take(&mut self, key: &'static str) -> Option<&'a Value> {
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'a Value> {
         self.fields.take(self.spelling.of(key))
     }
 
@@ -79,13 +79,13 @@ impl<'a> Work<'a> {
         self.fields.flag(self.spelling.of(key), careful, report)
     }
 
-    pub(super) fn put(&mut self, key: &'static str, ours: &str, value: Value, report: &mut Report) {
+    pub(crate) fn put(&mut self, key: &'static str, ours: &str, value: Value, report: &mut Report) {
         report.mapped(&self.path(key), &format!("{ours} of {}", self.target));
         self.spec.insert(ours.to_owned(), value);
     }
 
     /// Carries a value over as it is; whether it is what it should be is checked with the finished object.
-    pub(super) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
+    pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
         if let Some(value) = self.take(key) {
             self.put(key, ours, value.clone(), report);
         }
@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
     }
 
     /// Takes the selectors of nodes.
-    pub(super) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
+    pub(crate) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
         let Some(value) = self.take("nodeSelectors") else { return Ok(()) };
         let at = self.path("nodeSelectors");
         let mut value = value.clone();
@@ -138,14 +138,14 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    pub(super) fn done(self, report: &mut Report) -> Map<String, Value> {
+    pub(crate) fn done(self, report: &mut Report) -> Map<String, Value> {
         self.fields.rest(report);
         self.spec
     }
 }
 
 /// A BGPPeer.
-pub(super) fn peer_object(draft: &mut Draft, document: &Value) {
+pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
@@ -153,7 +153,7 @@ pub(super) fn peer_object(draft: &mut Draft, document: &Value) {
 }
 
 /// A router, under a name.
-pub(super) fn peer(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
+pub(crate) fn peer(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let at = fields.path("");
     let at = at.trim_end_matches('.');
     if draft.peers.contains_key(&name) {
@@ -275,7 +275,7 @@ fn families(work: &mut Work<'_>, report: &mut Report) {
 }
 
 /// A BFDProfile.
-pub(super) fn profile_object(draft: &mut Draft, document: &Value) {
+pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
     let name = text(document, "/metadata/name");
     let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
     let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
@@ -283,7 +283,7 @@ pub(super) fn profile_object(draft: &mut Draft, document: &Value) {
 }
 
 /// A BFD profile, under a name.
-pub(super) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
+pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
     let report = &mut draft.report;
     if draft.profiles.contains_key(&name) {
         report.ignored(&fields.path("name"), &format!("a second profile {name}; it is left out"));
@@ -307,7 +307,7 @@ pub(super) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spellin
 }
 
 /// A Community: names of communities.
-pub(super) fn communities_object(draft: &mut Draft, document: &Value) {
+pub(crate) fn communities_object(draft: &mut Draft, document: &Value) {
     for (number, entry) in items(document, "/spec/communities").iter().enumerate() {
         let at = format!("spec.communities[{number}]");
         community(draft, &at, &text(entry, "/name"), &text(entry, "/value"));
@@ -315,7 +315,7 @@ pub(super) fn communities_object(draft: &mut Draft, document: &Value) {
 }
 
 /// A name of a community.
-pub(super) fn community(draft: &mut Draft, at: &str, name: &str, value: &str) {
+pub(crate) fn community(draft: &mut Draft, at: &str, name: &str, value: &str) {
     match value.parse::<Community>() {
         Ok(community) => {
             draft.report.mapped(at, &format!("{name}: written as {community} where it is named"));
