@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use fantoccini::{
-    actions::{Actions as _, InputSource, KeyAction, KeyActions},
+    actions::{InputSource, KeyAction, KeyActions},
     key,
 };
 

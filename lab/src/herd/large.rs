@@ -5,7 +5,7 @@ use std::{
     io::Write,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -58,7 +58,7 @@ pub struct Large {
     /// Where everything of it is.
     pub namespace: Namespace,
     /// How long each part of bringing it up took, to be printed.
-    pub times: Vec<(&'static str, std::time::Duration)>,
+    pub times: Vec<(&'static str, Duration)>,
     options: Options,
     _directory: TempDir,
 }
@@ -69,29 +69,29 @@ impl Large {
     /// # Errors
     /// A binary is not built, or something is refused.
     pub fn start(options: Options) -> Result<Self> {
-        let begun = Instant::now();
-        let mut times = Vec::new();
-        let mut lap = Lap { begun, times: &mut times };
+        let mut laps = Laps::new();
         let directory = storm::machines::directory()?;
         let namespace = Namespace::new("large")?;
         let mut server = Process::start(plan(&options, &namespace, &directory)?)?;
         let api = Http::new(&namespace, CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
-        lap.end("server");
+        laps.end("server");
         let members = objects::members(options.nodes);
         Herd::register(&namespace, api.url(), &members)?;
-        lap.end("nodes");
+        laps.end("nodes");
         let position = fill(&api, &options)?;
-        lap.end("objects");
+        laps.end("objects");
         let herd = Herd::start(&namespace, api.url(), position, members)?;
-        let large = Self { herd, server, api, namespace, times: Vec::new(), options, _directory: directory };
+        let mut large =
+            Self { herd, server, api, namespace, times: Vec::new(), options, _directory: directory };
         large.wait_heard()?;
-        lap.end("agents");
+        laps.end("agents");
         // What lags needs something to lag behind.
         large.touch()?;
         large.wait_settled()?;
-        lap.end("settled");
-        Ok(Self { times, ..large })
+        laps.end("settled");
+        large.times = laps.times;
+        Ok(large)
     }
 
     /// The address of the page, and of the API.
@@ -167,12 +167,16 @@ impl Drop for Large {
 }
 
 /// Times between steps.
-struct Lap<'a> {
+struct Laps {
     begun: Instant,
-    times: &'a mut Vec<(&'static str, std::time::Duration)>,
+    times: Vec<(&'static str, Duration)>,
 }
 
-impl Lap<'_> {
+impl Laps {
+    fn new() -> Self {
+        Self { begun: Instant::now(), times: Vec::new() }
+    }
+
     fn end(&mut self, step: &'static str) {
         self.times.push((step, self.begun.elapsed()));
         self.begun = Instant::now();

@@ -1,10 +1,14 @@
 //! What a large cluster consists of: Nodes, Services and their endpoints, always the same ones for the same numbers. Most of
 //! it is well; what is not is what people look for on a page, a few of each.
 
-use ipnet::{IpNet, Ipv4Net};
-use model::name::Name;
-use serde_json::{Value, json};
 use std::{collections::BTreeSet, net::Ipv4Addr};
+
+use ipnet::{IpNet, Ipv4Net};
+use model::{
+    name::{Label, Name},
+    resource::ServiceKey,
+};
+use serde_json::{Value, json};
 
 use super::{Behaviour, Member};
 
@@ -22,6 +26,9 @@ const LOAD_BALANCER_EVERY: u32 = 50;
 const NODE_PORT_EVERY: u32 = 9;
 /// Nodes in the network of the addresses for the outside, one of which announces each of them.
 const EDGE_NODES: u16 = 6;
+
+/// The number of the Service that some kernels refuse.
+const REFUSED: u32 = 13;
 
 const NAMESPACES: [&str; 20] = [
     "accounts", "billing", "cart", "catalog", "checkout", "default", "delivery", "fraud", "identity", "inventory",
@@ -45,12 +52,11 @@ pub(super) fn members(nodes: u16) -> Vec<Member> {
 pub(super) const UNWELL: u16 = 6;
 
 fn member(number: u16, nodes: u16) -> Option<Member> {
-    let refused = Name::parse("orders").ok().zip(Name::parse("api-00013").ok());
     let behaviour = match nodes - number {
         _ if nodes <= 2 * UNWELL => Behaviour::Converges,
         1 | 2 => Behaviour::IsSilent,
         3 | 4 => Behaviour::Lags,
-        5 | 6 => Behaviour::Refuses(refused_services(refused)),
+        5 | 6 => Behaviour::Refuses(refused()),
         _ => Behaviour::Converges,
     };
     let [high, low] = number.to_be_bytes();
@@ -62,8 +68,11 @@ fn member(number: u16, nodes: u16) -> Option<Member> {
     Some(Member { node: Name::parse(&node_name(number)).ok()?, networks, zone: Some(zone.to_owned()), behaviour })
 }
 
-fn refused_services(names: Option<(Name, Name)>) -> BTreeSet<model::resource::ServiceKey> {
-    names.into_iter().map(|(namespace, name)| model::resource::ServiceKey { namespace, name }).collect()
+/// The Service that some kernels refuse.
+fn refused() -> BTreeSet<ServiceKey> {
+    let (namespace, name) = key(REFUSED);
+    let key = Label::parse(namespace).ok().zip(Name::parse(&name).ok());
+    key.into_iter().map(|(namespace, name)| ServiceKey { namespace, name }).collect()
 }
 
 fn network(address: Ipv4Addr, length: u8) -> Option<IpNet> {

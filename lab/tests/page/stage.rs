@@ -6,7 +6,7 @@ use lab::{
     cluster::{Cluster, Options},
     demo, wait,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A view of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,9 @@ pub(crate) struct View {
     /// What is there once the view has all that it asks for.
     pub(crate) shows: &'static str,
 }
+
+/// Stands in a link for the newest revision.
+const NEWEST: &str = "NEWEST";
 
 const fn view(name: &'static str, link: &'static str, shows: &'static str) -> View {
     View { name, link, shows }
@@ -33,7 +36,7 @@ pub(crate) const VIEWS: [View; 11] = [
     view("addresses", "addresses", "[data-key='172.25.1.208']"),
     view("bgp", "bgp", "h1"),
     view("history", "history", "[data-key]"),
-    view("change", "history/3", "[data-field], dd, pre"),
+    view("change", "history/NEWEST", "[data-field]"),
     view("plan", "plan", "textarea"),
     view("explain", "explain", "form"),
 ];
@@ -61,17 +64,11 @@ impl Stage {
     /// Opens a view by its link, in a page that is loaded anew, and waits until it is there and the data is live.
     #[track_caller]
     pub(crate) fn load(&mut self, view: View) {
-        let url = format!("{}/#/{}", self.cluster.api.url(), view.link);
+        let newest = self.cluster.api.get_json("/v1/history?limit=1").unwrap()["items"][0]["revision"].to_string();
+        let url = format!("{}/#/{}", self.cluster.api.url(), view.link.replace(NEWEST, &newest));
         // The same address with another fragment would not be loaded again.
         self.browser.open("about:blank").unwrap();
         self.browser.open(&url).unwrap();
-        self.settle(view);
-    }
-
-    /// Goes to a view within the page.
-    #[track_caller]
-    pub(crate) fn go(&mut self, view: View) {
-        self.browser.script("location.hash = '#/' + arguments[0];", &[json!(view.link)]).unwrap();
         self.settle(view);
     }
 
