@@ -33,6 +33,7 @@ use crate::{
     metrics::Metrics,
     mutate,
     nodes::Nodes,
+    overview::{self, OverviewDesk},
     paging::Pages,
     peer_key,
     plans::Kept,
@@ -108,6 +109,7 @@ pub struct App {
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
+    pub(crate) overview: OverviewDesk,
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
@@ -137,6 +139,7 @@ pub struct Running {
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
+    overview: JoinHandle<()>,
 }
 
 impl App {
@@ -193,6 +196,7 @@ impl App {
             announcements: Mutex::default(),
             bgp: Mutex::default(),
             newsroom: Newsroom::default(),
+            overview: OverviewDesk::new(source.now()),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
@@ -213,7 +217,20 @@ impl App {
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
+        // What is wrong at the start began before it.
+        app.overview.current(&app).await;
+        let overview = tokio::spawn(overview::run(Arc::clone(&app)));
+        Ok(Running {
+            app,
+            writer: writer_task,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            overview,
+        })
     }
 
     /// The newest state with what is known of the nodes.
@@ -305,7 +322,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview } = self;
+        overview.abort();
         waiting.abort();
         vault.abort();
         health.abort();

@@ -35,6 +35,7 @@ mod negotiate;
 mod nodes;
 pub mod notify;
 mod openapi;
+mod overview;
 mod paging;
 mod params;
 mod patch;

@@ -21,6 +21,7 @@ mod history;
 mod join_tokens;
 mod metrics;
 mod of_service;
+mod overview;
 mod plans;
 mod report;
 mod resource;
@@ -65,6 +66,7 @@ pub(crate) fn router() -> Routes {
         explain::add,
         bgp::add,
         status::add,
+        overview::add,
         convergence::add,
         what_if::add,
         feed::add,

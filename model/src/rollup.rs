@@ -34,7 +34,8 @@ use crate::{
 };
 
 pub use self::announced::{
-    Announcing, address_status, advertisement_status, pool_announced, service_announced,
+    AddressStanding, Announcing, address_standing, address_status, advertisement_status, pool_announced,
+    service_announced,
 };
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
@@ -227,7 +228,7 @@ fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEn
 }
 
 /// Says which virtual addresses refuse connections because no endpoint is of their family; nothing when all have one.
-fn families_without(compiled: Option<&CompiledService>) -> String {
+pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     let Some(compiled) = compiled else { return String::new() };
     let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
     let refusing = compiled.cluster_ips.iter().filter(|address| !has_endpoint(IpFamily::of(**address)));

@@ -14,11 +14,7 @@ const FRAME_MS = 250;
 const BACKOFF_MS = [250, 500, 1_000, 2_000, 5_000];
 
 /** Keys of the rows of a list of the overview. */
-const keys = {
-  services: (row) => `${row.namespace}/${row.name}`,
-  nodes: (row) => row.name,
-  problems: (row) => row.id,
-};
+const keys = { services: (row) => `${row.namespace}/${row.name}`, nodes: (row) => row.name };
 
 /**
  * What is known.
@@ -70,7 +66,7 @@ function hear(line) {
   const before = pending ?? live.get().doc;
   if (line.type === 'overview') pending = whole(line);
   else if (line.type === 'change' && before) pending = changed(before, line);
-  else if (line.type === 'heartbeat' && before) pending = { ...before, ...pick(line, ['at', 'position']) };
+  else if (line.type === 'heartbeat' && before) pending = { ...before, at: line.at, position: line.position };
   else return;
   if (live.get().doc === undefined) show();
   else timer ??= setTimeout(show, FRAME_MS);
@@ -90,19 +86,24 @@ function whole({ type, ...doc }) {
   return { ...doc, services: byKey(doc.services, keys.services), nodes: byKey(doc.nodes, keys.nodes) };
 }
 
-/** A change names rows that are so now (`set`) and keys of those that are no more (`gone`); everything else replaces. */
-function changed(before, { type, services, nodes, ...rest }) {
+/** A change has rows that are new or others (`changed`) and names of those that are gone (`removed`); of problems it has all
+ * ids in their order; everything else replaces what was. */
+function changed(before, { type, services, nodes, problems, ...rest }) {
   const doc = { ...before, ...rest };
   if (services) doc.services = merged(before.services, services, keys.services);
   if (nodes) doc.nodes = merged(before.nodes, nodes, keys.nodes);
+  if (problems) doc.problems = ordered(before.problems, problems);
   return doc;
 }
 
-function merged(before, { set = [], gone = [] }, key) {
-  const rows = new Map(before);
-  for (const name of gone) rows.delete(name);
-  for (const row of set) rows.set(key(row), row);
-  return rows;
+function merged(before, { changed: rows = [], removed = [] }, key) {
+  const after = new Map(before);
+  for (const gone of removed) after.delete(typeof gone === 'string' ? gone : key(gone));
+  for (const row of rows) after.set(key(row), row);
+  return after;
 }
 
-const pick = (value, names) => Object.fromEntries(names.filter((name) => name in value).map((name) => [name, value[name]]));
+function ordered(before, { changed: problems = [], order }) {
+  const known = new Map([...before, ...problems].map((problem) => [problem.id, problem]));
+  return order.map((id) => known.get(id)).filter(Boolean);
+}

@@ -27,7 +27,7 @@ export default function Overview() {
     if (doc && performance.getEntriesByName('tidegate:first-content').length === 0) performance.mark('tidegate:first-content');
   }, [doc]);
   return html`<${View} name="overview" title=${doc ? headline(doc) : 'Overview'} heading="Overview" copy=${{ api: API, cli: 'tidegate status' }}>
-    ${doc ? html`<${Totals} doc=${doc} /><div class="overview"><div><${Problems} doc=${doc} /><${Nodes} doc=${doc} /></div><${Changes} doc=${doc} /></div>` : html`<${Waiting} rows=${8} />`}
+    ${doc ? html`<${Totals} doc=${doc} /><div class="overview"><div><${Problems} doc=${doc} />${doc.totals.nodes && html`<${Nodes} doc=${doc} />`}</div><${Changes} doc=${doc} /></div>` : html`<${Waiting} rows=${8} />`}
   <//>`;
 }
 
@@ -40,26 +40,26 @@ function headline({ totals, problems }) {
   return totals.services.total ? 'Everything is as it should be' : 'Ready for the first Service';
 }
 
+/** What sums up the cluster is left out for those who may see some namespaces only. */
 function Totals({ doc: { totals, convergence } }) {
   const { services, nodes, endpoints, addresses, bgpSessions, bfdSessions, pools } = totals;
-  const served = services.total - services.disabled;
   const lag = convergence?.p99Millis;
-  return html`<div class="totals" aria-label="At a glance">
+  return html`<div class="totals" aria-label="At a glance" role="group">
     <${Total} href=${to(['services'])} label="Services ok" state=${services.unreachable ? 'unreachable' : services.degraded ? 'degraded' : services.atRisk ? 'atRisk' : 'ok'}
-      number=${html`${at('/totals/services/ok', count(services.ok))} <small>of ${count(served)}</small>`}
+      number=${html`${at('/totals/services/ok', count(services.ok))} <small>of ${count(services.total - services.disabled)}</small>`}
       note=${parts([[services.unreachable, 'unreachable'], [services.degraded, 'degraded'], [services.atRisk, 'at risk']])} fine="all can be reached" />
-    <${Total} href=${to(['nodes'])} label="Nodes converged" state=${nodes.disconnected ? 'disconnected' : nodes.failing ? 'failing' : nodes.drifted ? 'drifted' : nodes.lagging ? 'lagging' : 'ok'}
+    ${nodes && html`<${Total} href=${to(['nodes'])} label="Nodes converged" state=${nodes.disconnected ? 'disconnected' : nodes.failing ? 'failing' : nodes.drifted ? 'drifted' : nodes.lagging ? 'lagging' : 'ok'}
       number=${html`${at('/totals/nodes/converged', count(nodes.converged))} <small>of ${count(nodes.total)}</small>`}
-      note=${parts([[nodes.disconnected, 'disconnected'], [nodes.failing, 'failing'], [nodes.drifted, 'drifted'], [nodes.lagging, 'lagging']])} fine=${lag === undefined || lag === null ? 'all have what is wanted' : html`changes verified in ${at('/convergence/p99Millis', duration(lag))} (p99)`} />
+      note=${parts([[nodes.disconnected, 'disconnected'], [nodes.failing, 'failing'], [nodes.drifted, 'drifted'], [nodes.lagging, 'lagging']])} fine=${lag === undefined || lag === null ? 'all have what is wanted' : html`within ${at('/convergence/p99Millis', duration(lag))} (p99)`} />`}
     <${Total} href=${to(['services'])} label="Endpoints ready" state=${endpoints.unhealthy ? 'unhealthy' : endpoints.draining ? 'draining' : 'ok'}
       number=${html`${at('/totals/endpoints/ready', count(endpoints.ready))} <small>of ${count(endpoints.total)}</small>`}
       note=${parts([[endpoints.unhealthy, 'unhealthy'], [endpoints.draining, 'draining']])} fine="none is unhealthy" />
-    <${Total} href=${to(['addresses'])} label="Addresses announced" state=${addresses.conflicting ? 'conflicting' : addresses.waiting || pools.nearlyFull ? 'waiting' : 'ok'}
+    ${addresses && html`<${Total} href=${to(['addresses'])} label="Addresses announced" state=${addresses.conflicting ? 'conflicting' : addresses.waiting || pools?.nearlyFull ? 'waiting' : 'ok'}
       number=${html`${at('/totals/addresses/announced', count(addresses.announced))} <small>of ${count(addresses.total)}</small>`}
-      note=${parts([[addresses.conflicting, 'in conflict'], [addresses.waiting, 'waiting'], [pools.nearlyFull, pools.nearlyFull === 1 ? 'pool nearly full' : 'pools nearly full']])} fine=${plural(pools.total, 'pool')} />
-    <${Total} href=${to(['bgp'])} label="BGP sessions" state=${bgpSessions.established < bgpSessions.total || bfdSessions.up < bfdSessions.total ? 'down' : bgpSessions.total ? 'ok' : 'disabled'}
+      note=${parts([[addresses.conflicting, 'in conflict'], [addresses.waiting, 'waiting'], [pools?.nearlyFull, pools?.nearlyFull === 1 ? 'pool nearly full' : 'pools nearly full']])} fine=${pools ? plural(pools.total, 'pool') : ''} />`}
+    ${bgpSessions && html`<${Total} href=${to(['bgp'])} label="BGP sessions" state=${bgpSessions.established < bgpSessions.total || bfdSessions?.up < bfdSessions?.total ? 'down' : bgpSessions.total ? 'ok' : 'disabled'}
       number=${html`${at('/totals/bgpSessions/established', count(bgpSessions.established))} <small>of ${count(bgpSessions.total)}</small>`}
-      note=${parts([[bgpSessions.total - bgpSessions.established, 'down'], [bfdSessions.total - bfdSessions.up, 'BFD down']])} fine=${bgpSessions.total ? `${count(bfdSessions.up)} BFD up` : 'no peers'} />
+      note=${parts([[bgpSessions.total - bgpSessions.established, 'down'], [bfdSessions && bfdSessions.total - bfdSessions.up, 'BFD down']])} fine=${bgpSessions.total ? 'all are up' : 'no peers'} />`}
   </div>`;
 }
 
@@ -74,15 +74,16 @@ function Total({ href, label, state, number, note, fine }) {
   </a>`;
 }
 
-function Problems({ doc: { problems, services } }) {
+function Problems({ doc: { problems, problemsTotal, services } }) {
+  const total = problemsTotal ?? problems.length;
   const shown = problems.slice(0, PROBLEMS_SHOWN);
-  return html`<${Panel} id="problems" title="Problems now" aside=${html`<span aria-live="polite">${problems.length ? plural(problems.length, 'problem') : ''}</span>`}>
+  return html`<${Panel} id="problems" title="Problems now" aside=${html`<span aria-live="polite">${total ? plural(total, 'problem') : ''}</span>`}>
     ${problems.length === 0
       ? services.size
         ? html`<div class="calm"><${Shape} state="ok" size=${40} /><div><b>No problems.</b><p class="muted">Every Service that should be reachable is, on every node, as read back from the kernels.</p></div></div>`
         : html`<${Empty} title="No Service yet" command=${'tidegate apply -f web.yaml'}>A Service gives changing backends one address. Write one, or <a href=${to(['plan'])}>paste one here and see what it would do</a>.<//>`
       : shown.map((problem, index) => html`<${Problem} key=${problem.id} problem=${problem} index=${index} />`)}
-    ${problems.length > shown.length && html`<p class="pad muted">…and ${count(problems.length - shown.length)} more: <code>tidegate status</code> lists them, and so do <a href=${to(['services'], { 'services.sort': 'state' })}>Services</a> and <a href=${to(['nodes'], { 'nodes.sort': 'state' })}>nodes</a>.</p>`}
+    ${total > shown.length && html`<p class="pad muted">…and ${count(total - shown.length)} more: <code>tidegate status</code> lists them, and so do <a href=${to(['services'], { 'services.sort': 'state' })}>Services</a> and <a href=${to(['nodes'], { 'nodes.sort': 'state' })}>nodes</a>.</p>`}
   <//>`;
 }
 

@@ -69,6 +69,34 @@ pub fn service_announced(of: &Announcing<'_>, service: &ServiceKey) -> Option<Co
     (!conditions.is_empty()).then(|| Condition { message: messages.join("; "), ..yes(AT, "Announced") })
 }
 
+/// Whether an address is announced, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressStanding {
+    /// By a node, in one way at least.
+    Announced,
+    /// By nobody.
+    Waiting,
+    /// Somebody else was heard to announce it.
+    Conflicting,
+}
+
+/// Says whether an address is announced, and the node that does by ARP or NDP; why not costs more to say.
+#[must_use]
+pub fn address_standing<'a>(
+    of: &'a Announcing<'_>,
+    record: &AddressSpec,
+) -> (AddressStanding, Option<&'a Name>) {
+    let owner = of.owner(record).map(|(node, _)| node).filter(|node| of.is_reporting(node));
+    let standing = if of.conflict(record.address).is_some() {
+        AddressStanding::Conflicting
+    } else if owner.is_some() || of.is_told_by_bgp(record) {
+        AddressStanding::Announced
+    } else {
+        AddressStanding::Waiting
+    };
+    (standing, owner)
+}
+
 impl Announcing<'_> {
     fn view(&self, node: &Name) -> Option<&NodeView<'_>> {
         let at = self.scene.nodes.binary_search_by(|view| view.name.cmp(node)).ok()?;
