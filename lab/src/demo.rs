@@ -86,7 +86,7 @@ fn settings() -> Vec<Value> {
     };
     vec![
         object("AddressPool", "public", json!({"addresses": ["172.25.1.208/28"], "autoAssign": false})),
-        object("Advertisement", "public", json!({"type": "L2", "pools": ["public"]})),
+        object("Advertisement", "public", json!({"type": "L2", "addressPools": ["public"]})),
     ]
 }
 

@@ -16,7 +16,7 @@ mod objects;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
 };
 
@@ -67,8 +67,24 @@ pub struct Member {
 #[derive(Debug)]
 pub struct Herd {
     behaviours: BTreeMap<Name, watch::Sender<Behaviour>>,
+    heard: Heard,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What control has taken of each agent: how far it said it was. Asking the server instead would cost it more than all agents.
+#[derive(Debug, Clone, Default)]
+struct Heard(Arc<Mutex<BTreeMap<Name, Position>>>);
+
+impl Heard {
+    fn note(&self, node: &Name, verified: Position) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), verified);
+    }
+
+    fn at(&self, wanted: Position) -> usize {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.values().filter(|verified| **verified >= wanted).count()
+    }
 }
 
 impl Herd {
@@ -92,19 +108,28 @@ impl Herd {
             members.iter().map(|member| (member.node.clone(), watch::channel(member.behaviour.clone()).0)).collect();
         let told: Vec<_> = members.iter().map(|member| behaviours[&member.node].subscribe()).collect();
         let (runtime, client, base) = (runtime()?, client()?, base.to_owned());
+        let heard = Heard::default();
+        let noted = heard.clone();
         let thread = namespace.spawn("herd", move || {
             let requests = Arc::new(Semaphore::new(REQUESTS_MAX));
             let mut tasks = JoinSet::new();
             for (member, told) in members.into_iter().zip(told) {
                 let (client, requests) = (client.clone(), Arc::clone(&requests));
-                let agent = agent::Agent::new(client, &base, member, told, position, requests);
+                let control = agent::Control { client, base: base.clone(), requests, heard: noted.clone() };
+                let agent = agent::Agent::new(control, member, told, position);
                 tasks.spawn_on(agent.run(), runtime.handle());
             }
             runtime.block_on(until_stopped(stopped));
             // Streams and tasks end with it.
             runtime.shutdown_background();
         })?;
-        Ok(Self { behaviours, stop, thread: Some(thread) })
+        Ok(Self { behaviours, heard, stop, thread: Some(thread) })
+    }
+
+    /// Agents of which control has taken a report that says that they have everything up to `position`.
+    #[must_use]
+    pub fn verified(&self, position: Position) -> usize {
+        self.heard.at(position)
     }
 
     /// Changes what an agent does from now on.

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Behaviour, Member};
+use super::{Behaviour, Heard, Member};
 
 /// How often an agent reports when nothing is new, as the real one does; the server's lease is three of them.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -35,9 +35,17 @@ const LINE_MAX: usize = 16 * 1024 * 1024;
 /// How the lines begin that an agent of a herd does not look into.
 const SKIPPED: &[u8] = br#"{"type":"service""#;
 
+/// The control server, as agents reach it.
+pub(super) struct Control {
+    pub(super) client: Client,
+    pub(super) base: String,
+    /// Of the requests that the herd may have under way.
+    pub(super) requests: Arc<Semaphore>,
+    pub(super) heard: Heard,
+}
+
 pub(super) struct Agent {
-    client: Client,
-    base: String,
+    control: Control,
     member: Member,
     told: watch::Receiver<Behaviour>,
     /// Where it began.
@@ -49,7 +57,6 @@ pub(super) struct Agent {
     news: BTreeMap<IpAddr, Option<(u64, bool)>>,
     is_complete_told: bool,
     has_reported: bool,
-    requests: Arc<Semaphore>,
 }
 
 /// Creates the Node of a member. That it exists already is as good.
@@ -71,16 +78,13 @@ pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Re
 
 impl Agent {
     pub(super) fn new(
-        client: Client,
-        base: &str,
+        control: Control,
         member: Member,
         told: watch::Receiver<Behaviour>,
         begun: Position,
-        requests: Arc<Semaphore>,
     ) -> Self {
         Self {
-            client,
-            base: base.to_owned(),
+            control,
             member,
             told,
             begun,
@@ -89,7 +93,6 @@ impl Agent {
             news: BTreeMap::new(),
             is_complete_told: false,
             has_reported: false,
-            requests,
         }
     }
 
@@ -116,8 +119,8 @@ impl Agent {
     }
 
     async fn follow(&mut self) -> Result<()> {
-        let url = format!("{}/v1/nodes/{}/state?resume={}", self.base, self.member.node, self.received);
-        let answer = timeout(REQUEST_TIMEOUT, self.client.get(url).send()).await??;
+        let url = format!("{}/v1/nodes/{}/state?resume={}", self.control.base, self.member.node, self.received);
+        let answer = timeout(REQUEST_TIMEOUT, self.control.client.get(url).send()).await??;
         let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new() };
         self.is_complete_told = false;
         let mut due = Instant::now();
@@ -182,21 +185,27 @@ impl Agent {
     }
 
     async fn report(&mut self) -> Result<()> {
-        let body = self.body();
-        let url = format!("{}/v1/nodes/{}/report", self.base, self.member.node);
-        let _permit = self.requests.acquire().await.context("the semaphore is never closed")?;
-        let answer = self.client.put(url).json(&body).timeout(REQUEST_TIMEOUT).send().await?;
+        let (body, verified) = (self.body(), self.verified());
+        let url = format!("{}/v1/nodes/{}/report", self.control.base, self.member.node);
+        let _permit = self.control.requests.acquire().await.context("the semaphore is never closed")?;
+        let answer = self.control.client.put(url).json(&body).timeout(REQUEST_TIMEOUT).send().await?;
         let status = answer.status();
         ensure!(status.is_success(), "report: {status}: {}", answer.text().await.unwrap_or_default());
+        self.control.heard.note(&self.member.node, verified);
         self.news.clear();
         self.is_complete_told = true;
         self.has_reported = true;
         Ok(())
     }
 
+    /// How far it says it is.
+    fn verified(&self) -> Position {
+        if *self.told.borrow() == Behaviour::Lags { self.begun } else { self.received }
+    }
+
     fn body(&self) -> Value {
         let behaviour = self.told.borrow();
-        let applied = if *behaviour == Behaviour::Lags { self.begun } else { self.received };
+        let applied = self.verified();
         let failures: BTreeMap<String, Value> = match &*behaviour {
             Behaviour::Refuses(services) => services.iter().map(|key| (key.to_string(), self.refusal())).collect(),
             Behaviour::Converges | Behaviour::Lags | Behaviour::IsSilent => BTreeMap::new(),

@@ -9,14 +9,14 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use model::quantity::Position;
+use model::quantity::{Position, Revision};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Herd, objects};
 use crate::{
     binaries,
-    control::{Http, number, string},
+    control::{Http, string},
     netns::Namespace,
     process::{Plan, Process},
     storm, wait,
@@ -60,6 +60,8 @@ pub struct Large {
     /// How long each part of bringing it up took, to be printed.
     pub times: Vec<(&'static str, Duration)>,
     options: Options,
+    /// The position of all objects.
+    filled: Position,
     _directory: TempDir,
 }
 
@@ -83,12 +85,12 @@ impl Large {
         laps.end("objects");
         let herd = Herd::start(&namespace, api.url(), position, members)?;
         let mut large =
-            Self { herd, server, api, namespace, times: Vec::new(), options, _directory: directory };
-        large.wait_heard()?;
+            Self { herd, server, api, namespace, times: Vec::new(), options, filled: position, _directory: directory };
+        large.wait_verified(position, u64::from(large.options.nodes))?;
         laps.end("agents");
         // What lags needs something to lag behind.
-        large.touch()?;
-        large.wait_settled()?;
+        let touched = large.touch()?;
+        large.wait_verified(touched, large.well_nodes())?;
         laps.end("settled");
         large.times = laps.times;
         Ok(large)
@@ -119,39 +121,29 @@ impl Large {
         u64::from(if nodes <= 2 * objects::UNWELL { nodes } else { nodes - objects::UNWELL })
     }
 
-    /// Writes something that changes no packet's way; gives its revision.
+    /// Writes something that changes no packet's way; gives the position that holds it.
     ///
     /// # Errors
     /// It is refused.
-    pub fn touch(&self) -> Result<u64> {
+    pub fn touch(&self) -> Result<Position> {
         let (namespace, name) = objects::key(1);
         let path = format!("/v1/namespaces/{namespace}/services/{name}");
         let patch = json!({"spec": {"ports": [{"name": "http", "port": 8081, "targetPort": 8080}]}});
         let headers = [("content-type", "application/merge-patch+json")];
-        let answer = self.api.send("PATCH", &path, &headers, patch.to_string())?.success()?;
-        answer.revision.context("a write has a revision")
+        let answer = self.api.send("PATCH", &path, &headers, patch.to_string())?;
+        let answer = answer.success()?;
+        let revision = answer.revision.context("a write has a revision")?;
+        Ok(Position { revision: Revision(revision), ..self.filled })
     }
 
-    /// Waits until every node that is well has everything up to the newest write.
+    /// Waits until control has taken reports of so many agents that say that they have everything up to a position.
     ///
     /// # Errors
     /// One never has.
-    pub fn wait_settled(&self) -> Result<()> {
-        let wanted = self.well_nodes();
-        wait::until(&format!("{wanted} nodes to converge"), || {
-            let status = self.api.get_json("/v1/status")?;
-            let converged = number(&status, "/nodes/converged")?;
-            ensure!(converged >= wanted, "{converged} have: {}", status["nodes"]);
-            Ok(())
-        })
-    }
-
-    fn wait_heard(&self) -> Result<()> {
-        let wanted = u64::from(self.options.nodes);
-        wait::until(&format!("{wanted} nodes to report"), || {
-            let status = self.api.get_json("/v1/status")?;
-            let connected = number(&status, "/nodes/connected")?;
-            ensure!(connected >= wanted, "{connected} have: {}", status["nodes"]);
+    pub fn wait_verified(&self, position: Position, wanted: u64) -> Result<()> {
+        wait::until(&format!("{wanted} agents to have {position}"), || {
+            let have = self.herd.verified(position) as u64;
+            ensure!(have >= wanted, "{have} have");
             Ok(())
         })
     }

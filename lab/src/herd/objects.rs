@@ -86,7 +86,7 @@ pub(super) fn settings() -> Vec<Value> {
     };
     vec![
         object("AddressPool", "public", json!({"addresses": ["198.18.1.0/25"]})),
-        object("Advertisement", "public", json!({"type": "L2", "pools": ["public"]})),
+        object("Advertisement", "public", json!({"type": "L2", "addressPools": ["public"]})),
     ]
 }
 

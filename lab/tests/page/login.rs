@@ -43,7 +43,7 @@ impl Guarded {
         let api = Http::new(&namespace, CONTROL.parse().unwrap());
         server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
         let admin = fs::read_to_string(directory.path().join("bootstrap-token")).unwrap().trim().to_owned();
-        let made = send(&api, &admin, "POST", "/v1/tokens", &json!({"name": "watcher", "roles": ["viewer"]}));
+        let made = send(&api, &admin, "POST", "/v1/tokens", &json!({"name": "watcher", "bindings": [{"role": "viewer"}]}));
         let viewer = made["token"].as_str().unwrap_or_else(|| panic!("no token in {made}")).to_owned();
         let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
         send(&api, &admin, "POST", "/v1/namespaces/default/services", &service);
