@@ -1,7 +1,7 @@
 //! The server put together: what every handler shares, and the tasks behind it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -43,6 +43,7 @@ use crate::{
         tls::TlsOptions,
         vault::{self, Vault},
     },
+    series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
     web::Assets,
@@ -52,7 +53,7 @@ use crate::{
 /// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Watches at once: people, scripts and adapters.
-pub(crate) const WATCHES_MAX: usize = 1024;
+pub const WATCHES_MAX: usize = 1024;
 /// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Backups at once: each holds the whole state in memory.
@@ -118,6 +119,10 @@ pub struct App {
     pub(crate) metrics: Arc<Metrics>,
     /// The files of the status page.
     pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
+    /// Whether the store did not take the last group that it was given.
+    pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -140,6 +145,7 @@ pub struct Running {
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
+    series: JoinHandle<()>,
 }
 
 impl App {
@@ -168,6 +174,7 @@ impl App {
         let stop_writer = CancellationToken::new();
         let convergence = Arc::new(Convergence::default());
         let audit = Arc::new(AuditLog::of(&*store).await?);
+        let has_failed = Arc::new(AtomicBool::new(false));
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
@@ -175,6 +182,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             convergence: Arc::clone(&convergence),
             audit: Arc::clone(&audit),
+            has_failed: Arc::clone(&has_failed),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -203,6 +211,8 @@ impl App {
             convergence,
             metrics,
             assets: Arc::default(),
+            series: SeriesBook::default(),
+            has_failed,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
@@ -220,6 +230,7 @@ impl App {
         // What is wrong at the start began before it.
         app.overview.current(&app).await;
         let overview = tokio::spawn(overview::run(Arc::clone(&app)));
+        let series = tokio::spawn(sample::run(Arc::clone(&app)));
         Ok(Running {
             app,
             writer: writer_task,
@@ -230,6 +241,7 @@ impl App {
             audit,
             vault,
             overview,
+            series,
         })
     }
 
@@ -322,8 +334,9 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } = self;
         overview.abort();
+        series.abort();
         waiting.abort();
         vault.abort();
         health.abort();

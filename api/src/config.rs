@@ -26,7 +26,7 @@ pub mod tls;
 
 use etcd::EtcdFlags;
 use page::{PageFlags, PageSettings};
-use tls::{TlsChoice, TlsWish};
+use tls::{TlsChoice, TlsMin, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
@@ -90,6 +90,9 @@ pub struct Flags {
     /// [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
     pub tls: Option<TlsChoice>,
+    /// The oldest version of TLS that is spoken: 1.3 or 1.2, for clients that know nothing newer [default: 1.3]
+    #[arg(long, env = "TIDEGATE_TLS_MIN", value_name = "VERSION")]
+    pub tls_min: Option<TlsMin>,
     /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
     /// by Tidegate's own authority; read again when it changes
     #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
@@ -210,6 +213,7 @@ struct File {
     guard_endpoints_percent: Option<Percent>,
     replica_name: Option<String>,
     tls: Option<TlsChoice>,
+    tls_min: Option<TlsMin>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
     tls_name: Option<Vec<String>>,
@@ -330,6 +334,7 @@ impl Config {
             new_epoch,
             replica_name,
             tls,
+            tls_min,
             tls_cert_file,
             tls_key_file,
             tls_name,
@@ -374,6 +379,7 @@ impl Config {
         let is_insecure_said = insecure || file.insecure == Some(true);
         let wish = TlsWish {
             choice: tls.or(file.tls).unwrap_or_default(),
+            min: tls_min.or(file.tls_min),
             certificate: tls_cert_file.or(file.tls_cert_file),
             key: tls_key_file.or(file.tls_key_file),
             names: list(tls_name, file.tls_name).unwrap_or_default(),
@@ -483,6 +489,16 @@ mod tests {
     fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
         let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
         Config::merge(flags, toml::from_str(file).unwrap_or_else(|error| panic!("{file}: {error}")))
+    }
+
+    #[test]
+    fn every_setting_of_the_example_file_is_one() {
+        let example = include_str!("../../packaging/etc/tidegate/api.toml");
+        assert_eq!(merge(&[], example).unwrap().store, STORE_DEFAULT);
+        let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
+        for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
+            assert!(toml::from_str::<File>(line).is_ok(), "{line}: {:?}", toml::from_str::<File>(line));
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod report;
 mod resource;
 mod roles;
 mod rollback;
+mod series;
 mod service_health;
 mod session;
 mod status;
@@ -68,6 +69,7 @@ pub(crate) fn router() -> Routes {
         status::add,
         overview::add,
         convergence::add,
+        series::add,
         what_if::add,
         feed::add,
         report::add,

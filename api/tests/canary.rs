@@ -160,7 +160,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
     assert!(logged.contains("/v1/bgppeers"), "the log was not caught");
     search.look("the log", &logged);
     println!(
-        "{} secrets looked for in {} answers and the log, {} bytes",
+        "abuse: canaries: 0 of {} secrets found in {} answers and the log, {} bytes",
         search.secrets.len(),
         search.answers - 1,
         search.bytes

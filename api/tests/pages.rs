@@ -116,9 +116,13 @@ async fn pages_may_nothing_that_they_do_not_need_and_nothing_inline_but_the_docs
     let headers = async |path: &str| {
         server.send(Request::get(path).body(Body::empty()).unwrap()).await.headers().clone()
     };
-    for (path, may_inline) in
-        [("/", false), ("/web/style/mark.svg", false), ("/v1/status", false), ("/docsx", false), ("/docs/", true)]
-    {
+    for (path, may_inline) in [
+        ("/", false),
+        ("/web/style/mark.svg", false),
+        ("/v1/status", false),
+        ("/docsx", false),
+        ("/docs/", true),
+    ] {
         let found = headers(path).await;
         let policy = found["content-security-policy"].to_str().unwrap();
         assert_eq!(policy.contains("unsafe-inline"), may_inline, "{path}: {policy}");

@@ -18,6 +18,7 @@ pub mod echo;
 pub mod etcd;
 pub mod forward;
 pub mod herd;
+pub mod guest;
 pub mod histories;
 pub mod kernel;
 pub mod netns;

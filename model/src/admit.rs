@@ -131,6 +131,8 @@ pub struct ApplySet {
     pub prune: bool,
     /// How many may be removed; the built-in bound when `None`.
     pub prune_limit: Option<usize>,
+    /// Take objects that exist and belong to no set; refused otherwise.
+    pub adopt: bool,
 }
 
 /// Time and randomness of one admission.

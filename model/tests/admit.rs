@@ -270,7 +270,7 @@ fn f006_metadata_is_complete_and_stale_revisions_are_refused() {
 fn apply_sets_own_their_members_and_prune_within_bounds() {
     let mut cluster = Cluster::new();
     let set = |name: &str, prune, prune_limit| {
-        Some(ApplySet { name: Name::parse(name).unwrap(), prune, prune_limit })
+        Some(ApplySet { name: Name::parse(name).unwrap(), prune, prune_limit, adopt: true })
     };
     let many: Vec<_> =
         (0..20).map(|n| service(&format!("s{n}"), json!({ "ports": [{ "port": 80 }] }))).collect();
@@ -287,6 +287,24 @@ fn apply_sets_own_their_members_and_prune_within_bounds() {
     assert_eq!(pruned.iter().filter(|action| **action == Action::Pruned).count(), 5);
     let pruned = cluster.apply_many(&[], set("blue", true, Some(15))).unwrap();
     assert_eq!(pruned.len(), 15);
+}
+
+#[test]
+fn an_apply_set_that_adopts_nothing_leaves_alone_what_belongs_to_no_set() {
+    let mut cluster = Cluster::new();
+    let careful = || {
+        Some(ApplySet { name: Name::parse("blue").unwrap(), prune: false, prune_limit: None, adopt: false })
+    };
+    let [by_hand, own] = ["hand", "own"].map(|name| service(name, json!({ "ports": [{ "port": 80 }] })));
+    cluster.apply(&by_hand).unwrap();
+    let refused = cluster.apply_many(&[by_hand, own.clone()], careful()).unwrap_err();
+    assert!(
+        matches!(&refused, Refusal::Invalid(found)
+            if found.len() == 1 && found[0].code == OwnedByOther && found[0].pointer == "/items/0/metadata/name"),
+        "{refused:?}"
+    );
+    cluster.apply_many(std::slice::from_ref(&own), careful()).unwrap();
+    assert_eq!(cluster.apply_many(&[own], careful()).unwrap(), [Action::Unchanged], "it is its own");
 }
 
 #[test]

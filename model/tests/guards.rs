@@ -60,7 +60,9 @@ fn load_balancer_addresses_count_and_so_does_a_prune() {
     let mut cluster = guarded();
     let pool = of_kind("AddressPool", "lan", json!({}), json!({ "addresses": ["198.51.100.0/28"] }));
     let balancer = |name: &str| service(name, json!({ "type": "LoadBalancer", "ports": [{ "port": 80 }] }));
-    let named = |prune: bool| Some(ApplySet { name: "web".parse().unwrap(), prune, prune_limit: Some(100) });
+    let named = |prune: bool| {
+        Some(ApplySet { name: "web".parse().unwrap(), prune, prune_limit: Some(100), adopt: true })
+    };
     cluster.apply(&pool).unwrap();
     cluster.apply_many(&[balancer("a"), balancer("b"), balancer("c")], named(false)).unwrap();
     assert_eq!(cluster.snapshot.vips(), 6);

@@ -9,4 +9,12 @@
 //! What must not happen: a source that is empty, lost or only partly read takes objects away; an object that another made
 //! is changed; anything changes because this process ends.
 
+pub mod args;
+pub mod control;
+pub mod docker;
+pub mod engine;
+pub mod files;
+pub mod kubernetes;
+pub mod run;
+mod serve;
 pub mod wanted;

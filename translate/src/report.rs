@@ -74,6 +74,13 @@ impl Report {
         self.sections.iter().flat_map(|(_, lines)| lines).filter(|(of, _)| *of == fidelity).count()
     }
 
+    /// Every line: the title of the object that it is about, what became of the setting, and the line itself.
+    pub fn lines(&self) -> impl Iterator<Item = (&str, Fidelity, &str)> {
+        let sections = self.sections.iter();
+        sections
+            .flat_map(|(title, lines)| lines.iter().map(|(of, line)| (title.as_str(), *of, line.as_str())))
+    }
+
     /// The report as people read it.
     #[must_use]
     pub fn text(&self) -> String {

@@ -6,9 +6,10 @@ import { live } from '../core/live.js';
 import { to } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
-import { Chart } from '../parts/chart.js';
 import { Dialog } from '../parts/dialog.js';
 import { Field } from '../parts/field.js';
+import { Hour } from '../parts/hour.js';
+import { Links } from '../parts/links.js';
 import { Planned } from '../parts/planned.js';
 import { Shape, State, tone } from '../parts/state.js';
 import { Table } from '../parts/table.js';
@@ -25,10 +26,10 @@ export default function Node({ route }) {
   const [isPlanning, setPlanning] = useState(false);
   const title = html`${name} ${row && html`<${State} state=${row.state} />`}`;
   return html`<${View} name="node" title=${title} heading=${name} kicker=${html`<a href=${to(['nodes'])}>Nodes</a>`} copy=${{ api: path, cli: `tidegate describe node ${name}` }}
-    aside=${object.data && html`<button type="button" onClick=${() => setPlanning(true)}>${object.data.spec.unschedulable ? 'Let it announce again…' : 'Drain its announcements…'}</button>`}>
+    aside=${object.data && html`<${Links} of="node" names=${{ node: name }} /><button type="button" onClick=${() => setPlanning(true)}>${object.data.spec.unschedulable ? 'Let it announce again…' : 'Drain its announcements…'}</button>`}>
     <${Tabs} active=${tab} tabs=${TABS} to=${(key) => to(['nodes', name], key ? { tab: key } : {})} />
     <${Loaded} of=${object} rows=${6}>${(node) => html`
-      ${tab === '' && html`<${Standing} ...${{ node, path, row }} /><${Troubles} node=${node} /><${Times} name=${name} /><${Machine} ...${{ node, path }} />`}
+      ${tab === '' && html`<${Standing} ...${{ node, path, row }} /><${Troubles} node=${node} /><${Hour} of=${`node/${name}`} only=${['lag', 'behind', 'healthy']} /><${Machine} ...${{ node, path }} />`}
       ${tab === 'addresses' && html`<${Addresses} name=${name} /><${Sessions} name=${name} />`}
       ${tab === 'doctor' && html`<${Doctor} name=${name} />`}
       ${tab === 'failure' && html`<${WhatIf} name=${name} />`}
@@ -68,11 +69,6 @@ function Troubles({ node: { status = {} } }) {
   return html`${held && html`<${Panel} title="It holds a state back"><p class="pad"><b>${held.reason}</b>: it goes on with ${revisionOf(held.inForce)} of another database until somebody confirms. <code>tidegate confirm node</code></p><//>`}
     ${warnings.length > 0 && html`<${Panel} title="Odd"><ul class="conditions">${warnings.map((warning) => html`<li key=${warning}><${Shape} state="risk" /> ${warning}</li>`)}</ul><//>`}
     ${events.length > 0 && html`<${Panel} title="What happened of late"><ul class="conditions">${[...events].reverse().map((event, index) => html`<li key=${index}><${Ago} time=${event.time} /> <code class="muted">${event.reason}</code> ${event.message}${event.count > 1 ? html` <span class="muted">${count(event.count)} times</span>` : ''}</li>`)}</ul><//>`}`;
-}
-
-function Times({ name }) {
-  const answer = useApi(`/v1/series?of=node/${encodeURIComponent(name)}`, { everyMs: 10_000 });
-  return html`<${Panel} title="The last hour"><${Loaded} of=${answer} rows=${3}>${({ start, stepSeconds, series }) => html`<div class="columns">${series.map((one) => html`<${Chart} key=${one.name} label=${`${one.name}${one.unit && one.unit !== '1' ? `, ${one.unit}` : ''}`} start=${start} stepSeconds=${stepSeconds} series=${[one]} />`)}</div>`}<//><//>`;
 }
 
 function Machine({ node: { status = {}, spec, metadata }, path }) {

@@ -7,6 +7,8 @@ import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
 import { CopyButton } from '../parts/copy.js';
 import { Field } from '../parts/field.js';
+import { Hour } from '../parts/hour.js';
+import { Links } from '../parts/links.js';
 import { Shape, State, word } from '../parts/state.js';
 import { Ago, Empty, Loaded, Panel, View, Waiting } from '../parts/view.js';
 
@@ -26,8 +28,8 @@ export default function Overview() {
     // What the first look is for is there.
     if (doc && performance.getEntriesByName('tidegate:first-content').length === 0) performance.mark('tidegate:first-content');
   }, [doc]);
-  return html`<${View} name="overview" title=${doc ? headline(doc) : 'Overview'} heading="Overview" copy=${{ api: API, cli: 'tidegate status' }}>
-    ${doc ? html`<${Totals} doc=${doc} /><div class="overview"><div><${Problems} doc=${doc} />${doc.totals.nodes && html`<${Nodes} doc=${doc} />`}</div><${Changes} doc=${doc} /></div>` : html`<${Waiting} rows=${8} />`}
+  return html`<${View} name="overview" title=${doc ? headline(doc) : 'Overview'} heading="Overview" copy=${{ api: API, cli: 'tidegate status' }} aside=${html`<${Links} of="cluster" />`}>
+    ${doc ? html`<${Totals} doc=${doc} /><div class="overview"><div><${Problems} doc=${doc} />${doc.totals.nodes && html`<${Nodes} doc=${doc} />`}</div><${Changes} doc=${doc} /></div>${doc.isWhole !== false && html`<${Hour} of="cluster" />`}` : html`<${Waiting} rows=${8} />`}
   <//>`;
 }
 

@@ -50,6 +50,9 @@ struct ApplyQuery {
     /// How many may be removed; five, or a fifth of the set if that is more, when left out.
     #[param(minimum = 0, maximum = 5000)]
     prune_limit: Option<u32>,
+    /// `false` refuses objects that exist and belong to no set; they are taken into the set when left out.
+    #[param(required = false)]
+    adopt: Option<bool>,
 }
 
 /// Adds the route.
@@ -83,7 +86,11 @@ pub(super) fn add(router: Routes) -> Routes {
 
 async fn apply(State(app): State<Shared>, ApiQuery(query): ApiQuery<ApplyQuery>, request: Request) -> Answer {
     let form = form(request.headers())?;
-    let apply_set = apply_set_of(query.apply_set.as_ref(), query.prune, query.prune_limit)?;
+    if query.adopt.is_some() && query.apply_set.is_none() {
+        return Err(Problem::bad_request("`adopt` needs `applySet`: it is about the objects of a set"));
+    }
+    let apply_set = apply_set_of(query.apply_set.as_ref(), query.prune, query.prune_limit)?
+        .map(|set| ApplySet { adopt: query.adopt.unwrap_or(true), ..set });
     let target = request.uri().to_string();
     let (parts, body) = request.into_parts();
     let (bytes, items) = body::read_many(&parts.headers, body).await?;
@@ -120,7 +127,7 @@ pub(super) fn apply_set_of(
         return Err(Problem::bad_request("`pruneLimit` needs `prune`: without it nothing is removed"));
     }
     let prune_limit = prune_limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit }))
+    Ok(apply_set.cloned().map(|name| ApplySet { name, prune, prune_limit, adopt: true }))
 }
 
 /// Reads every object, and collects what is wrong with any of them.

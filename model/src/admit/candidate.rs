@@ -145,6 +145,15 @@ fn resolve_one(
                 message,
             ));
         }
+        if let (Some(_), None, Some(set)) = (&old, &owner, &request.apply_set)
+            && !set.adopt
+        {
+            let message = format!("must not exist outside of apply set `{}`; it belongs to none", set.name);
+            violations.push(
+                Violation::new(format!("{at}/metadata/name"), ViolationCode::OwnedByOther, message)
+                    .hint("give it another name, or delete the one that is there"),
+            );
+        }
         object.metadata.apply_set = asked.or(owner);
     }
     Ok(Some(Candidate { key, old, new, at, is_restored: false }))

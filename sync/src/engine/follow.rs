@@ -1,0 +1,158 @@
+//! Hears what becomes of a source's objects in Tidegate: everything once, then every change, from whichever control server
+//! answers. It goes on where it was, and begins anew when it cannot.
+
+use std::time::Duration;
+
+use imbl::OrdMap;
+use model::{
+    name::Label,
+    quantity::Revision,
+    resource::{Kind, ObjectKey},
+};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{
+    backoff::Backoff,
+    keep::SOURCE_LABEL,
+    mirror::{Own, own},
+};
+use crate::control::{Control, Failure, Request};
+
+/// Longest wait between two attempts to hear anything.
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+
+/// What was heard.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Everything there is.
+    Listed(OrdMap<ObjectKey, Own>),
+    /// An object was made or changed.
+    Put(ObjectKey, Box<Own>),
+    /// An object is gone, or no longer the source's.
+    Gone(ObjectKey, Revision),
+    /// The server is there and has nothing new.
+    Alive,
+    /// Nothing is heard; what was heard before still counts.
+    Lost(String),
+}
+
+/// Follows until nobody listens.
+pub(super) async fn follow(control: &Control, source: &Label, heard: mpsc::Sender<Heard>) {
+    let mut position = None;
+    let mut backoff = Backoff::new(PAUSE_MAX);
+    while !heard.is_closed() {
+        let before = position.clone();
+        let cause = match hear(control, source, &mut position, &heard).await {
+            Ok(()) => "the server ended the watch".to_owned(),
+            Err(Failure::Refused(problem)) => {
+                // Whatever is wrong with the position, the beginning is always there.
+                position = None;
+                problem.to_string()
+            }
+            Err(failure) => failure.to_string(),
+        };
+        if position.is_some() && position != before {
+            backoff.reset();
+        }
+        if heard.send(Heard::Lost(cause)).await.is_err() {
+            return;
+        }
+        control.go_on();
+        tokio::time::sleep(backoff.next()).await;
+    }
+}
+
+async fn hear(
+    control: &Control,
+    source: &Label,
+    position: &mut Option<String>,
+    heard: &mpsc::Sender<Heard>,
+) -> Result<(), Failure> {
+    let kinds: Vec<_> =
+        Kind::ALL.into_iter().filter(|kind| !kind.is_kept_by_server()).map(Kind::as_str).collect();
+    let mut request = Request::get("/v1/watch")
+        .query("kinds", kinds.join(","))
+        .query("labelSelector", format!("{SOURCE_LABEL}={source}"));
+    if let Some(position) = &position {
+        request = request.query("resume", position.clone());
+    }
+    let mut listing = position.is_none().then(OrdMap::new);
+    let mut lines = control.lines(&request).await?;
+    while let Some(event) = lines.next().await? {
+        let next = match (read(source, event), &mut listing) {
+            (Event::Put(key, own), Some(listing)) => {
+                listing.insert(key, *own);
+                None
+            }
+            (Event::Put(key, own), None) => Some(Heard::Put(key, own)),
+            // Nothing goes while what there is is being listed.
+            (Event::Gone(key, at), _) => Some(Heard::Gone(key, at)),
+            (Event::Bookmark(at), _) => {
+                *position = Some(at);
+                Some(listing.take().map_or(Heard::Alive, Heard::Listed))
+            }
+            (Event::At(at, inner), None) => {
+                *position = Some(at);
+                Some(inner)
+            }
+            (Event::At(_, inner), Some(_)) => Some(inner),
+            (Event::Ended, _) => {
+                *position = None;
+                return Ok(());
+            }
+            (Event::Other, _) => None,
+        };
+        if let Some(next) = next
+            && heard.send(next).await.is_err()
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+enum Event {
+    Put(ObjectKey, Box<Own>),
+    Gone(ObjectKey, Revision),
+    /// A change that ends its revision, or a heartbeat: the watch can be taken up from there.
+    At(String, Heard),
+    Bookmark(String),
+    Ended,
+    Other,
+}
+
+fn read(source: &Label, mut event: Value) -> Event {
+    let position = event.get("position").and_then(Value::as_str).map(str::to_owned);
+    let revision = Revision(event.get("revision").and_then(Value::as_u64).unwrap_or(0));
+    let object = event.get_mut("object").map(Value::take);
+    let seen = match event.get("type").and_then(Value::as_str) {
+        Some("ADDED" | "MODIFIED") => object.and_then(|object| match own(source, object.clone()) {
+            Some((key, own)) => Some(Heard::Put(key, Box::new(own))),
+            None => key_of(&object).map(|key| Heard::Gone(key, revision)),
+        }),
+        Some("DELETED") => object.and_then(|object| key_of(&object)).map(|key| Heard::Gone(key, revision)),
+        Some("BOOKMARK") => return position.map_or(Event::Other, Event::Bookmark),
+        Some("HEARTBEAT") => Some(Heard::Alive),
+        // Too far behind, or not allowed any longer: the next attempt is told which.
+        Some("ERROR") => return Event::Ended,
+        Some(_) | None => None,
+    };
+    match (seen, position) {
+        (Some(heard), Some(position)) => Event::At(position, heard),
+        (Some(Heard::Put(key, own)), None) => Event::Put(key, own),
+        (Some(Heard::Gone(key, at)), None) => Event::Gone(key, at),
+        (Some(Heard::Listed(_) | Heard::Alive | Heard::Lost(_)) | None, _) => Event::Other,
+    }
+}
+
+fn key_of(object: &Value) -> Option<ObjectKey> {
+    let kind = Kind::parse(object.get("kind")?.as_str()?)?;
+    let metadata = object.get("metadata")?;
+    let namespace = match metadata.get("namespace").and_then(Value::as_str) {
+        Some(namespace) => Some(Label::parse(namespace).ok()?),
+        None => None,
+    };
+    let name = model::name::Name::parse(metadata.get("name")?.as_str()?).ok()?;
+    Some(ObjectKey { kind, namespace, name })
+}

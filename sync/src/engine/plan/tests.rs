@@ -1,0 +1,123 @@
+use model::decode::{Expect, decode};
+use serde_json::json;
+
+use super::*;
+use crate::engine::mirror::{self, Own};
+
+fn source() -> Label {
+    Label::parse("shop").unwrap()
+}
+
+fn workload(name: &str) -> Object {
+    let value =
+        json!({ "kind": "Workload", "metadata": { "name": name }, "spec": { "addresses": ["10.0.0.1"] } });
+    decode(&value, &Expect::default()).unwrap()
+}
+
+fn service(name: &str) -> Object {
+    let value =
+        json!({ "kind": "Service", "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] } });
+    decode(&value, &Expect::default()).unwrap()
+}
+
+fn wanted(objects: &[Object], is_complete: bool) -> Wanted {
+    Wanted { objects: objects.iter().map(|object| (object.key(), object.clone())).collect(), is_complete }
+}
+
+fn mirror_of(objects: &[Object]) -> Mirror {
+    let mut mirror = Mirror::default();
+    let own = |object: &Object| -> (ObjectKey, Own) {
+        let mut shown = prepared(&source(), object, None).to_json();
+        shown["metadata"]["applySet"] = "shop".into();
+        shown["metadata"]["resourceVersion"] = "7".into();
+        mirror::own(&source(), shown).unwrap()
+    };
+    mirror.list(objects.iter().map(own).collect());
+    mirror
+}
+
+fn decide(
+    wanted: &Wanted,
+    mirror: &Mirror,
+    limits: (Option<usize>, bool),
+    confirmed: &BTreeSet<ObjectKey>,
+) -> Plan {
+    let (prune_limit, allow_empty) = limits;
+    let (source, settled) = (source(), BTreeMap::new());
+    let rules = Rules { source: &source, prune_limit, allow_empty, confirmed, settled: &settled };
+    let all: BTreeSet<_> = wanted.objects.keys().chain(mirror.objects().keys()).cloned().collect();
+    plan(rules, wanted, mirror, all.iter())
+}
+
+fn names(keys: impl IntoIterator<Item = ObjectKey>) -> Vec<String> {
+    keys.into_iter().map(|key| key.to_string()).collect()
+}
+
+#[test]
+fn what_others_refer_to_is_written_first_and_removed_last() {
+    let plan = decide(
+        &wanted(&[service("a"), workload("b")], true),
+        &mirror_of(&[service("c"), workload("d"), service("a")]),
+        (None, false),
+        &BTreeSet::new(),
+    );
+    assert_eq!(
+        names(plan.writes.iter().map(|write| write.key.clone())),
+        ["Workload default/b"],
+        "a is there already"
+    );
+    assert!(plan.writes[0].is_new);
+    assert_eq!(names(plan.removals), ["Service default/c", "Workload default/d"]);
+}
+
+#[test]
+fn a_replacement_names_the_state_it_rests_on() {
+    let mut other = workload("w");
+    other.metadata.labels.insert("app".to_owned(), "x".to_owned());
+    let plan = decide(&wanted(&[other], true), &mirror_of(&[workload("w")]), (None, false), &BTreeSet::new());
+    let json: serde_json::Value = serde_json::from_slice(&plan.writes[0].json).unwrap();
+    assert_eq!(json["metadata"]["resourceVersion"], "7");
+    assert_eq!(json["metadata"]["labels"], json!({ "app": "x", "tidegate.io/source": "shop" }));
+    assert!(!plan.writes[0].is_new);
+}
+
+#[test]
+fn nothing_is_removed_for_a_source_that_is_incomplete_empty_or_loses_too_much() {
+    let seven: Vec<_> = (0..7).map(|n| workload(&format!("w{n}"))).collect();
+    let mirror = mirror_of(&seven);
+    let none = BTreeSet::new();
+    let one = wanted(&seven[..1], true);
+
+    let plan = decide(&wanted(&seven[..1], false), &mirror, (Some(100), true), &none);
+    assert_eq!((plan.removals.len(), plan.held.len(), plan.waiting.len()), (0, 0, 6), "incomplete");
+    let plan = decide(&one, &mirror, (None, false), &none);
+    assert_eq!((plan.removals.len(), plan.held.len()), (0, 6), "six are more than five");
+    assert_eq!(decide(&one, &mirror, (Some(6), false), &none).removals.len(), 6);
+    let confirmed: BTreeSet<_> = seven[1..3].iter().map(Object::key).collect();
+    let plan = decide(&one, &mirror, (None, false), &confirmed);
+    assert_eq!((plan.removals.len(), plan.held.len()), (6, 0), "four are unasked");
+
+    let nothing = wanted(&[], true);
+    let plan = decide(&nothing, &mirror_of(&seven[..1]), (Some(100), false), &none);
+    assert_eq!((plan.removals.len(), plan.held.len()), (0, 1), "empty");
+    assert_eq!(decide(&nothing, &mirror_of(&seven[..1]), (None, true), &none).removals.len(), 1);
+}
+
+#[test]
+fn requests_are_bounded_in_objects_and_bytes() {
+    let write = |bytes: usize| Write {
+        key: workload("w").key(),
+        is_new: true,
+        json: vec![b' '; bytes],
+        wanted: workload("w"),
+    };
+    let sizes = |writes: Vec<Write>| batches(writes).iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(sizes(vec![write(10); BATCH_OBJECTS_MAX + 1]), [BATCH_OBJECTS_MAX, 1]);
+    assert_eq!(sizes(vec![write(BATCH_BYTES_MAX / 2); 3]), [1, 1, 1]);
+    assert_eq!(
+        sizes(vec![write(BATCH_BYTES_MAX * 2), write(1)]),
+        [1, 1],
+        "what is too large alone goes alone"
+    );
+    assert_eq!(sizes(vec![]), [0; 0]);
+}

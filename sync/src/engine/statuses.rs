@@ -1,0 +1,46 @@
+//! Looks at the statuses of a source's Services now and then: a change of status alone is no event of a watch.
+
+use std::time::Duration;
+
+use model::{name::Label, resource::ObjectKey};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{keep::SOURCE_LABEL, mirror::own};
+use crate::control::{Control, Request};
+
+/// How often. A status follows an agent's report, which comes within seconds itself; a look costs the server the Services of
+/// the source.
+const LOOK: Duration = Duration::from_secs(5);
+/// Objects of one page.
+const PAGE: usize = 500;
+
+/// Looks until nobody wants to know.
+pub(super) async fn follow(control: &Control, source: &Label, shown: mpsc::Sender<Vec<(ObjectKey, Value)>>) {
+    while !shown.is_closed() {
+        tokio::time::sleep(LOOK).await;
+        let mut token = None::<String>;
+        loop {
+            let mut request = Request::get("/v1/services")
+                .query("labelSelector", format!("{SOURCE_LABEL}={source}"))
+                .query("limit", PAGE.to_string());
+            if let Some(token) = token.take() {
+                request = request.query("continue", token);
+            }
+            // Whatever is wrong will be heard by the watch as well.
+            let Ok(mut page) = control.send(&request).await else { break };
+            let next = page.pointer("/metadata/continue").and_then(Value::as_str).map(str::to_owned);
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                let services = items.into_iter().filter_map(|item| own(source, item));
+                let services = services.map(|(key, own)| (key, own.published)).collect();
+                if shown.send(services).await.is_err() {
+                    return;
+                }
+            }
+            match next.filter(|next| !next.is_empty()) {
+                Some(next) => token = Some(next),
+                None => break,
+            }
+        }
+    }
+}

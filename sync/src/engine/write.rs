@@ -1,0 +1,214 @@
+//! Carries out a plan: writes in batches, removals one by one. An object that is refused holds up no other: it is told from
+//! the rest by what the refusal names, or else by halves.
+
+use std::collections::BTreeSet;
+
+use model::{
+    name::Label,
+    quantity::Revision,
+    resource::{Object, ObjectKey},
+};
+use serde_json::Value;
+
+use super::{
+    mirror::{Own, own},
+    plan::{Write, batches},
+};
+use crate::control::{Control, Failure, Problem, Request};
+
+/// What became of an object.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It is as wanted, in this state; `is_changed` unless it was so before.
+    Written {
+        /// As it is.
+        own: Box<Own>,
+        /// Whether the write changed it.
+        is_changed: bool,
+        /// What was wanted.
+        wanted: Box<Object>,
+    },
+    /// It is gone.
+    Removed(Revision),
+    /// The server says no.
+    Refused {
+        /// In words.
+        why: String,
+        /// Whether somebody can confirm it.
+        by_guard: bool,
+        /// Whether the object is in another state than was thought, which will be heard of.
+        is_stale: bool,
+    },
+}
+
+/// What became of a plan, as far as it came.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// By object.
+    pub(super) fates: Vec<(ObjectKey, Fate)>,
+    /// Why the rest was not tried.
+    pub(super) failure: Option<String>,
+}
+
+/// What writes rest on.
+#[derive(Clone, Copy)]
+pub(super) struct Writer<'a> {
+    /// The way to the servers.
+    pub(super) control: &'a Control,
+    /// The source.
+    pub(super) source: &'a Label,
+    /// What somebody has confirmed.
+    pub(super) confirmed: &'a BTreeSet<ObjectKey>,
+    /// Only ask.
+    pub(super) is_dry_run: bool,
+}
+
+impl Writer<'_> {
+    /// Makes and replaces objects.
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Outcome {
+        let mut outcome = Outcome::default();
+        // What was confirmed is written apart: the confirmation is about nothing else.
+        let (confirmed, others): (Vec<_>, Vec<_>) =
+            writes.into_iter().partition(|write| self.confirmed.contains(&write.key));
+        let confirmed = batches(confirmed).into_iter().map(|batch| (batch, true));
+        let others = batches(others).into_iter().map(|batch| (batch, false));
+        let mut todo: Vec<_> = others.chain(confirmed).collect();
+        todo.reverse();
+        while let Some((batch, is_confirmed)) = todo.pop() {
+            match self.apply(&batch, is_confirmed).await {
+                Ok(results) => outcome.fates.extend(self.fates(batch, results)),
+                Err(Failure::Refused(problem)) => {
+                    let rest = refused(batch, &problem, &mut outcome.fates);
+                    todo.extend(rest.into_iter().rev().map(|batch| (batch, is_confirmed)));
+                }
+                Err(failure) => {
+                    outcome.failure = Some(failure.to_string());
+                    return outcome;
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Removes objects in the states that are known.
+    pub(super) async fn remove(&self, removals: Vec<(ObjectKey, String)>) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (key, tag) in removals {
+            let mut request = Request::delete(key.path(), tag);
+            if self.is_dry_run {
+                request = request.query("dryRun", "true");
+            }
+            if self.confirmed.contains(&key) {
+                request = request.query("confirm", "true");
+            }
+            let fate = match self.control.send(&request).await {
+                Ok(answer) => Fate::Removed(revision_of(&answer)),
+                Err(Failure::Refused(problem)) if problem.status == 404 => Fate::Removed(Revision(u64::MAX)),
+                Err(Failure::Refused(problem)) => refusal(&problem, problem.to_string()),
+                Err(failure) => {
+                    outcome.failure = Some(failure.to_string());
+                    return outcome;
+                }
+            };
+            outcome.fates.push((key, fate));
+        }
+        outcome
+    }
+
+    async fn apply(&self, batch: &[Write], is_confirmed: bool) -> Result<Vec<Value>, Failure> {
+        let mut body = vec![b'['];
+        for (at, write) in batch.iter().enumerate() {
+            if at > 0 {
+                body.push(b',');
+            }
+            body.extend_from_slice(&write.json);
+        }
+        body.push(b']');
+        let mut request =
+            Request::post("/v1/apply", body).query("applySet", self.source.as_str()).query("adopt", "false");
+        if self.is_dry_run {
+            request = request.query("dryRun", "true");
+        }
+        if is_confirmed {
+            request = request.query("confirm", "true");
+        }
+        let mut answer = self.control.send(&request).await?;
+        match answer.get_mut("results").map(Value::take) {
+            Some(Value::Array(results)) if results.len() >= batch.len() => Ok(results),
+            _ => Err(Failure::Unavailable {
+                url: self.control.url(),
+                cause: "the answer to an apply does not name its results".to_owned(),
+            }),
+        }
+    }
+
+    fn fates(&self, batch: Vec<Write>, results: Vec<Value>) -> Vec<(ObjectKey, Fate)> {
+        let fate = |write: Write, mut result: Value| {
+            let object = result.get_mut("object").map(Value::take).unwrap_or_default();
+            let is_changed = result.get("action").and_then(Value::as_str) != Some("unchanged");
+            let fate = match own(self.source, object) {
+                Some((_, own)) => {
+                    Fate::Written { own: Box::new(own), is_changed, wanted: Box::new(write.wanted) }
+                }
+                None => Fate::Refused {
+                    why: "the answer does not show the object".to_owned(),
+                    by_guard: false,
+                    is_stale: true,
+                },
+            };
+            (write.key, fate)
+        };
+        batch.into_iter().zip(results).map(|(write, result)| fate(write, result)).collect()
+    }
+}
+
+/// Says of the objects that a refusal names why they are refused; answers what to try again, apart from them.
+fn refused(batch: Vec<Write>, problem: &Problem, fates: &mut Vec<(ObjectKey, Fate)>) -> Vec<Vec<Write>> {
+    let mut named = std::collections::BTreeMap::<usize, Vec<String>>::new();
+    for fault in &problem.errors {
+        let item = fault.pointer.strip_prefix("/items/").map(|rest| rest.split('/').next().unwrap_or(rest));
+        if let Some(item) =
+            item.and_then(|item| item.parse::<usize>().ok()).filter(|item| *item < batch.len())
+        {
+            named.entry(item).or_default().push(fault.to_string());
+        }
+    }
+    if named.is_empty() {
+        return by_halves(batch, problem, fates);
+    }
+    let mut rest = Vec::new();
+    for (at, write) in batch.into_iter().enumerate() {
+        match named.remove(&at) {
+            Some(reasons) => fates.push((write.key, refusal(problem, reasons.join("; ")))),
+            None => rest.push(write),
+        }
+    }
+    if rest.is_empty() { Vec::new() } else { vec![rest] }
+}
+
+fn by_halves(
+    mut batch: Vec<Write>,
+    problem: &Problem,
+    fates: &mut Vec<(ObjectKey, Fate)>,
+) -> Vec<Vec<Write>> {
+    // Who may not write at all may not write half of it; the halves would only be many requests.
+    if batch.len() <= 1 || problem.status == 403 {
+        fates.extend(batch.into_iter().map(|write| (write.key, refusal(problem, problem.to_string()))));
+        return Vec::new();
+    }
+    let second = batch.split_off(batch.len() / 2);
+    vec![batch, second]
+}
+
+fn refusal(problem: &Problem, why: String) -> Fate {
+    Fate::Refused {
+        why,
+        by_guard: problem.code == "GuardHeld",
+        is_stale: matches!(problem.code.as_str(), "Conflict" | "PreconditionFailed"),
+    }
+}
+
+fn revision_of(answer: &Value) -> Revision {
+    let text = answer.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    Revision(text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX))
+}

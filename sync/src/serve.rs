@@ -1,0 +1,31 @@
+//! What this process says of itself, on loopback: whether it lives, whether Tidegate is equal to the source, and metrics.
+
+use std::sync::Arc;
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::net::TcpListener;
+
+use crate::engine::progress::Progress;
+
+/// Serves until the process ends.
+pub(crate) async fn serve(listener: TcpListener, progress: Arc<Progress>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/healthz", get(|| std::future::ready("ok\n")))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(progress);
+    axum::serve(listener, router).await
+}
+
+async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
+    let trouble = progress.trouble();
+    if trouble.is_empty() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, trouble.join("\n") + "\n")
+    }
+}
+
+async fn metrics(State(progress): State<Arc<Progress>>) -> ([(&'static str, &'static str); 1], String) {
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], progress.metrics())
+}

@@ -1,0 +1,225 @@
+//! A real control server and a real `tidegate-sync`, as processes on loopback that end with the test.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test's helpers are tests, and each test uses some"
+)]
+
+use std::{
+    fs::{self, File},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long anything may take before it counts as never happening. Generous, because machines that run tests are busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks until what is seen satisfies; says what was seen last when it never does.
+pub fn eventually<T: std::fmt::Debug>(
+    what: &str,
+    mut look: impl FnMut() -> T,
+    is_good: impl Fn(&T) -> bool,
+) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let seen = look();
+        if is_good(&seen) {
+            return seen;
+        }
+        assert!(Instant::now() < end, "never: {what}; last seen: {seen:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A control server.
+pub struct Api {
+    child: Child,
+    pub url: String,
+}
+
+impl Api {
+    pub fn start(store: &str, port: u16) -> Self {
+        let binary = Path::new(env!("CARGO_BIN_EXE_tidegate-sync")).with_file_name("tidegate-api");
+        assert!(binary.exists(), "tidegate-api is not built: cargo build -p api");
+        let mut child = Command::new(binary)
+            .env_clear()
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--store", store])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("tidegate-api listening on ")
+            .unwrap_or_else(|| panic!("{line:?}"))
+            .to_owned();
+        Self { child, url }
+    }
+
+    pub fn memory() -> Self {
+        Self::start("memory:", 0)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.url.rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    /// Ends it as a lost machine does.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends a request; answers status and JSON.
+    pub fn call(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        request(self.url.strip_prefix("http://").unwrap(), method, path, body).unwrap()
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        self.call("GET", path, None).1
+    }
+
+    /// Writes as a person does.
+    pub fn apply(&self, object: &Value) {
+        let (status, answer) = self.call("POST", "/v1/apply", Some(object));
+        assert_eq!(status, 200, "{answer}");
+    }
+
+    /// The names of the objects of a kind in all namespaces.
+    pub fn names(&self, plural: &str) -> Vec<String> {
+        let list = self.get(&format!("/v1/{plural}"));
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub fn revision(&self) -> Value {
+        self.get("/v1/services")["metadata"]["resourceVersion"].clone()
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A synchroniser.
+pub struct Sync {
+    child: Child,
+    listen: String,
+    log: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Sync {
+    pub fn start(apis: &str, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let child = command(apis)
+            .args(["--listen", &free])
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, listen: free, log, _directory: directory }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// What it says is not as it should be; empty when everything is.
+    pub fn trouble(&self) -> String {
+        match request(&self.listen, "GET", "/readyz", None) {
+            Ok((200, _)) => String::new(),
+            Ok((_, text)) => text.as_str().unwrap_or_default().to_owned(),
+            Err(error) => error,
+        }
+    }
+
+    pub fn wait_until_equal(&self) {
+        eventually("Tidegate is equal to the source", || self.trouble(), String::is_empty);
+    }
+
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let (_, text) = request(&self.listen, "GET", "/metrics", None).ok()?;
+        let text = text.as_str()?.to_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("tidegate_sync_{name} ")))?;
+        line.parse().ok()
+    }
+
+    /// Consents to what is held.
+    pub fn confirm(&self) {
+        assert!(
+            Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()
+        );
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Sync {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("--- log of tidegate-sync\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}
+
+pub fn command(apis: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-sync"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).args(["--api", apis]);
+    command
+}
+
+/// Runs to the end; answers the exit code and what was printed.
+pub fn run(apis: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = command(apis).args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Replaces a file as editors do.
+pub fn replace(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+fn request(address: &str, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value), String> {
+    let say = |error: std::io::Error| error.to_string();
+    let mut stream = TcpStream::connect(address).map_err(say)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(say)?;
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .map_err(say)?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).map_err(say)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, rest) = text.split_once("\r\n\r\n").ok_or("no answer")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
+    Ok((status, serde_json::from_str(rest).unwrap_or_else(|_| Value::String(rest.to_owned()))))
+}
