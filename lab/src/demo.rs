@@ -31,6 +31,8 @@ const OFFERS: [Offer; 9] = [
 
 /// The Service whose backend is stopped in the end, and the machine that the backend is on.
 pub const ILL: (&str, &str, u8) = ("shop", "checkout", 3);
+/// Machines that the set needs.
+pub const NODES_MIN: usize = 3;
 /// Host numbers of workloads from here on, so that the story's own are not met.
 const HOSTS_FROM: u8 = 100;
 

@@ -27,6 +27,9 @@ const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 744
 /// Services in one request with their endpoints; the server takes 5,000 objects and 8 MiB.
 const BATCH: u32 = 2_000;
 
+/// How long hundreds of agents may take to be heard where a machine is busy with other tests as well.
+const PATIENCE: Duration = Duration::from_secs(240);
+
 /// How large.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -141,7 +144,7 @@ impl Large {
     /// # Errors
     /// One never has.
     pub fn wait_verified(&self, position: Position, wanted: u64) -> Result<()> {
-        wait::until(&format!("{wanted} agents to have {position}"), || {
+        wait::until_within(PATIENCE, &format!("{wanted} agents to have {position}"), || {
             let have = self.herd.verified(position) as u64;
             ensure!(have >= wanted, "{have} have");
             Ok(())

@@ -89,7 +89,17 @@ fn tells_time(word: &str, text: &str) -> bool {
 
 /// A number is shown by itself, with a unit that is larger, or rounded to the digits that are shown.
 fn tells_number(number: f64, text: &str) -> bool {
+    // Words may stand before it: `share 25 %`.
+    let starts = text.char_indices().filter(|(at, one)| {
+        one.is_ascii_digit() && !text[..*at].ends_with(|before: char| before.is_alphanumeric() && before != 'r' || before == '.' || before == ',')
+    });
+    starts.map(|(at, _)| &text[at..]).any(|rest| begins_with_number(number, rest))
+}
+
+fn begins_with_number(number: f64, text: &str) -> bool {
     let Some((shown, step, unit)) = number_of(text) else { return false };
+    // What follows the unit is other words.
+    let unit = unit.split([' ', ',', ';']).next().unwrap_or_default();
     let factors: &[f64] = match unit.trim_end_matches("/s").trim_end_matches('B').trim() {
         "" | "ms" => &[1.0],
         "k" | "kB" => &[1e3],
@@ -110,7 +120,6 @@ fn tells_number(number: f64, text: &str) -> bool {
 /// The number at the beginning of a text, the value of its last digit, and what follows it.
 fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     let text = text.strip_prefix('r').unwrap_or(text);
-    let text = text.strip_prefix('−').map_or(text, |rest| rest);
     let end = text.find(|one: char| !(one.is_ascii_digit() || one == ',' || one == '.')).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     let digits = digits.trim_end_matches('.').replace(',', "");
@@ -131,7 +140,7 @@ pub(crate) fn expect_some(count: usize, what: &str) -> Result<()> {
 fn a_text_tells_a_number_by_itself_rounded_or_in_a_larger_unit_and_no_other() {
     for (number, text) in [
         (5000.0, "5,000"), (5000.0, "5 k"), (1234.0, "1.23 k"), (38.0, "38 ms"), (2412.0, "2.4 s"), (240_000.0, "4 min"),
-        (12.5, "12.5/s"), (1_500_000.0, "1.50 MB"), (17.0, "r17"), (0.25, "25%"), (3.0, "3 nodes"),
+        (12.5, "12.5/s"), (1_500_000.0, "1.50 MB"), (17.0, "r17"), (0.25, "25%"), (3.0, "3 nodes"), (0.0, "share 0 %, 0 of 1"),
     ] {
         assert!(tells(&json!(number), text), "{number} {text}");
     }
