@@ -27,8 +27,8 @@ pub(crate) fn register(registry: &mut Registry, figures: Figures) {
         registry.register(name, help, ConstCounter::new(count));
     }
     for (name, help, micros) in [
-        ("store_commit", "Time that groups took to be committed to the shared store", commit_micros),
-        ("store_call", "Time that calls to the shared store took", call_micros),
+        ("store_commit_time", "Time that groups took to be committed to the shared store", commit_micros),
+        ("store_call_time", "Time that calls to the shared store took", call_micros),
     ] {
         let seconds = Duration::from_micros(micros).as_secs_f64();
         registry.register_with_unit(name, help, Unit::Seconds, ConstCounter::new(seconds));

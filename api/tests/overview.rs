@@ -246,3 +246,30 @@ async fn both_are_compressed_line_by_line_for_who_accepts_gzip() {
     let line = String::from_utf8(text).unwrap();
     assert!(line.starts_with("{\"type\":\"overview\"") && line.ends_with("}\n"), "{line}");
 }
+
+#[tokio::test]
+async fn a_token_limited_to_a_namespace_sees_its_services_and_nothing_of_the_cluster() {
+    let secured = common::secured::start().await;
+    for namespace in ["shop", "bank"] {
+        let body = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
+        secured.admin("POST", &format!("/v1/namespaces/{namespace}/services"), Some(body)).await;
+    }
+    secured.admin("POST", "/v1/nodes", Some(json!({"metadata": {"name": "n1"}, "spec": {}}))).await;
+    let limited = secured.token("shop", json!({"role": "viewer", "namespaces": ["shop"]})).await;
+    let (status, seen) = secured.call(&limited, "GET", "/v1/overview", None).await;
+    assert_eq!(status, 200, "{seen}");
+    let text = seen.to_string();
+    assert!(!text.contains("bank") && !text.contains("n1"), "{text}");
+    assert_eq!((&seen["isWhole"], &seen["totals"]["services"]["total"]), (&json!(false), &json!(1)));
+    assert_eq!(seen["problems"][0]["namespace"], "shop");
+    let response = secured.send(&limited, "GET", "/v1/overview/watch", None).await;
+    let mut lines = Lines::new(response.into_body());
+    assert_eq!(first(&mut lines).await.services.len(), 1);
+    let body = json!({"metadata": {"name": "other"}, "spec": {"ports": [{"port": 80}]}});
+    secured.admin("POST", "/v1/namespaces/bank/services", Some(body.clone())).await;
+    secured.admin("POST", "/v1/namespaces/shop/services", Some(body)).await;
+    let lines = lines.until("\"other\"").await;
+    assert!(!lines.concat().contains("bank"), "{lines:?}");
+    let whole = secured.admin("GET", "/v1/overview", None).await;
+    assert_eq!((&whole["isWhole"], &whole["totals"]["services"]["total"]), (&json!(true), &json!(4)));
+}

@@ -184,12 +184,40 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
             time(problem, "/since").map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
         let object = style.paint(Tone::Title, &clean(&text(problem, "/object")));
         let reason = style.paint(Tone::Bad, &clean(&text(problem, "/reason")));
-        lines.push(format!("\n  {object}: {reason}{since}"));
+        let impact = impact(problem);
+        lines.push(format!("\n  {object}: {impact}{reason}{since}"));
         lines.push(format!("    {}", clean(&text(problem, "/message"))));
         let hint = text(problem, "/hint");
         lines.extend((!hint.is_empty()).then(|| format!("    hint: {}", clean(&hint))));
+        lines.extend(preceding(problem, now));
     }
     lines.join("\n") + "\n"
+}
+
+/// What a problem means for users, before its reason; nothing where the server does not say it.
+fn impact(problem: &Value) -> String {
+    let word = text(problem, "/impact");
+    let words = match word.as_str() {
+        "" => return String::new(),
+        "unreachable" => "users cannot connect",
+        "degraded" => "degraded",
+        "risk" => "at risk",
+        "notice" => "notice",
+        other => other,
+    };
+    format!("{}, ", clean(words))
+}
+
+/// The write that went before a problem.
+fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
+    let change = problem.get("change").filter(|change| change.is_object())?;
+    let author = text(change, "/author");
+    let by = if author.is_empty() { String::new() } else { format!(" by {}", clean(&author)) };
+    let ago = time(change, "/at").map(|at| format!(", {} ago", age(at, now))).unwrap_or_default();
+    let message = text(change, "/message");
+    let why = if message.is_empty() { String::new() } else { format!(": {}", clean(&message)) };
+    let revision = clean(&text(change, "/revision"));
+    Some(format!("    before it: revision {revision}{by}{ago}{why} (`tidegate history {revision}`)"))
 }
 
 /// Whether `status` ends with 0: no problems, every node converged, every Service ready.

@@ -189,7 +189,14 @@ const SHOWN_NOWHERE: [(&str, &str); 6] = [
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
 /// Series that are there only once something has happened that does not happen here.
-const NOT_HERE: [&str; 6] = [
+const NOT_HERE: [&str; 13] = [
+    "tidegate_store_commits",
+    "tidegate_store_conflicts",
+    "tidegate_store_in_doubt",
+    "tidegate_store_calls",
+    "tidegate_store_failed_calls",
+    "tidegate_store_folded_commits",
+    "tidegate_store_commit_seconds",
     "tidegate_agent_certificate_expires",
     "tidegate_agent_health_checks",
     "tidegate_bgp_sessions",

@@ -159,6 +159,17 @@ impl Cluster {
         Ok(machine.with_context(|| format!("{url} is no server of ours"))?.0)
     }
 
+    /// The metrics of a server say what it asked of etcd, and how long that took.
+    fn expect_figures_of_etcd(&self) {
+        let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
+        let ask = format!("curl -sS --cacert ca.pem {bearer} https://10.0.0.1:7440/metrics");
+        let metrics = self.stage.run("user", &ask).unwrap();
+        for name in ["store_calls", "store_call_time_seconds", "store_commits", "store_commit_time_seconds"] {
+            let line = metrics.lines().find(|line| line.starts_with(&format!("tidegate_{name}_total ")));
+            assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{name}: {line:?}");
+        }
+    }
+
     /// How often the agent has written to its kernel.
     fn kernel_writes(&self) -> u64 {
         let state = self.agent().get_json("/v1/state").unwrap();
@@ -200,6 +211,8 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
         "{status}"
     );
     assert_eq!(status.matches("leads").count(), 1, "{status}");
+
+    cluster.expect_figures_of_etcd();
 
     cluster.stage.start("node-1", "monitor", "stdbuf -oL nft monitor");
     cluster.told("before");

@@ -369,6 +369,7 @@ pub enum Impact {
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverviewProblem)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// What names it as long as it lasts.

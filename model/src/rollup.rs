@@ -68,19 +68,34 @@ pub struct NodeView<'a> {
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    slowest_verified: Option<Position>,
-    failing: BTreeSet<&'a ServiceKey>,
+    /// How far the nodes are, each rung sorted, so that how many have something is a search.
+    received: Vec<Position>,
+    applied: Vec<Position>,
+    verified: Vec<Position>,
+    /// The nodes on which a Service fails.
+    failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
 
 impl<'a> NodeViews<'a> {
     /// Prepares the views of all Nodes.
     #[must_use]
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
-        let verified = |view: &NodeView<'_>| view.report.map(|report| report.verified).unwrap_or_default();
-        let slowest_verified = views.iter().map(verified).min();
-        let failing =
-            views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
-        Self { views, slowest_verified, failing }
+        let sorted = |rung: &dyn Fn(&Report) -> Position| {
+            let mut all: Vec<_> = views.iter().filter_map(|view| view.report).map(rung).collect();
+            all.sort_unstable();
+            all
+        };
+        // What has not arrived is not programmed, whatever else a report says.
+        let received = sorted(&|report| report.received);
+        let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
+        let verified = sorted(&|report| report.received.min(report.verified));
+        let mut failing: BTreeMap<&ServiceKey, Vec<usize>> = BTreeMap::new();
+        for (at, report) in views.iter().enumerate().filter_map(|(at, view)| Some((at, view.report?))) {
+            for key in report.failures.keys() {
+                failing.entry(key).or_default().push(at);
+            }
+        }
+        Self { views, received, applied, verified, failing }
     }
 
     /// The views, in the order of the names.
@@ -91,24 +106,35 @@ impl<'a> NodeViews<'a> {
 
     fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
-        if self.slowest_verified.is_some_and(|slowest| slowest >= wanted) && !self.failing.contains(key) {
-            return NodeCounts {
-                total,
-                received: total,
-                applied: total,
-                verified: total,
-                not_verified: BTreeMap::new(),
+        let reached =
+            |rung: &[Position]| saturating(rung.len() - rung.partition_point(|position| *position < wanted));
+        let mut counts = NodeCounts {
+            total,
+            received: reached(&self.received),
+            applied: reached(&self.applied),
+            verified: reached(&self.verified),
+            not_verified: BTreeMap::new(),
+        };
+        let failing = self.failing.get(key).map(Vec::as_slice).unwrap_or_default();
+        for view in failing.iter().filter_map(|at| self.views.get(*at)) {
+            let (phase, _) = progress(view, key, wanted);
+            let without_failure = match phase {
+                Phase::Failed => view.report.map(|report| reached_phase(report, wanted)),
+                Phase::Pending | Phase::Received | Phase::Applied | Phase::Verified => None,
             };
+            counts.applied -= u32::from(matches!(without_failure, Some(Phase::Applied | Phase::Verified)));
+            counts.verified -= u32::from(without_failure == Some(Phase::Verified));
         }
-        let mut counts = NodeCounts { total, ..NodeCounts::default() };
-        for view in &self.views {
-            let (phase, failure) = progress(view, key, wanted);
-            counts.received += u32::from(phase != Phase::Pending);
-            counts.applied += u32::from(matches!(phase, Phase::Applied | Phase::Verified));
-            counts.verified += u32::from(phase == Phase::Verified);
-            if phase != Phase::Verified && counts.not_verified.len() < NOT_VERIFIED_LISTED_MAX {
-                counts.not_verified.insert(view.name.clone(), problem(view, phase, failure));
-            }
+        if counts.verified < total {
+            let looked_at = self.views.iter().map(|view| (view, progress(view, key, wanted)));
+            let lacking = looked_at.filter(|(_, (phase, _))| *phase != Phase::Verified);
+            counts.not_verified = lacking
+                .take(
+                    NOT_VERIFIED_LISTED_MAX
+                        .min(usize::try_from(total - counts.verified).unwrap_or(usize::MAX)),
+                )
+                .map(|(view, (phase, failure))| (view.name.clone(), problem(view, phase, failure)))
+                .collect();
         }
         counts
     }
@@ -124,18 +150,24 @@ pub(crate) fn progress<'a>(
     // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
     let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
     let failure = report.failures.get(key).filter(is_of_wanted);
-    let phase = if report.received < wanted {
+    let phase = match reached_phase(report, wanted) {
+        Phase::Received | Phase::Applied | Phase::Verified if failure.is_some() => Phase::Failed,
+        reached => reached,
+    };
+    (phase, failure)
+}
+
+/// How far a node is with something that did not fail.
+fn reached_phase(report: &Report, wanted: Position) -> Phase {
+    if report.received < wanted {
         Phase::Pending
-    } else if failure.is_some() {
-        Phase::Failed
     } else if report.verified >= wanted {
         Phase::Verified
     } else if report.applied >= wanted {
         Phase::Applied
     } else {
         Phase::Received
-    };
-    (phase, failure)
+    }
 }
 
 fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> NodeProblem {

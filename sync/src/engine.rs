@@ -428,8 +428,10 @@ impl<'a> Engine<'a> {
                     self.confirmed.remove(&key);
                     self.held.remove(&key);
                     self.settled.remove(&key);
-                    if !self.is_dry_run {
-                        self.mirror.remove(&key, at);
+                    if !self.is_dry_run && self.mirror.remove(&key, at) {
+                        self.observed.send_modify(|observed| {
+                            observed.objects.remove(&key);
+                        });
                     }
                 }
                 Fate::Refused { why, by_guard, is_stale } => {

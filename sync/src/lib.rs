@@ -11,6 +11,7 @@
 
 pub mod args;
 pub mod control;
+pub mod dns;
 pub mod docker;
 pub mod engine;
 pub mod files;

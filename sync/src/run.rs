@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     args::{Cli, Global, Source},
     control::{Control, Place},
-    docker,
+    dns, docker,
     engine::{self, Ports, Round, Settings, progress::Progress},
-    files, serve,
+    files, kubernetes, serve,
     wanted::{Observed, Wanted},
 };
 
@@ -93,6 +93,8 @@ async fn start(source: Source, outlet: Outlet) -> anyhow::Result<()> {
     match source {
         Source::Files(arguments) => files::run(arguments, outlet).await,
         Source::Docker(arguments) => docker::run(arguments, outlet).await,
+        Source::Dns(arguments) => dns::run(arguments, outlet).await,
+        Source::Kubernetes(arguments) => kubernetes::run(arguments, outlet).await,
     }
 }
 

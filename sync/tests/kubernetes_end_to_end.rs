@@ -25,8 +25,10 @@ fn service(name: &str, annotations: &Value) -> Value {
 }
 
 fn slice(service: &str, addresses: &[&str]) -> Value {
-    let endpoints: Vec<_> =
-        addresses.iter().map(|address| json!({ "addresses": [address], "conditions": { "ready": true } })).collect();
+    let endpoints: Vec<_> = addresses
+        .iter()
+        .map(|address| json!({ "addresses": [address], "conditions": { "ready": true } }))
+        .collect();
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": { "name": format!("{service}-1"), "namespace": "shop", "labels": { "kubernetes.io/service-name": service } },
@@ -115,10 +117,34 @@ async fn f038_a_service_without_room_says_so_and_gets_its_address_when_there_is(
         let service = server.get("api/v1", "services", "shop", "web").unwrap();
         service["status"]["conditions"][0].clone()
     };
-    eventually("it says that it has none", ready, |ready| ready["status"] == "False" && ready["reason"] != "");
+    eventually("it says that it has none", ready, |ready| {
+        ready["status"] == "False" && ready["reason"] != ""
+    });
     assert!(ingress(&server, "web").is_null());
     server.put(&pool("lan", "192.0.2.16/28"));
     eventually("an address", || ingress(&server, "web"), |ip| ip == "192.0.2.16");
+}
+
+/// Also when it is not the one that would be given, and another when it cannot be had.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_that_metallb_gave_an_address_keeps_it() {
+    let server = ApiServer::start(true).await;
+    let api = Api::memory();
+    server.put(&pool("lan", "192.0.2.16/28"));
+    for (name, address) in [("web", "192.0.2.27"), ("lost", "203.0.113.5")] {
+        let mut moved = service(name, &json!({ "metallb.io/ip-allocated-from-pool": "lan" }));
+        moved["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": address }] } });
+        server.put(&moved);
+    }
+    let _adapter = adapter(&server, &api.url, &[]);
+    eventually("what cannot be had is replaced", || ingress(&server, "lost"), |ip| ip == "192.0.2.16");
+    let asked = || api.get("/v1/namespaces/shop/services/web")["spec"]["loadBalancer"].clone();
+    eventually("it is given, and asked for no longer", asked, Value::is_null);
+    assert_eq!(ingress(&server, "web"), "192.0.2.27");
+    assert_eq!(
+        api.get("/v1/namespaces/shop/services/web")["status"]["loadBalancer"]["ingress"][0]["ip"],
+        "192.0.2.27"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,7 +162,41 @@ async fn two_clusters_feed_one_tidegate_without_a_clash() {
     eventually("west's own address", || ingress(&west, "web"), |ip| ip == "198.51.100.16");
     assert_eq!(api.names("addresspools"), ["east--lan", "west--lan"]);
     east.delete(&service("web", &Value::Null));
-    eventually("only east's is gone", || api.get("/v1/services")["items"].clone(), |items| {
-        items.as_array().is_some_and(|items| items.len() == 1 && items[0]["metadata"]["namespace"] == "west--shop")
+    eventually(
+        "only east's is gone",
+        || api.get("/v1/services")["items"].clone(),
+        |items| {
+            items
+                .as_array()
+                .is_some_and(|items| items.len() == 1 && items[0]["metadata"]["namespace"] == "west--shop")
+        },
+    );
+}
+
+/// Nodes are their agents': the cluster's labels and networks come beside what is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_get_the_labels_and_networks_of_the_cluster_and_are_never_removed() {
+    let server = ApiServer::start(true).await;
+    let api = Api::memory();
+    api.apply(&json!({
+        "apiVersion": "tidegate/v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "own": "x" } },
+        "spec": { "addresses": ["192.0.2.7"], "mode": "ipvs" },
+    }));
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "rack": "a" } },
+        "spec": { "podCIDRs": ["10.1.1.0/24"] }, "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" }] },
     });
+    server.put(&node);
+    let _adapter = adapter(&server, &api.url, &[]);
+    let seen = || api.get("/v1/nodes/n1");
+    eventually("labels", seen, |node| node["metadata"]["labels"] == json!({ "own": "x", "rack": "a" }));
+    assert_eq!(seen()["spec"]["workloadCIDRs"], json!(["10.1.1.0/24"]));
+    assert_eq!(
+        (&seen()["spec"]["mode"], &seen()["spec"]["addresses"]),
+        (&json!("ipvs"), &json!(["192.0.2.7"]))
+    );
+    server.delete(&node);
+    server.put(&service("web", &Value::Null));
+    eventually("a later change", || api.names("services"), |names| *names == ["web"]);
+    assert_eq!(seen()["metadata"]["name"], "n1");
 }

@@ -58,7 +58,8 @@ fn cluster(settings: Settings, objects: &[Value]) -> State {
 
 fn shown(state: &State) -> String {
     let mut shown = String::new();
-    for object in state.wanted().objects.values() {
+    let (wanted, published) = (state.wanted(), state.published());
+    for object in published.nodes.values().chain(wanted.objects.values()) {
         let yaml = serde_saphyr::to_string(&object.to_json()).unwrap();
         writeln!(shown, "---\n{}", yaml.trim_end()).unwrap();
         // What is written and never shown.
@@ -66,7 +67,6 @@ fn shown(state: &State) -> String {
             writeln!(shown, "# with a password").unwrap();
         }
     }
-    let published = state.published();
     let services =
         published.services.iter().map(|(id, entry)| ((Resource::Service, id.clone()), &entry.findings));
     let others = published.findings.iter().map(|(key, findings)| (key.clone(), findings));
@@ -213,7 +213,7 @@ fn a_list_without_any_of_what_was_there_takes_nothing_away() {
         state.apply(resource, Change::Listed(Vec::new()));
     }
     assert_eq!(shown(&state), before);
-    assert_eq!(state.doubted().get(&Resource::Service), Some(&5));
+    assert_eq!(state.doubted().get(&Resource::Service), Some(&7));
     let one =
         read("everything.yaml").into_iter().filter(|object| resource(object) == Resource::Service).take(1);
     state.apply(Resource::Service, Change::Listed(one.collect()));

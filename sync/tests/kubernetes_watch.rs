@@ -12,7 +12,7 @@ use clap::Parser;
 use model::resource::ObjectKey;
 use serde_json::{Value, json};
 use sync::{
-    kubernetes::{self, Arguments},
+    kubernetes::{self, Arguments, Ports},
     wanted::{Observed, Wanted},
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -44,7 +44,12 @@ impl Adapter {
         let arguments = Cli::parse_from(own.iter().chain(flags)).arguments;
         let (wanted_sender, wanted) = watch::channel(Wanted::default());
         let (observed, observed_receiver) = watch::channel(Observed::default());
-        let task = tokio::spawn(kubernetes::run(arguments, wanted_sender, observed_receiver));
+        let ports = Ports {
+            wanted: wanted_sender,
+            observed: observed_receiver,
+            nodes: watch::channel(Default::default()).0,
+        };
+        let task = tokio::spawn(kubernetes::follow(arguments, ports));
         Self { wanted, observed, task, _file: file }
     }
 

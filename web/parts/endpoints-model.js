@@ -64,14 +64,20 @@ function stateOf({ ready, terminating, weight, maintenance }, checked) {
   return ['ready', 'Ready', undefined];
 }
 
-/** A row for each Node with what it has of a Service; `at` where that stands in the Service, if it stands there. */
+/**
+ * A row for each Node with what it has of a Service; `at` where that stands in the Service, if it stands there. Who may not see
+ * nodes has those that the Service names and those that count for it.
+ */
 export function nodeRows({ service, nodes, traffic }) {
   const { notVerified = {}, total = 0, verified = 0 } = service?.status?.nodes ?? {};
   const isListed = total - verified <= Object.keys(notVerified).length;
-  return [...nodes.values()].map((node) => {
-    const problem = notVerified[node.name];
+  const names = nodes.size ? [...nodes.keys()] : [...new Set([...Object.keys(notVerified), ...Object.keys(traffic?.nodes ?? {})])].sort();
+  return names.map((name) => {
+    const node = nodes.get(name) ?? { name, mode: traffic?.nodes?.[name]?.mode };
+    const problem = notVerified[name];
     const phase = problem?.phase ?? (isListed || node.state === 'converged' ? 'Verified' : undefined);
-    return { ...node, phase, state: nodeState(node, problem, phase), reason: problem?.reason ?? (node.state === 'disconnected' ? node.reason : undefined), message: problem?.message ?? (node.state === 'disconnected' ? node.message : undefined), at: problem && `/status/nodes/notVerified/${step(node.name)}`, traffic: traffic?.nodes?.[node.name] };
+    const said = problem ?? (node.state === 'disconnected' ? node : undefined);
+    return { ...node, phase, state: nodeState(node, problem, phase), reason: said?.reason, message: said?.message, at: problem && `/status/nodes/notVerified/${step(name)}`, traffic: traffic?.nodes?.[name] };
   });
 }
 

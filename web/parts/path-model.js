@@ -8,7 +8,7 @@ import { tone } from './state.js';
 export const COLUMNS = ['Clients', 'Addresses', 'Announced by', 'Nodes', 'Endpoints'];
 
 /** Up to so many that are fine are drawn one by one; more are a box together. */
-const FINE_SINGLY_MAX = 6;
+const FINE_SINGLY_MAX = 8;
 /** So many that are not fine are drawn one by one. */
 const BAD_SINGLY_MAX = 8;
 /** Addresses that are drawn one by one. */
@@ -25,14 +25,14 @@ const isBad = ({ state }) => tone(state) !== 'ok';
 export function graphOf({ service, compiled, addresses, endpoints, nodes, explained }) {
   const fronts = frontsOf(service, compiled, addresses);
   const nodeBoxes = grouped(nodes, nodeBox, 'node', 'verified', to(['nodes']), BAD_SINGLY_MAX, new Set(fronts.flatMap(({ announcer }) => (announcer.nodes?.length === 1 ? announcer.nodes : []))));
-  const endpointBoxes = grouped(endpoints, endpointBox(explained), 'endpoint', 'ready', undefined, BAD_SINGLY_MAX, new Set());
+  const endpointBoxes = grouped(byAddress(endpoints), endpointBox(explained), 'endpoint', 'ready', undefined, BAD_SINGLY_MAX, new Set());
   if (endpoints.length === 0) endpointBoxes.push(noEndpoint(service));
   const announcers = [...new Map(fronts.map(({ announcer }) => [announcer.id, announcer])).values()];
   const clients = [
     fronts.some(({ isInside }) => !isInside) && { id: 'client:outside', state: 'notice', title: 'Clients', note: compiled?.sourceRanges?.length ? `from ${compiled.sourceRanges.join(', ')}` : 'from anywhere' },
     fronts.some(({ isInside }) => isInside) && { id: 'client:inside', state: 'notice', title: 'Workloads', note: 'inside' },
   ].filter(Boolean);
-  const edges = [...frontEdges(fronts, nodes, nodeBoxes, explained), ...endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained)];
+  const edges = [...frontEdges(fronts, nodeBoxes, explained), ...endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained)];
   return { columns: [clients, fronts, announcers, nodeBoxes, endpointBoxes], edges: merged(edges) };
 }
 
@@ -89,10 +89,25 @@ function nodeBox(row) {
   return { id: `node:${row.name}`, state: row.state, title: row.name, note: [row.mode, row.state === 'disconnected' ? 'agent is silent' : words[row.phase]].filter(Boolean).join(' · '), reason: isBad(row) ? row.message || row.reason : undefined, href: toObject({ kind: 'Node', name: row.name }), rate: row.traffic?.total?.perSecond?.connections, rateAt: row.traffic && `/nodes/${row.name}/total/perSecond/connections`, names: [row.name] };
 }
 
-const endpointBox = (explained) => (row) => ({
-  id: `endpoint:${row.key}`, state: row.state, title: row.socket, note: [row.protocol === 'TCP' ? '' : row.protocol, row.node, row.zone, isBad(row) ? row.text.toLowerCase() : `weight ${row.weight}`].filter(Boolean).join(' · '), reason: isBad(row) ? row.reason : undefined,
-  rate: row.traffic?.of.perSecond?.connections, rateAt: row.traffic && `/endpoints/${row.traffic.at}/perSecond/connections`, names: [row.key], isDrained: row.state === 'draining' || row.state === 'disabled', href: explainOf((explained?.paths ?? []).find(({ candidates = [] }) => candidates.some((one) => socketOf(one.address, one.port) === row.socket)), row.socket),
-});
+/** The ports of an address are one box: most often they are one workload. */
+function byAddress(rows) {
+  const units = [...Map.groupBy(rows, ({ address }) => address).values()];
+  return units.map((of) => ({ rows: of, state: worst(of.map(({ state }) => state)) }));
+}
+
+const endpointBox = (explained) => ({ rows, state }) => {
+  const row = rows.find((one) => one.state === state);
+  const rates = rows.map(({ traffic }) => traffic?.of.perSecond?.connections).filter((rate) => rate !== undefined && rate !== null);
+  const isOne = rows.length === 1;
+  const ports = rows.map(({ port, protocol }) => `${port}/${protocol}`).join(' ');
+  const counted = { rate: isOne ? rates[0] : undefined, rateAt: row.traffic && `/endpoints/${row.traffic.at}/perSecond/connections`, sum: !isOne && rates.length ? total(rates) : undefined };
+  return {
+    id: `endpoint:${isOne ? row.key : row.address}`, state, title: isOne ? row.socket : row.address, note: [isOne ? (row.protocol === 'TCP' ? '' : row.protocol) : ports, row.node, row.zone, isBad({ state }) ? row.text.toLowerCase() : `weight ${row.weight}`].filter(Boolean).join(' · '), reason: isBad({ state }) ? row.reason : undefined,
+    ...counted, names: rows.map(({ key }) => key), isDrained: state === 'draining' || state === 'disabled', href: explainOf((explained?.paths ?? []).find(({ candidates = [] }) => candidates.some((one) => socketOf(one.address, one.port) === row.socket)), row.socket),
+  };
+};
+
+const total = (numbers) => numbers.reduce((all, number) => all + number, 0);
 
 /** What is fine as one box when it is much; what is not each by itself, and the rest of it as one. */
 function grouped(rows, boxOf, noun, word, href, badMax, singly) {
@@ -108,8 +123,8 @@ function grouped(rows, boxOf, noun, word, href, badMax, singly) {
 
 function together(rows, boxOf, id, title, note, href) {
   const boxes = rows.map(boxOf);
-  const rates = boxes.map(({ rate }) => rate).filter((rate) => rate !== undefined && rate !== null);
-  return { id, title, note, href, isGroup: true, state: worst(boxes.map(({ state }) => state)), names: boxes.flatMap(({ names }) => names), sum: rates.length ? rates.reduce((all, rate) => all + rate, 0) : undefined };
+  const rates = boxes.map(({ rate, sum }) => rate ?? sum).filter((rate) => rate !== undefined && rate !== null);
+  return { id, title, note, href, isGroup: true, state: worst(boxes.map(({ state }) => state)), names: boxes.flatMap(({ names }) => names), sum: rates.length ? total(rates) : undefined };
 }
 
 /** Where an edge leads: the explanation of a packet that goes that way. */
@@ -120,7 +135,7 @@ function explainOf(path, endpoint) {
 }
 
 /** From clients to addresses, from those to who announces them, and on to nodes. */
-function frontEdges(fronts, nodes, nodeBoxes, explained) {
+function frontEdges(fronts, nodeBoxes, explained) {
   const paths = explained?.paths ?? [];
   const edges = [];
   for (const front of fronts) {
@@ -135,10 +150,50 @@ function frontEdges(fronts, nodes, nodeBoxes, explained) {
       if (reached.length === 0) continue;
       const path = paths.find((one) => own(one) && reached.includes(one.node));
       const isSingle = box.names.length === 1;
-      edges.push({ from: announcer.id, to: box.id, state: box.state, href: explainOf(path) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined }), cause: isBad(box) && isSingle ? box.reason : undefined, order: nodes.length });
+      edges.push({ from: announcer.id, to: box.id, state: box.state, href: explainOf(path) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined }), cause: isBad(box) && isSingle ? box.reason : undefined });
     }
   }
   return edges;
+}
+
+/** From nodes to the endpoints that they give packets to, as the explanation of the desired state has it. */
+function endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained) {
+  if (endpoints.length === 0) return nodeBoxes.map(({ id }) => ({ from: id, to: NO_ENDPOINT, state: 'down', cause: endpointBoxes[0].note ?? 'no endpoint', href: explainOf(explained?.paths?.[0]) }));
+  const boxOfNode = new Map(nodeBoxes.flatMap((box) => box.names.map((name) => [name, box])));
+  const boxOfEndpoint = new Map(endpointBoxes.flatMap((box) => box.names.map((name) => [name, box])));
+  const said = candidatesByNode(explained);
+  // Nodes times endpoints are many; what is drawn of them is not, so they are summed up at once.
+  const edges = new Map();
+  const alike = new Set();
+  for (const node of nodes) {
+    const known = said.get(node.name);
+    // Of nodes of one box of which nothing more is known, one says all.
+    const kind = !known && !node.traffic && `${boxOfNode.get(node.name).id} ${node.state}`;
+    if (kind && alike.has(kind)) continue;
+    alike.add(kind);
+    const isLocal = known !== undefined && endpoints.some((row) => row.state === 'ready' && row.node !== node.name && known.get(row.socket)?.used === false);
+    const counted = node.traffic && new Map(node.traffic.endpoints.map((one) => [`${one.protocol} ${socketOf(one.address, one.port)}`, one.perSecond?.connections]));
+    const from = boxOfNode.get(node.name).id;
+    for (const row of endpoints) {
+      const candidate = known?.get(row.socket);
+      const isUsed = candidate ? candidate.used : row.ready;
+      if (!isUsed && (row.state === 'ready' || (isLocal && row.node !== node.name))) continue;
+      add(edges, { from, box: boxOfEndpoint.get(row.key), row, node, candidate, rate: counted?.get(row.key) });
+    }
+  }
+  return [...edges.values()].map(({ candidate, socket, ...edge }) => ({ ...edge, href: explainOf(candidate?.path, socket) }));
+}
+
+/** Adds what a node gives an endpoint to the edge between their boxes. */
+function add(edges, { from, box, row, node, candidate, rate }) {
+  const id = `${from} → ${box.id}`;
+  const state = box.isDrained ? 'draining' : isBad(row) ? row.state : tone(node.state) === 'worst' ? 'unknown' : 'ok';
+  let edge = edges.get(id);
+  if (!edge) edges.set(id, (edge = { from, to: box.id, state, isDashed: Boolean(box.isDrained), cause: undefined, rate: undefined }));
+  else if (edge.state !== state) edge.state = worst([edge.state, state]);
+  if (isBad(row) && !box.isGroup) edge.cause ??= row.reason || row.text;
+  if (candidate && !edge.candidate) Object.assign(edge, { candidate, socket: row.socket });
+  if (rate !== undefined && rate !== null) edge.rate = (edge.rate ?? 0) + rate;
 }
 
 /** What stands where endpoints should be. */
@@ -147,29 +202,6 @@ function noEndpoint(service) {
   return { id: NO_ENDPOINT, state: 'down', title: 'No endpoint', note: available?.reason, reason: available?.message || 'there is none', names: [] };
 }
 const NO_ENDPOINT = 'endpoint:none';
-
-/** From nodes to the endpoints that they give packets to, as the explanation of the desired state has it. */
-function endpointEdges(nodes, endpoints, nodeBoxes, endpointBoxes, explained) {
-  const boxOfNode = new Map(nodeBoxes.flatMap((box) => box.names.map((name) => [name, box.id])));
-  const boxOfEndpoint = new Map(endpointBoxes.flatMap((box) => box.names.map((name) => [name, box])));
-  const said = candidatesByNode(explained);
-  const edges = [];
-  if (endpoints.length === 0) for (const { id } of nodeBoxes) edges.push({ from: id, to: NO_ENDPOINT, state: 'down', cause: endpointBoxes[0].note ?? 'no endpoint', href: explainOf((explained?.paths ?? [])[0]) });
-  for (const node of nodes) {
-    const known = said.get(node.name);
-    const isLocal = known !== undefined && endpoints.some((row) => row.state === 'ready' && row.node !== node.name && known.get(row.socket)?.used === false);
-    const counted = new Map((node.traffic?.endpoints ?? []).map((one) => [`${one.protocol} ${socketOf(one.address, one.port)}`, one]));
-    for (const row of endpoints) {
-      const candidate = known?.get(row.socket);
-      const isUsed = candidate ? candidate.used : row.ready;
-      if (!isUsed && (!isBad(row) || (isLocal && row.node !== node.name))) continue;
-      const box = boxOfEndpoint.get(row.key);
-      const rate = counted.get(row.key)?.perSecond?.connections ?? undefined;
-      edges.push({ from: boxOfNode.get(node.name), to: box.id, state: box.isDrained ? 'draining' : isBad(row) ? row.state : tone(node.state) === 'worst' ? 'unknown' : 'ok', isDashed: box.isDrained, rate, cause: isBad(row) && !box.isGroup ? row.reason || row.text : undefined, href: explainOf(candidate?.path, row.socket) });
-    }
-  }
-  return edges;
-}
 
 /** What each node does with each endpoint; it uses it when it does for any of the Service's addresses. */
 function candidatesByNode(explained) {

@@ -26,8 +26,8 @@ const NARROW_GAP_PX = 56;
 /** How wide the busiest edge is, and one without traffic. */
 const EDGE_MAX = 8;
 const EDGE_MIN = 1.5;
-/** Room for the words of an edge, against that of a gap without them. */
-const WORDED = 4.4;
+/** Between two columns, from the left to the right, where no words have to stand. */
+const GAP_MIN_PX = 38;
 
 /**
  * The drawing.
@@ -64,8 +64,8 @@ function Box({ box, paths, isFaint }) {
   const name = at ? html`<${Field} path=${paths[at[0]] ?? at[0]} at=${at[1]}>${title}<//>` : title;
   const shown = rate !== undefined && rate !== null ? html`<${Field} path=${paths.traffic} at=${rateAt}>${perSecond(rate)}<//>` : sum !== undefined ? perSecond(sum) : undefined;
   return html`<div class=${`path-box tone-${tone(state)} ${isGroup ? 'is-group' : ''} ${isFaint ? 'is-faint' : ''}`} data-box=${id} data-state=${state} style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` }}>
-    <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
-    ${note && html`<p class="path-note" title=${note}>${note}</p>`}
+    <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && !isGroup && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
+    ${note && html`<p class="path-note" title=${note}>${note}${shown && isGroup && html` · ${shown}`}</p>`}
     ${reason && html`<p class="path-reason" title=${reason}>${reason}</p>`}
   </div>`;
 }
@@ -80,6 +80,8 @@ function Edge({ edge, isFirst, isFaint }) {
 
 /** Only what is broken has a colour; the rest is calm. */
 const edgeTone = ({ state }) => ({ worst: 'worst', bad: 'worst', risk: 'risk' })[tone(state)] ?? 'none';
+/** The cause of what is broken stands beside it. */
+const isWordedEdge = (edge) => Boolean(edge.cause) && edgeTone(edge) === 'worst';
 
 function Legend({ edges }) {
   const has = (test) => edges.some(test);
@@ -129,9 +131,12 @@ function useWidth() {
 /** Where each box and edge is, in a room so wide. */
 function place({ columns, edges }, width) {
   const columnOf = new Map(columns.flatMap((boxes, at) => boxes.map(({ id }) => [id, at])));
-  const gaps = WIDTHS.slice(1).map((_, at) => (edges.some((edge) => edge.cause && columnOf.get(edge.to) === at + 1) ? WORDED : 1));
-  const unit = (width - sum(WIDTHS)) / sum(gaps);
-  const x = WIDTHS.map((_, at) => sum(WIDTHS.slice(0, at)) + unit * sum(gaps.slice(0, at)));
+  const isWorded = WIDTHS.slice(1).map((_, at) => edges.some((edge) => isWordedEdge(edge) && columnOf.get(edge.to) === at + 1));
+  const worded = isWorded.filter(Boolean).length;
+  const free = width - sum(WIDTHS);
+  // Words get what the gaps without them can spare.
+  const gaps = isWorded.map((has) => (worded === 0 ? free / isWorded.length : has ? (free - (isWorded.length - worded) * GAP_MIN_PX) / worded : GAP_MIN_PX));
+  const x = WIDTHS.map((_, at) => sum(WIDTHS.slice(0, at)) + sum(gaps.slice(0, at)));
   const tall = columns.map((boxes) => sum(boxes.map((box) => heightOf(box) + GAP_PX)) - GAP_PX);
   const height = Math.max(LOW_PX, ...tall);
   const boxes = columns.flatMap((list, at) => {
@@ -143,7 +148,7 @@ function place({ columns, edges }, width) {
     });
   });
   const drawn = drawnEdges(edges, boxes, curveAcross);
-  return { width, height: HEAD_PX + height, boxes, edges: drawn, words: words(drawn, boxes, unit * WORDED), heads: x.map((left) => ({ left, top: 0 })) };
+  return { width, height: HEAD_PX + height, boxes, edges: drawn, words: words(drawn, boxes, (id) => gaps[columnOf.get(id) - 1]), heads: x.map((left) => ({ left, top: 0 })) };
 }
 
 /** The same one below the other, for narrow screens; causes stand in the boxes only. */
@@ -200,12 +205,13 @@ function said({ from, to, state, isDashed, rate, cause }, byId) {
 }
 
 /** The causes, each once where its edges end. */
-function words(edges, boxes, room) {
+function words(edges, boxes, roomOf) {
   const byId = new Map(boxes.map((box) => [box.id, box]));
   const ends = new Map();
-  for (const edge of edges) if (edge.cause && edgeTone(edge) === 'worst' && !ends.has(edge.to)) ends.set(edge.to, edge);
+  for (const edge of edges) if (isWordedEdge(edge) && !ends.has(edge.to)) ends.set(edge.to, edge);
   return [...ends.values()].map((edge) => {
     const to = byId.get(edge.to);
-    return { id: edge.to, cause: edge.cause, left: to.left - room + 14, room: room - 22, top: to.top + to.height / 2 - 11 };
+    const room = roomOf(edge.to);
+    return { id: edge.to, cause: edge.cause, left: to.left - room + 10, room: room - 18, top: to.top + to.height / 2 - 11 };
   });
 }

@@ -1,11 +1,10 @@
-// What stands below the path of a Service: its endpoints, the nodes, the last hour, and who changed it.
+// What stands below the path of a Service: its endpoints, the nodes, and who changed it.
 import { session, whyNoWrites } from '../core/api.js';
 import { html } from '../core/html.js';
-import { bytes, count, duration, perSecond, short } from '../core/format.js';
+import { count, duration, short } from '../core/format.js';
 import { to, toObject } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useNow } from '../core/use.js';
-import { Chart } from './chart.js';
 import { WORST_FIRST } from './endpoints-model.js';
 import { Field } from './field.js';
 import { State } from './state.js';
@@ -54,13 +53,20 @@ function Votes({ row, path }) {
 
 /** Why it is in the state that it is in; of a drain how far it is. */
 function Why({ row: { reason, maintenance, drained } }) {
-  const now = useNow();
-  const left = drained && `${count(drained.of.connections)} left`;
   const unknown = Object.keys(drained?.of.unknown ?? {});
-  const ms = maintenance?.deadline ? Date.parse(maintenance.deadline) - now : undefined;
-  const deadline = ms === undefined ? undefined : ms > 0 ? `cut in ${duration(ms)}` : 'cut';
-  const said = [left, deadline, unknown.length ? `not known of ${unknown.join(', ')}` : undefined, reason].filter(Boolean).join(' · ');
-  return html`<span class="muted fine" title=${said}>${said}</span>`;
+  const said = [drained && `${count(drained.of.connections)} left`, maintenance?.deadline && until(maintenance.deadline, Date.now()), unknown.length && `not known of ${unknown.join(', ')}`, reason].filter(Boolean).join(' · ');
+  // Only what counts down is drawn every second.
+  return html`<span class="muted fine" title=${said}>${maintenance?.deadline ? html`<${Countdown} time=${maintenance.deadline} before=${drained ? `${count(drained.of.connections)} left · ` : ''} after=${[unknown.length && `not known of ${unknown.join(', ')}`, reason].filter(Boolean).join(' · ')} />` : said}</span>`;
+}
+
+function Countdown({ time, before, after }) {
+  return html`${before}${until(time, useNow())}${after && ` · ${after}`}`;
+}
+
+/** When what is left is cut. */
+function until(time, now) {
+  const ms = Date.parse(time) - now;
+  return ms > 0 ? `cut in ${duration(ms)}` : 'cut';
 }
 
 function Act({ row, namespace, ask, why }) {
@@ -85,29 +91,9 @@ export function Nodes({ rows, known }) {
   ];
   return html`<${Panel} id="nodes" title="Nodes" aside=${html`<a href=${to(['nodes'])}>All nodes</a>`}>
     <${Table} id="onnodes" label="Nodes" columns=${columns} rows=${rows} keyOf=${(row) => row.name} stateOf=${(row) => row.state} linkOf=${(row) => to(['nodes', row.name])} initialSort="state" hasFilter=${rows.length > 12}
-      empty=${html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`} />
+      empty=${known.isPartial ? html`<${Empty} title="No node is shown">Your token sees namespaces, and no node has told of this Service yet.<//>` : html`<${Empty} title="No node yet" command="tidegate-agent --api https://CONTROL:7440 --node NAME">An agent on each machine programs its kernel. It registers itself when it first comes.<//>`} />
   <//>`;
 }
-
-/** How series of a unit are called, and how their values are written. */
-const UNITS = { '1/s': ['New connections', perSecond], 'B/s': ['Bytes', (value) => `${bytes(value)}/s`] };
-
-/** The last hour, with the writes in it. */
-export function Charts({ answer, history }) {
-  const marks = (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
-  return html`<${Panel} id="charts" title="The last hour" aside=${marks.length > 0 && html`<span>dashes are writes</span>`}>
-    <${Loaded} of=${answer} rows=${8}>${({ start, stepSeconds, series }) => {
-      if (series.every(({ points }) => points.every((point) => point === null))) return html`<${Empty} title="Nothing was counted yet">Figures come with the reports of the agents, every 10 seconds or so.<//>`;
-      return Object.entries(Object.groupBy(series, ({ unit }) => unit)).map(([unit, of]) => {
-        const [label, show] = UNITS[unit] ?? [of.map(({ name }) => name).join(', '), short];
-        return html`<${Chart} key=${unit} label=${label} start=${start} stepSeconds=${stepSeconds} series=${of.map(({ name, points }) => ({ name: spaced(name), points }))} show=${show} marks=${marks} />`;
-      });
-    }}<//>
-  <//>`;
-}
-
-/** `bytesIn` as `bytes in`. */
-const spaced = (name) => name.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
 
 /** Who changed it. */
 export function Changes({ answer, namespace, name }) {

@@ -9,11 +9,13 @@ import { useApi } from '../core/use.js';
 import { CopyButton } from '../parts/copy.js';
 import { endpointRows, nodeRows } from '../parts/endpoints-model.js';
 import { Field } from '../parts/field.js';
+import { Hour } from '../parts/hour.js';
 import { Ladder } from '../parts/ladder.js';
+import { Links } from '../parts/links.js';
 import { Maintain } from '../parts/maintain.js';
 import { PathGraph } from '../parts/path.js';
 import { COLUMNS, graphOf } from '../parts/path-model.js';
-import { Changes, Charts, Endpoints, Nodes } from '../parts/service-tables.js';
+import { Changes, Endpoints, Nodes } from '../parts/service-tables.js';
 import { State } from '../parts/state.js';
 import { Ago, Empty, Failed, Panel, View, Waiting } from '../parts/view.js';
 import { yaml } from '../parts/yaml.js';
@@ -43,7 +45,6 @@ function useService(namespace, name, row) {
     // The newest write of the Service itself; and those of all that has its name, such as its EndpointSet.
     last: useApi(isThere ? `/v1/history?kind=Service&namespace=${namespace}&name=${name}&limit=1` : undefined, { everyMs: SLOWLY_MS, when }),
     history: useApi(isThere ? `/v1/history?namespace=${namespace}&name=${name}&limit=${CHANGES_SHOWN}` : undefined, { when }),
-    series: useApi(isThere ? `/v1/series?of=service/${namespace}/${name}` : undefined, { everyMs: SLOWLY_MS }),
   };
 }
 
@@ -52,6 +53,7 @@ export default function ServiceView({ route }) {
   const doc = useStore(live, (state) => state.doc);
   const row = doc?.services.get(`${namespace}/${name}`);
   const known = useService(namespace, name, row);
+  const problem = doc?.problems.find((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name);
   const [asked, setAsked] = useState(undefined);
   const service = known.service.data;
   const title = `${namespace}/${name}`;
@@ -60,13 +62,17 @@ export default function ServiceView({ route }) {
   const heading = html`${title} <span class="service-state">${row && html`<${State} state=${row.state} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
   return html`<${View} name="service" title=${heading} heading=${title} kicker=${kicker(service)} copy=${copy} aside=${html`<${Actions} service=${service} known=${known} ask=${setAsked} />`}>
     <${Head} known=${known} />
-    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} /><${Before} problem=${doc?.problems.find((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name)} /><//>
+    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problem=${problem} /><${Before} problem=${problem} /><//>
     ${service.spec.type === 'ExternalName' ? html`<${Panel} title="Path"><${Empty} title="Only a name">A Service of type ExternalName stands for <code>${service.spec.externalName}</code>; no packet goes through nodes.<//><//>` : html`<${Reach} known=${known} doc=${doc} ask=${setAsked} />`}
-    <div class="columns"><${Charts} answer=${known.series} history=${known.history.data} /><${Changes} answer=${known.history} namespace=${namespace} name=${name} /></div>
+    <${Hour} of=${`service/${namespace}/${name}`} marks=${marksOf(known.history.data)} />
+    <${Changes} answer=${known.history} namespace=${namespace} name=${name} />
     <${Source} service=${service} />
     ${asked && html`<${Maintain} ...${asked} close=${() => { setAsked(undefined); known.service.refresh(); known.compiled.refresh(); }} />`}
   <//>`;
 }
+
+/** The writes, as moments in charts. */
+const marksOf = (history) => (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
 
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
@@ -87,7 +93,7 @@ function Actions({ service, known, ask }) {
   const { namespace, name } = service.metadata;
   const isOut = Boolean(service.spec.maintenance);
   const begin = () => ask({ subject: { kind: 'Service', path: known.path }, name: `Service ${namespace}/${name}`, isBack: isOut });
-  return html`<a class="button" href=${to(['explain'], { service: `${namespace}/${name}` })}>Explain</a><button type="button" disabled=${Boolean(why)} title=${why ?? ''} data-action=${isOut ? 'undrain' : 'drain'} onClick=${begin}>${isOut ? 'Give back…' : 'Take out of service…'}</button>`;
+  return html`<${Links} of="service" names=${{ namespace, name }} /><a class="button" href=${to(['explain'], { service: `${namespace}/${name}` })}>Explain</a><button type="button" disabled=${Boolean(why)} title=${why ?? ''} data-action=${isOut ? 'undrain' : 'drain'} onClick=${begin}>${isOut ? 'Give back…' : 'Take out of service…'}</button>`;
 }
 
 /** In three chips what is wanted, what the nodes have, and what the endpoints are; then who changed it last. */
@@ -129,7 +135,7 @@ function Reach({ known, doc, ask }) {
       ${graph ? html`<${PathGraph} graph=${graph} headings=${COLUMNS} label=${`Path of packets to ${namespace}/${name}`} paths=${{ service: known.path, traffic: `${known.path}/traffic` }} />` : known.compiled.error ? html`<${Failed} error=${known.compiled.error} retry=${known.compiled.refresh} />` : html`<${Waiting} rows=${6} />`}
     <//>
     <${Endpoints} rows=${endpoints} known=${known} namespace=${namespace} ask=${ask} />
-    <${Nodes} rows=${nodes} known=${known} />`;
+    <${Nodes} rows=${nodes} known=${{ ...known, isPartial: doc?.isWhole === false }} />`;
 }
 
 function Total({ traffic: { total, nodes }, path }) {

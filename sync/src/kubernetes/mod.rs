@@ -11,6 +11,7 @@
 //! changed except in `status`.
 
 mod lease;
+pub mod nodes;
 pub mod resource;
 pub mod state;
 pub mod translate;
@@ -28,10 +29,14 @@ use tokio::sync::{mpsc, watch as channel};
 
 use self::{
     lease::Election,
+    nodes::Nodes,
     state::{State, needed},
     translate::{ClusterName, Mode, Settings},
 };
-use crate::wanted::{Observed, Wanted};
+use crate::{
+    run::Outlet,
+    wanted::{Observed, Wanted},
+};
 
 /// Changes that wait to be looked at; the watches wait beyond them.
 const CHANGES_MAX: usize = 1024;
@@ -57,7 +62,7 @@ pub struct Arguments {
     /// Do not read MetalLB's resources; pools and advertisements are made in Tidegate then
     #[arg(long, env = "TIDEGATE_NO_METALLB")]
     pub no_metallb: bool,
-    /// Do not make Nodes of the cluster's; they are made by their agents or by hand then
+    /// Leave Tidegate's Nodes alone; otherwise they get the labels, zones and pod networks of the cluster's
     #[arg(long, env = "TIDEGATE_NO_NODES")]
     pub no_nodes: bool,
     /// Work only while holding a Lease, so that several adapters can stand by
@@ -74,21 +79,51 @@ pub struct Arguments {
     pub identity: Option<String>,
 }
 
+impl Arguments {
+    /// The name of the source when nobody gives one.
+    #[must_use]
+    pub fn default_source(&self) -> String {
+        self.cluster
+            .as_ref()
+            .map_or_else(|| "kubernetes".to_owned(), |cluster| format!("kubernetes-{cluster}"))
+    }
+}
+
+/// What the adapter tells others, and what it is told.
+#[derive(Debug)]
+pub struct Ports {
+    /// What Tidegate is to have.
+    pub wanted: channel::Sender<Wanted>,
+    /// What Tidegate says of it.
+    pub observed: channel::Receiver<Observed>,
+    /// What the cluster says of its nodes.
+    pub nodes: channel::Sender<Nodes>,
+}
+
+/// Keeps Tidegate equal to a cluster until the Lease is lost.
+///
+/// # Errors
+/// The cluster cannot be found, or another adapter has taken over.
+pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+    let Outlet { wanted, observed, control, progress: _ } = outlet;
+    let (nodes, nodes_receiver) = channel::channel(Nodes::default());
+    tokio::select! {
+        ended = follow(arguments, Ports { wanted, observed, nodes }) => ended,
+        () = nodes::keep(control, nodes_receiver) => Ok(()),
+    }
+}
+
 /// Follows a cluster until the Lease is lost.
 ///
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
-pub async fn run(
-    arguments: Arguments,
-    wanted: channel::Sender<Wanted>,
-    observed: channel::Receiver<Observed>,
-) -> anyhow::Result<()> {
+pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
     let config = config(&arguments).await?;
     let namespace = arguments.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
     let client = Client::try_from(config).context("cannot make a client of the API server")?;
     let identity = arguments.identity.clone().unwrap_or_else(identity);
-    let work = work(client.clone(), &arguments, identity.clone(), wanted, observed);
+    let work = work(client.clone(), &arguments, identity.clone(), ports);
     if !arguments.leader_election {
         work.await;
         return Ok(());
@@ -127,13 +162,8 @@ fn identity() -> String {
 }
 
 /// Watches, works out what follows, and writes back, until nobody wants to know.
-async fn work(
-    client: Client,
-    arguments: &Arguments,
-    identity: String,
-    wanted: channel::Sender<Wanted>,
-    observed: channel::Receiver<Observed>,
-) {
+async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
+    let Ports { wanted, observed, nodes } = ports;
     let settings = Settings {
         cluster: arguments.cluster.clone(),
         mode: arguments.mode,
@@ -142,12 +172,12 @@ async fn work(
     let needed = needed(!arguments.no_metallb, !arguments.no_nodes);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
     let (published, published_receiver) = channel::channel(state::Published::default());
-    let follow = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
-    let follow = futures::future::join_all(follow);
+    let watches = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
+    let watches = futures::future::join_all(watches);
     let state = State::new(settings, needed.iter().copied());
     tokio::select! {
-        _ = follow => {}
-        () = keep(state, changes, wanted, published) => {}
+        _ = watches => {}
+        () = keep(state, changes, &wanted, &published, &nodes) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
     }
 }
@@ -157,8 +187,9 @@ async fn work(
 async fn keep(
     mut state: State,
     mut changes: mpsc::Receiver<(resource::Resource, state::Change)>,
-    wanted: channel::Sender<Wanted>,
-    published: channel::Sender<state::Published>,
+    wanted: &channel::Sender<Wanted>,
+    published: &channel::Sender<state::Published>,
+    nodes: &channel::Sender<Nodes>,
 ) {
     let mut doubted = BTreeMap::new();
     while let Some((resource, change)) = changes.recv().await {
@@ -180,7 +211,13 @@ async fn keep(
         let new = state.wanted();
         if new.is_complete {
             wanted.send_replace(new);
-            published.send_replace(state.published());
+            let new = state.published();
+            nodes.send_if_modified(|nodes| {
+                let is_changed = nodes.diff(&new.nodes).next().is_some();
+                nodes.clone_from(&new.nodes);
+                is_changed
+            });
+            published.send_replace(new);
         }
     }
 }

@@ -11,12 +11,14 @@ use std::{
 use imbl::OrdMap;
 use model::{
     metadata::Labels,
+    name::Name,
     resource::{Object, ObjectKey},
 };
 use serde_json::Value;
 use translate::json::text;
 
 use super::{
+    nodes::Nodes,
     resource::Resource,
     translate::{
         self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, Translated, claim,
@@ -75,6 +77,8 @@ pub struct Published {
     pub services: OrdMap<Id, Arc<Entry>>,
     /// What is to be said of other objects.
     pub findings: Findings,
+    /// What the cluster says of its nodes. They are not wanted as objects: their agents make them.
+    pub nodes: Nodes,
 }
 
 /// All that is known of the cluster.
@@ -281,8 +285,18 @@ impl State {
     }
 
     fn node(&mut self, id: &Id) {
-        let made = self.get(Resource::Node, id).map(|node| translation::node(&self.settings, node));
-        self.take(Resource::Node, id, made.unwrap_or_default());
+        let made = self
+            .get(Resource::Node, id)
+            .map(|node| translation::node(&self.settings, node))
+            .unwrap_or_default();
+        let Translated { mut objects, findings } = made;
+        self.find(Resource::Node, id, findings);
+        let name = Name::parse(&self.settings.name(&id.name)).ok();
+        match (name, objects.pop()) {
+            (Some(name), Some(node)) => drop(self.published.nodes.insert(name, node)),
+            (Some(name), None) => drop(self.published.nodes.remove(&name)),
+            (None, _) => {}
+        }
     }
 
     /// What is made of MetalLB's resources is kept under the first kind of them, since they are looked at together.
@@ -317,13 +331,17 @@ impl State {
 
     fn take(&mut self, resource: Resource, id: &Id, made: Translated) {
         let Translated { objects, findings } = made;
+        self.find(resource, id, findings);
+        self.replace(resource, id, objects);
+    }
+
+    fn find(&mut self, resource: Resource, id: &Id, findings: Vec<Finding>) {
         let key = (resource, id.clone());
         if findings.is_empty() {
             self.published.findings.remove(&key);
         } else {
             self.published.findings.insert(key, findings);
         }
-        self.replace(resource, id, objects);
     }
 
     fn replace(&mut self, resource: Resource, id: &Id, objects: Vec<Object>) {

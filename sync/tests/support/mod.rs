@@ -3,6 +3,7 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    clippy::print_stderr,
     clippy::unwrap_used,
     clippy::unwrap_in_result,
     reason = "a test's helpers are tests, and each test uses some"
@@ -222,4 +223,39 @@ fn request(address: &str, method: &str, path: &str, body: Option<&Value>) -> Res
     let (head, rest) = text.split_once("\r\n\r\n").ok_or("no answer")?;
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
     Ok((status, serde_json::from_str(rest).unwrap_or_else(|_| Value::String(rest.to_owned()))))
+}
+
+/// A network namespace with loopback and a way out that leads nowhere; it goes when this is dropped.
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+/// Runs a test with everything it starts in a network namespace of its own.
+pub fn in_namespace(name: &str, test: impl FnOnce() + Send) {
+    let namespace = Namespace(format!("tg-{}-{name}", std::process::id()));
+    let ip = |arguments: &[&str]| {
+        assert!(Command::new("ip").args(arguments).status().unwrap().success(), "ip {arguments:?}");
+    };
+    ip(&["netns", "add", &namespace.0]);
+    let inside = |arguments: &[&str]| ip(&[&["-n", &namespace.0], arguments].concat());
+    inside(&["link", "set", "lo", "up"]);
+    inside(&["link", "add", "out", "type", "veth", "peer", "name", "away"]);
+    inside(&["address", "add", "192.0.2.1/24", "dev", "out"]);
+    inside(&["link", "set", "out", "up"]);
+    inside(&["link", "set", "away", "up"]);
+    inside(&["route", "add", "default", "via", "192.0.2.254"]);
+    let place = File::open(format!("/run/netns/{}", namespace.0)).unwrap();
+    thread::scope(|scope| {
+        let test = scope.spawn(move || {
+            nix::sched::setns(place, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            test();
+        });
+        if let Err(panic) = test.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
 }

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use model::name::Name;
 use serde_json::{Map, Value, json};
-use translate::json::text;
+use translate::json::{items, text};
 
-use super::{Settings, Severity, Surroundings, Translated, names::digest};
+use super::{READY, Settings, Severity, Surroundings, Translated, names::digest};
 
 /// Both groups of annotations; where both are there, the first counts.
 const PREFIXES: [&str; 2] = ["metallb.io", "metallb.universe.tf"];
@@ -69,5 +69,20 @@ fn addresses(service: &Value, made: &mut Translated) -> Vec<String> {
         }
         return list.split(',').map(str::trim).filter(|text| !text.is_empty()).map(normal).collect();
     }
-    if field.is_empty() { Vec::new() } else { vec![normal(&field)] }
+    if field.is_empty() { given_by_metallb(service) } else { vec![normal(&field)] }
+}
+
+/// The addresses that MetalLB gave, as long as nothing of ours stands in the status: a Service keeps them when it moves here.
+/// When they cannot be had, the refusal is written into the status, and the next time any address will do.
+fn given_by_metallb(service: &Value) -> Vec<String> {
+    let note = |prefix: &&str| {
+        service.pointer("/metadata/annotations")?.get(format!("{prefix}/ip-allocated-from-pool"))
+    };
+    let is_told =
+        items(service, "/status/conditions").iter().any(|condition| text(condition, "/type") == READY);
+    if is_told || PREFIXES.iter().find_map(note).is_none() {
+        return Vec::new();
+    }
+    let addresses = items(service, "/status/loadBalancer/ingress").iter().map(|entry| text(entry, "/ip"));
+    addresses.filter(|address| address.parse::<IpAddr>().is_ok()).collect()
 }

@@ -32,6 +32,9 @@ pub use self::{
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
 };
 
+/// The condition of a Service that says whether traffic arrives.
+pub const READY: &str = "tidegate.io/Ready";
+
 /// What the adapter is there for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Mode {

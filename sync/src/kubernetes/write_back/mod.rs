@@ -22,7 +22,7 @@ use model::resource::ObjectKey;
 use tokio::sync::watch;
 use translate::json::text;
 
-pub use self::plan::{READY, SUPPORTED, Said, plan};
+pub use self::plan::{SUPPORTED, Said, plan};
 use super::{
     resource::Resource,
     state::{Entry, Findings, Id, Published},

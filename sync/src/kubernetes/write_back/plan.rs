@@ -5,11 +5,9 @@ use translate::json::{items, text};
 
 use crate::kubernetes::{
     state::Entry,
-    translate::{Claim, Finding, Severity},
+    translate::{Claim, Finding, READY, Severity},
 };
 
-/// The condition that says whether traffic arrives.
-pub const READY: &str = "tidegate.io/Ready";
 /// The condition that says whether everything that the object asks for is carried out.
 pub const SUPPORTED: &str = "tidegate.io/Supported";
 /// Longest message of a condition, in characters; the API server refuses more than 32,768.

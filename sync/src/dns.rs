@@ -1,0 +1,144 @@
+//! The source `dns`: ordinary names whose addresses are the endpoints of Services.
+//!
+//! An answer counts for as long as it says, within bounds. A name that is gone, or that nobody answers for, keeps what it
+//! said last and is reported; addresses that could never be an endpoint's are refused, whoever says them.
+
+mod ask;
+mod machine;
+mod parse;
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use futures::StreamExt as _;
+use ipnet::IpNet;
+use model::name::Namespace;
+
+use self::machine::{Bounds, Known};
+pub use self::parse::Binding;
+use crate::run::Outlet;
+
+/// Names asked for side by side.
+const ASKED_MAX: usize = 16;
+/// Names of one process.
+const NAMES_MAX: usize = 1000;
+/// How much earlier than due a name is asked for together with others.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+/// Which names, and what is believed of them.
+#[derive(Debug, Clone, Args)]
+pub struct Arguments {
+    /// Which name serves which Service: [NAMESPACE/]SERVICE[:PORT-NAME]=DNS-NAME[:PORT]. A name that begins with _ has SRV
+    /// records, which say ports and weights
+    #[arg(value_name = "SERVICE=NAME", required = true)]
+    pub names: Vec<Binding>,
+    /// The name servers, as ADDRESS:PORT [default: those of the machine]
+    #[arg(
+        long,
+        env = "TIDEGATE_RESOLVER",
+        hide_env_values = true,
+        value_name = "ADDRESS:PORT,…",
+        value_delimiter = ','
+    )]
+    pub resolver: Vec<SocketAddr>,
+    /// The namespace of Services that are given without
+    #[arg(long, env = "TIDEGATE_NAMESPACE", hide_env_values = true, value_name = "NAME", value_parser = Namespace::parse, default_value = "default")]
+    pub namespace: Namespace,
+    /// The shortest time after which a name is asked for again, in seconds
+    #[arg(long, env = "TIDEGATE_TTL_MIN", hide_env_values = true, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub ttl_min: u32,
+    /// The longest time, in seconds
+    #[arg(long, env = "TIDEGATE_TTL_MAX", hide_env_values = true, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86400))]
+    pub ttl_max: u32,
+    /// Take only addresses in these ranges, so that nobody who answers for a name can lead elsewhere
+    #[arg(
+        long,
+        env = "TIDEGATE_ALLOW",
+        hide_env_values = true,
+        value_name = "CIDR,…",
+        value_delimiter = ','
+    )]
+    pub allow: Vec<IpNet>,
+}
+
+/// Follows the names until the process ends.
+///
+/// # Errors
+/// A flag is wrong, or the machine has no name servers.
+pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+    let Arguments { names, resolver, namespace, ttl_min, ttl_max, allow } = arguments;
+    anyhow::ensure!(ttl_min <= ttl_max, "--ttl-min must be at most --ttl-max");
+    let names: BTreeSet<_> = names.into_iter().collect();
+    anyhow::ensure!(
+        names.len() <= NAMES_MAX,
+        "at most {NAMES_MAX} names; start another process for the rest"
+    );
+    let resolver = ask::resolver(&resolver)?;
+    let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
+    let bounds = Bounds { ttl_min: seconds(ttl_min), ttl_max: seconds(ttl_max), allowed: allow };
+    let mut known: BTreeMap<Binding, Known> =
+        names.into_iter().map(|name| (name, Known::default())).collect();
+    loop {
+        let horizon = Instant::now() + TOGETHER;
+        let is_due = |known: &Known| known.due().is_none_or(|at| at <= horizon);
+        let due: Vec<_> =
+            known.iter().filter(|(_, known)| is_due(known)).map(|(name, _)| name.clone()).collect();
+        let asked = due.into_iter().map(|name| {
+            let resolver = &resolver;
+            async move {
+                let answer = ask::ask(resolver, &name).await;
+                (name, answer)
+            }
+        });
+        let mut answers = futures::stream::iter(asked).buffer_unordered(ASKED_MAX);
+        while let Some((name, answer)) = answers.next().await {
+            if let Some(known) = known.get_mut(&name) {
+                let before = known.complaints.clone();
+                known.take(&bounds, answer, Instant::now());
+                for complaint in known.complaints.iter().filter(|complaint| !before.contains(complaint)) {
+                    tracing::warn!(name = %name, complaint, "a name does not say what it should");
+                }
+            }
+        }
+        publish(&namespace, &known, &outlet);
+        let next = known.values().filter_map(Known::due).min().unwrap_or(horizon);
+        tokio::time::sleep_until(next.into()).await;
+    }
+}
+
+fn publish(namespace: &Namespace, known: &BTreeMap<Binding, Known>, outlet: &Outlet) {
+    let mut new = outlet.wanted.borrow().clone();
+    let mut complaints = Vec::new();
+    let mut keys = BTreeSet::new();
+    for (binding, known) in known {
+        complaints.extend(known.complaints.iter().map(|complaint| format!("{binding}: {complaint}")));
+        match plan::endpoint_sets(namespace, binding, known.targets.iter().flatten()) {
+            Ok(sets) => {
+                for set in sets {
+                    let key = set.key();
+                    keys.insert(key.clone());
+                    if new.objects.get(&key) != Some(&set) {
+                        new.objects.insert(key, set);
+                    }
+                }
+            }
+            Err(wrong) => complaints.push(format!("{binding}: {wrong}")),
+        }
+    }
+    let gone: Vec<_> = new.objects.keys().filter(|key| !keys.contains(*key)).cloned().collect();
+    for key in gone {
+        new.objects.remove(&key);
+    }
+    new.is_complete = known.values().all(|known| known.targets.is_some());
+    outlet.wanted.send_if_modified(|wanted| {
+        let is_news = wanted.is_complete != new.is_complete || !wanted.objects.ptr_eq(&new.objects);
+        *wanted = new;
+        is_news
+    });
+    outlet.progress.complain(complaints);
+}
