@@ -47,6 +47,9 @@ pub use self::sources::{endpoint_set_status, workload_status};
 /// Nodes listed by name in a Service's status; the counts cover all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
 
+/// Nodes that are behind and are looked at one by one; of more, the ten that are named are found sooner among all.
+const FEW_NODES: usize = 64;
+
 /// What is known of one node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
@@ -72,6 +75,8 @@ pub struct NodeViews<'a> {
     received: Vec<Position>,
     applied: Vec<Position>,
     verified: Vec<Position>,
+    /// The nodes, those first that have verified least.
+    by_verified: Vec<usize>,
     /// The nodes on which a Service fails.
     failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
@@ -89,13 +94,18 @@ impl<'a> NodeViews<'a> {
         let received = sorted(&|report| report.received);
         let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
         let verified = sorted(&|report| report.received.min(report.verified));
+        let mut by_verified: Vec<_> = (0..views.len()).collect();
+        by_verified.sort_by_cached_key(|at| {
+            let report = views.get(*at).and_then(|view| view.report);
+            report.map(|report| report.received.min(report.verified))
+        });
         let mut failing: BTreeMap<&ServiceKey, Vec<usize>> = BTreeMap::new();
         for (at, report) in views.iter().enumerate().filter_map(|(at, view)| Some((at, view.report?))) {
             for key in report.failures.keys() {
                 failing.entry(key).or_default().push(at);
             }
         }
-        Self { views, received, applied, verified, failing }
+        Self { views, received, applied, verified, by_verified, failing }
     }
 
     /// The views, in the order of the names.
@@ -126,17 +136,36 @@ impl<'a> NodeViews<'a> {
             counts.verified -= u32::from(without_failure == Some(Phase::Verified));
         }
         if counts.verified < total {
-            let looked_at = self.views.iter().map(|view| (view, progress(view, key, wanted)));
-            let lacking = looked_at.filter(|(_, (phase, _))| *phase != Phase::Verified);
-            counts.not_verified = lacking
-                .take(
-                    NOT_VERIFIED_LISTED_MAX
-                        .min(usize::try_from(total - counts.verified).unwrap_or(usize::MAX)),
-                )
-                .map(|(view, (phase, failure))| (view.name.clone(), problem(view, phase, failure)))
-                .collect();
+            let behind =
+                self.views.len().saturating_sub(usize::try_from(reached(&self.verified)).unwrap_or(0));
+            counts.not_verified = self.not_verified(key, wanted, behind, failing);
         }
         counts
+    }
+
+    /// The first nodes that have not verified something, where `behind` of them have not come that far, and others fail.
+    fn not_verified(
+        &self,
+        key: &ServiceKey,
+        wanted: Position,
+        behind: usize,
+        failing: &[usize],
+    ) -> BTreeMap<Name, NodeProblem> {
+        let mut candidates: Vec<usize> = if behind > FEW_NODES {
+            // The first ten are found soon.
+            (0..self.views.len()).collect()
+        } else {
+            self.by_verified.iter().take(behind).chain(failing).copied().collect()
+        };
+        candidates.sort_unstable();
+        candidates.dedup();
+        let views = candidates.into_iter().filter_map(|at| self.views.get(at));
+        let looked_at = views.map(|view| (view, progress(view, key, wanted)));
+        let lacking = looked_at.filter(|(_, (phase, _))| *phase != Phase::Verified);
+        lacking
+            .take(NOT_VERIFIED_LISTED_MAX)
+            .map(|(view, (phase, failure))| (view.name.clone(), problem(view, phase, failure)))
+            .collect()
     }
 }
 

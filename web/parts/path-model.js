@@ -78,7 +78,8 @@ function announcerOf(ip, object) {
   const bgp = status?.byBgp;
   if (bgp?.routers) {
     const not = Object.entries(bgp.notBy ?? {});
-    return { id: `bgp:${(bgp.announcedTo ?? [bgp.routers]).join()}`, state: reason || not.length ? 'atRisk' : 'ok', title: plural(bgp.routers, 'router'), note: `BGP, told by ${plural(bgp.nodes, 'node')}`, reason: reason ?? (not.length ? `not by ${not[0][0]}: ${not[0][1]}` : undefined), href: to(['bgp']), nodes: bgp.announcedBy ?? [], at: [path, '/status/byBgp/routers'] };
+    const who = `BGP, by ${plural(bgp.nodes, 'node')}${not.length ? `, not by ${not.length}` : ''}`;
+    return { id: `bgp:${(bgp.announcedTo ?? [bgp.routers]).join()}`, state: reason ? 'atRisk' : 'ok', title: plural(bgp.routers, 'router'), note: who, detail: [`${who}:`, ...(bgp.announcedTo ?? []), ...not.map(([node, why]) => `not by ${node}: ${why}`)].join('\n'), reason, href: to(['bgp']), nodes: bgp.announcedBy ?? [], at: [path, '/status/byBgp/routers'] };
   }
   if (reason) return { id: `nobody:${ip}`, state: 'down', title: 'Nobody', reason, nodes: [], href: to(['addresses', ip]) };
   return ROUTED;
@@ -148,9 +149,13 @@ function frontEdges(fronts, nodeBoxes, explained) {
     for (const box of nodeBoxes) {
       const reached = announcer.nodes ? box.names.filter((name) => announcer.nodes.includes(name)) : box.names;
       if (reached.length === 0) continue;
-      const path = paths.find((one) => own(one) && reached.includes(one.node));
+      const ways = paths.filter((one) => own(one) && reached.includes(one.node));
+      const broken = ways.find(({ steps = [] }) => steps.some(({ state }) => state === 'Broken'));
       const isSingle = box.names.length === 1;
-      edges.push({ from: announcer.id, to: box.id, state: box.state, href: explainOf(path) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined }), cause: isBad(box) && isSingle ? box.reason : undefined });
+      const href = explainOf(broken ?? ways[0]) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined });
+      const cause = isBad(box) ? isSingle && box.reason : broken && `${front.title}: ${broken.steps.find(({ state }) => state === 'Broken').outcome}`;
+      // What the policy drops there is no fault of the node.
+      edges.push({ from: announcer.id, to: box.id, state: isBad(box) || !broken ? box.state : 'atRisk', href, cause: cause || undefined });
     }
   }
   return edges;

@@ -60,12 +60,12 @@ export function PathGraph({ graph, headings, label, paths }) {
 }
 
 function Box({ box, paths, isFaint }) {
-  const { id, state, title, note, reason, href, at, rate, rateAt, sum, isGroup, left, top, width, height } = box;
+  const { id, state, title, note, detail, reason, href, at, rate, rateAt, sum, isGroup, left, top, width, height } = box;
   const name = at ? html`<${Field} path=${paths[at[0]] ?? at[0]} at=${at[1]}>${title}<//>` : title;
   const shown = rate !== undefined && rate !== null ? html`<${Field} path=${paths.traffic} at=${rateAt}>${perSecond(rate)}<//>` : sum !== undefined ? perSecond(sum) : undefined;
   return html`<div class=${`path-box tone-${tone(state)} ${isGroup ? 'is-group' : ''} ${isFaint ? 'is-faint' : ''}`} data-box=${id} data-state=${state} style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` }}>
     <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && !isGroup && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
-    ${note && html`<p class="path-note" title=${note}>${note}${shown && isGroup && html` · ${shown}`}</p>`}
+    ${note && html`<p class="path-note" title=${detail ?? note}>${note}${shown && isGroup && html` · ${shown}`}</p>`}
     ${reason && html`<p class="path-reason" title=${reason}>${reason}</p>`}
   </div>`;
 }
@@ -88,6 +88,7 @@ function Legend({ edges }) {
   return html`<p class="path-legend">
     ${has(({ rate }) => rate > 0) && html`<span><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="5" /></svg>the wider, the more new connections</span>`}
     ${has(({ isDashed }) => isDashed) && html`<span class="tone-risk"><svg width="30" height="12" aria-hidden="true"><path class="is-dashed" d="M0 6h30" stroke-width="2" /></svg>drained: what is established finishes</span>`}
+    ${has((edge) => edgeTone(edge) === 'risk' && !edge.isDashed) && html`<span class="tone-risk"><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="2" /></svg>not all of it goes on</span>`}
     ${has((edge) => edgeTone(edge) === 'worst') && html`<span class="tone-worst"><svg width="30" height="12" aria-hidden="true"><path d="M0 6h30" stroke-width="2" /></svg>cannot be used, with the cause</span>`}
     <span>An edge leads to what becomes of a packet there.</span>
   </p>`;
@@ -95,7 +96,7 @@ function Legend({ edges }) {
 
 function List({ columns, edges, headings }) {
   return html`<div class="pad">
-    ${columns.map((boxes, at) => html`<div key=${headings[at]}><h3>${headings[at]}</h3><ul>${boxes.map((box) => html`<li key=${box.id}>${box.title}: ${word(box.state).toLowerCase()}${box.note ? `, ${box.note}` : ''}${box.reason ? ` (${box.reason})` : ''}</li>`)}</ul></div>`)}
+    ${columns.map((boxes, at) => html`<div key=${headings[at]}><h3>${headings[at]}</h3><ul>${boxes.map((box) => html`<li key=${box.id}>${box.title}: ${word(box.state).toLowerCase()}${box.note ? `, ${box.detail ?? box.note}` : ''}${box.reason ? ` (${box.reason})` : ''}</li>`)}</ul></div>`)}
     <h3>Edges</h3>
     <ul>${edges.map((edge) => html`<li key=${edge.id}>${edge.href ? html`<a href=${edge.href}>${edge.said}</a>` : edge.said}</li>`)}</ul>
   </div>`;

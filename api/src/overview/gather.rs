@@ -82,7 +82,7 @@ pub(super) fn gather(
             is_shared: app.store.is_shared(),
         },
         insecure: app.settings.is_insecure,
-        read_only: false,
+        read_only: app.settings.page.is_read_only,
         is_whole: true,
         totals,
         convergence: convergence(lag),

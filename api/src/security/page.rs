@@ -14,7 +14,7 @@ const X_PAGE: HeaderName = HeaderName::from_static("x-tidegate-page");
 /// How the page that asks is related to this server (Fetch Metadata).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Paths whose requests change nothing although they have a body, or end the session itself.
-const QUESTIONS: [&str; 2] = ["/v1/plan", "/v1/session"];
+const QUESTIONS: [&str; 3] = ["/v1/plan", "/v1/rollback/plan", "/v1/session"];
 
 /// What of a request is looked at.
 #[derive(Debug)]

@@ -1,19 +1,23 @@
 //! What is known at one moment, gathered from what the server has anyway.
 
-use std::{sync::Arc, time::Duration, time::Instant};
+use std::{
+    collections::BTreeSet,
+    iter::repeat,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use model::{
-    lag::{LagOverview, overview},
     name::Name,
+    overview::{NodeState, Overview, Totals},
     quantity::Position,
-    resource::{Kind, ServiceKey},
+    resource::ServiceKey,
     rollup::NodeView,
-    status::{Condition, ConditionStatus, ConditionType},
-    traffic::{Busiest, Counts, SortBy},
+    traffic::{Busiest, Counts, Rate, Rates, SortBy},
 };
 
 use super::{OF_CLUSTER, OF_NODE, OF_SERVICE, SERVICES_MAX};
-use crate::{app::App, view::View};
+use crate::app::App;
 
 /// How often is looked whether the next point is due.
 const LOOK: Duration = Duration::from_millis(500);
@@ -38,7 +42,7 @@ pub(super) struct NodeSample {
     pub(super) behind: Option<u64>,
     /// The revision that it has programmed.
     pub(super) programmed: Option<u64>,
-    /// Whether it reports and has everything.
+    /// Whether the overview says that it has everything.
     pub(super) is_healthy: bool,
 }
 
@@ -58,11 +62,12 @@ pub(crate) async fn run(app: Arc<App>) {
     loop {
         turn.tick().await;
         let Some(step) = app.series.due(app.source.now()) else { continue };
+        let Some(shown) = app.overview.current(&app).await else { return };
         let taker = Arc::clone(&app);
-        // It walks over everything; nobody else waits for that.
+        // It walks over all traffic; nobody else waits for that.
         let taken = tokio::task::spawn_blocking(move || {
             let started = Instant::now();
-            taker.series.take(step, &gather(&taker));
+            taker.series.take(step, &gather(&taker, &shown.overview));
             tracing::trace!(took_us = started.elapsed().as_micros(), "a point of the series was taken");
         });
         if taken.await.is_err() {
@@ -71,64 +76,58 @@ pub(crate) async fn run(app: Arc<App>) {
     }
 }
 
-fn gather(app: &App) -> Sample {
+fn gather(app: &App, shown: &Overview) -> Sample {
     let view = app.view();
     let views = view.table().views();
-    let busiest = app.traffic().busiest(None, SortBy::default(), SERVICES_MAX, &views);
     let head = view.published().nodes_head();
-    let lag = overview(&app.convergence.changes(Instant::now()), &views, head);
-    let nodes: Vec<_> = views.iter().map(|one| (one.name.clone(), node(&view, one, &lag, head))).collect();
-    let (not_ok, unhealthy) = services_of(&view);
-    let not_converged = nodes.iter().filter(|(_, node)| !node.is_healthy).count();
-    let Busiest { services, services_omitted: _, total } = busiest;
-    let [connections, bytes, _] = traffic(&total);
-    let count = |count: usize| Some(short(u64::try_from(count).unwrap_or(u64::MAX)));
-    let cluster =
-        [count(not_ok), count(not_converged), count(unhealthy), lag.p99_ms.map(short), connections, bytes];
+    let lag = app.convergence.brief(&views, head, Instant::now());
+    let converged: BTreeSet<_> =
+        shown.nodes.iter().filter(|row| row.state == NodeState::Converged).map(|row| &row.name).collect();
+    let waiting = lag.waiting_ms.iter().copied().chain(repeat(None));
+    let nodes = views.iter().zip(waiting).map(|(one, waiting_ms)| {
+        (one.name.clone(), node(one, waiting_ms, converged.contains(one.name), head))
+    });
+    let nodes = nodes.collect();
+    let Busiest { services, services_omitted: _, total } =
+        app.traffic().busiest(None, SortBy::default(), SERVICES_MAX, &views);
     let services = services.into_iter().map(|one| (one.service, traffic(&one.counts))).collect();
-    Sample { cluster, nodes, services }
+    Sample { cluster: cluster(&shown.totals, lag.p99_ms, &total), nodes, services }
+}
+
+/// What the overview counts, and the traffic of all.
+fn cluster(totals: &Totals, p99_ms: Option<u64>, traffic_of_all: &Counts) -> [Option<f32>; OF_CLUSTER.len()] {
+    let count = |count: usize| Some(short(u64::try_from(count).unwrap_or(u64::MAX)));
+    let services = &totals.services;
+    let fine = services.ok.saturating_add(services.disabled);
+    let [connections, bytes, _] = traffic(traffic_of_all);
+    [
+        count(services.total.saturating_sub(fine)),
+        totals.nodes.as_ref().and_then(|nodes| count(nodes.total.saturating_sub(nodes.converged))),
+        Some(short(totals.endpoints.unhealthy)),
+        p99_ms.map(short),
+        connections,
+        bytes,
+    ]
 }
 
 /// Connections and bytes a second, and open connections; each only where somebody counts it at the moment.
 fn traffic(counts: &Counts) -> [Option<f32>; OF_SERVICE.len()] {
-    let rate = |of: fn(model::traffic::Rates) -> Option<model::traffic::Rate>| {
-        counts.per_second.and_then(of).map(|rate| narrow(rate.per_second()))
-    };
+    let rate =
+        |of: fn(Rates) -> Option<Rate>| counts.per_second.and_then(of).map(|rate| narrow(rate.per_second()));
     [rate(|rates| Some(rates.connections)), rate(|rates| rates.bytes), counts.active.map(short)]
 }
 
-fn node(view: &View<'_>, one: &NodeView<'_>, lag: &LagOverview, head: Position) -> NodeSample {
-    let object = model::resource::ObjectKey { kind: Kind::Node, namespace: None, name: one.name.clone() };
-    let status = view.published().snapshot.get(&object).and_then(|object| view.shower().node(object));
-    let holds = |wanted| status.as_ref().is_some_and(|status| holds(&status.conditions, wanted));
+fn node(one: &NodeView<'_>, waiting_ms: Option<u64>, is_healthy: bool, head: Position) -> NodeSample {
     let report = one.report.filter(|_| one.is_connected);
-    let waits = lag.nodes.iter().find(|lag| lag.node == *one.name).and_then(|lag| lag.waiting_ms);
-    let verified = report.map(|report| report.verified);
-    let behind = verified.filter(|at| at.epoch == head.epoch);
-    let behind = behind.map(|at| head.revision.0.saturating_sub(at.revision.0));
+    let verified = report.map(|report| report.verified).filter(|at| at.epoch == head.epoch);
+    let behind = verified.map(|at| head.revision.0.saturating_sub(at.revision.0));
     NodeSample {
         // Who has everything waits for nothing; of who is silent only is known what it lacks.
-        lag_ms: waits.or_else(|| behind.filter(|behind| *behind == 0)),
+        lag_ms: waiting_ms.or_else(|| behind.filter(|behind| *behind == 0)),
         behind,
         programmed: report.map(|report| report.applied.revision.0),
-        is_healthy: holds(ConditionType::Connected) && holds(ConditionType::Converged),
+        is_healthy,
     }
-}
-
-/// How many Services are not as they should be, and how many endpoints their health checks keep out.
-fn services_of(view: &View<'_>) -> (usize, usize) {
-    let shower = view.shower();
-    let (mut not_ok, mut unhealthy) = (0, 0);
-    for object in view.published().snapshot.list(Kind::Service, None, None) {
-        let Some(status) = shower.service(object) else { continue };
-        not_ok += usize::from(!holds(&status.conditions, ConditionType::Ready));
-        unhealthy += usize::try_from(status.endpoints.unhealthy).unwrap_or(usize::MAX);
-    }
-    (not_ok, unhealthy)
-}
-
-fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
-    conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people: seven digits")]

@@ -10,7 +10,7 @@ use crate::{
     address_pool::{AddressPoolSpec, AddressRange},
     advertisement::{AdvertisementSpec, AdvertisementType},
     announcements::AnnouncementBook,
-    assign::{Scene, covering, judge},
+    assign::{Scene, Why, covering, judge},
     bgp_book::BgpBook,
     name::Name,
     report::{Announced, Role},
@@ -182,6 +182,17 @@ impl Announcing<'_> {
     }
 
     fn nobody(&self, address: IpAddr) -> Condition {
+        let record = self.scene.snapshot.address(address).and_then(|object| object.as_address());
+        let is_covered = |record: &AddressSpec| {
+            [AdvertisementType::L2, AdvertisementType::Bgp]
+                .into_iter()
+                .any(|how| covering(self.scene.snapshot, record, how).next().is_some())
+        };
+        if record.is_some_and(|record| !record.services.is_empty() && !is_covered(record)) {
+            // Without a look at the nodes: it may be so of thousands of addresses.
+            let Why { reason, message, hint } = Why::no_advertisement(address);
+            return no(AT, reason, message).hint(hint);
+        }
         let Some(judgement) = judge(&self.scene, address) else {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         };
