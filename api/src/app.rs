@@ -1,7 +1,7 @@
 //! The server put together: what every handler shares, and the tasks behind it.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     asks::Asks,
     assigner::{Assigner, Newsroom},
     audit::AuditLog,
-    config::Hosts,
+    config::{Hosts, page::PageSettings},
     convergence::Convergence,
     entropy::Source,
     error::{Code, Problem},
@@ -33,24 +33,27 @@ use crate::{
     metrics::Metrics,
     mutate,
     nodes::Nodes,
+    overview::{self, OverviewDesk},
     paging::Pages,
     peer_key,
     plans::Kept,
     security::{
-        Desk,
+        Desk, Manners,
         ca::Authority,
         tls::TlsOptions,
         vault::{self, Vault},
     },
+    series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
+    web::Assets,
     writer::{Chain, Context, Writer},
 };
 
 /// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
 pub(crate) const FEEDS_MAX: usize = 2048;
 /// Watches at once: people, scripts and adapters.
-pub(crate) const WATCHES_MAX: usize = 1024;
+pub const WATCHES_MAX: usize = 1024;
 /// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
 pub(crate) const REQUESTS_MAX: usize = 1024;
 /// Backups at once: each holds the whole state in memory.
@@ -84,6 +87,8 @@ pub struct Settings {
     pub tls: Option<TlsOptions>,
     /// Whether everybody has to prove who they are.
     pub is_auth_required: bool,
+    /// How the status page is served.
+    pub page: PageSettings,
 }
 
 /// What every handler shares.
@@ -105,12 +110,19 @@ pub struct App {
     announcements: Mutex<AnnouncementBook>,
     bgp: Mutex<BgpBook>,
     pub(crate) newsroom: Newsroom,
+    pub(crate) overview: OverviewDesk,
     pub(crate) health: HealthDesk,
     pub(crate) pages: Pages,
     pub(crate) idempotency: Arc<Idempotency>,
     pub(crate) audit: Arc<AuditLog>,
     pub(crate) convergence: Arc<Convergence>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The files of the status page.
+    pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
+    /// Whether the store did not take the last group that it was given.
+    pub(crate) has_failed: Arc<AtomicBool>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) feeds: Arc<Semaphore>,
     pub(crate) watches: Arc<Semaphore>,
@@ -132,6 +144,8 @@ pub struct Running {
     health: JoinHandle<()>,
     audit: JoinHandle<()>,
     vault: JoinHandle<()>,
+    overview: JoinHandle<()>,
+    series: JoinHandle<()>,
 }
 
 impl App {
@@ -151,7 +165,8 @@ impl App {
             Some(_) => Some(Arc::new(Authority::obtain(&vault, &*source).await?)),
             None => None,
         };
-        let desk = Desk::of(Arc::clone(&vault), settings.is_auth_required, &statuses);
+        let manners = Manners { is_required: settings.is_auth_required, is_secure: settings.tls.is_some() };
+        let desk = Desk::of(Arc::clone(&vault), manners, &statuses);
         let hub = Arc::new(Hub::new(store.load().await?, peer_key, settings.cluster.asn()));
         let nodes = Nodes::of(&statuses);
         let metrics = Arc::new(Metrics::new());
@@ -159,6 +174,7 @@ impl App {
         let stop_writer = CancellationToken::new();
         let convergence = Arc::new(Convergence::default());
         let audit = Arc::new(AuditLog::of(&*store).await?);
+        let has_failed = Arc::new(AtomicBool::new(false));
         let context = Context {
             hub: Arc::clone(&hub),
             store: Arc::clone(&store),
@@ -166,6 +182,7 @@ impl App {
             metrics: Arc::clone(&metrics),
             convergence: Arc::clone(&convergence),
             audit: Arc::clone(&audit),
+            has_failed: Arc::clone(&has_failed),
         };
         let asks = Asks::new(&source.secret());
         let (writer, writer_task) = Writer::start(context, stop_writer.clone());
@@ -187,11 +204,15 @@ impl App {
             announcements: Mutex::default(),
             bgp: Mutex::default(),
             newsroom: Newsroom::default(),
+            overview: OverviewDesk::new(source.now()),
             pages: Pages::default(),
             idempotency: Arc::default(),
             audit,
             convergence,
             metrics,
+            assets: Arc::default(),
+            series: SeriesBook::default(),
+            has_failed,
             source,
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
             watches: Arc::new(Semaphore::new(WATCHES_MAX)),
@@ -206,7 +227,22 @@ impl App {
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
         let audit = tokio::spawn(keep_audit(Arc::clone(&app)));
         let vault = tokio::spawn(vault::follow(Arc::downgrade(&app.vault)));
-        Ok(Running { app, writer: writer_task, housekeeping, assigner, waiting, health, audit, vault })
+        // What is wrong at the start began before it.
+        app.overview.current(&app).await;
+        let overview = tokio::spawn(overview::run(Arc::clone(&app)));
+        let series = tokio::spawn(sample::run(Arc::clone(&app)));
+        Ok(Running {
+            app,
+            writer: writer_task,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            overview,
+            series,
+        })
     }
 
     /// The newest state with what is known of the nodes.
@@ -298,7 +334,10 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } =
+            self;
+        overview.abort();
+        series.abort();
         waiting.abort();
         vault.abort();
         health.abort();

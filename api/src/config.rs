@@ -21,10 +21,12 @@ use serde::Deserialize;
 use crate::app::Settings;
 
 pub mod etcd;
+pub mod page;
 pub mod tls;
 
 use etcd::EtcdFlags;
-use tls::{TlsChoice, TlsWish};
+use page::{PageFlags, PageSettings};
+use tls::{TlsChoice, TlsMin, TlsWish};
 
 const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
 const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
@@ -88,6 +90,9 @@ pub struct Flags {
     /// [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
     pub tls: Option<TlsChoice>,
+    /// The oldest version of TLS that is spoken: 1.3 or 1.2, for clients that know nothing newer [default: 1.3]
+    #[arg(long, env = "TIDEGATE_TLS_MIN", value_name = "VERSION")]
+    pub tls_min: Option<TlsMin>,
     /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
     /// by Tidegate's own authority; read again when it changes
     #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
@@ -117,6 +122,9 @@ pub struct Flags {
     /// beside the sqlite file, else in the working directory]
     #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
     pub bootstrap_token_file: Option<PathBuf>,
+    /// How the status page is served.
+    #[command(flatten)]
+    pub page: PageFlags,
     /// What to log, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -205,6 +213,7 @@ struct File {
     guard_endpoints_percent: Option<Percent>,
     replica_name: Option<String>,
     tls: Option<TlsChoice>,
+    tls_min: Option<TlsMin>,
     tls_cert_file: Option<PathBuf>,
     tls_key_file: Option<PathBuf>,
     tls_name: Option<Vec<String>>,
@@ -213,6 +222,8 @@ struct File {
     allowed_host: Option<Vec<String>>,
     auth: Option<Auth>,
     bootstrap_token_file: Option<PathBuf>,
+    page_read_only: Option<bool>,
+    page_link: Option<Vec<String>>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -281,6 +292,9 @@ pub enum InvalidConfig {
     /// No percentage.
     #[error("--health-guard-percent must be between 1 and 100, not {0}")]
     GuardPercent(u8),
+    /// What is said of the status page cannot be done.
+    #[error(transparent)]
+    Page(#[from] page::InvalidPage),
     /// How TLS is spoken contradicts itself.
     #[error(transparent)]
     Tls(#[from] tls::InvalidTls),
@@ -320,6 +334,7 @@ impl Config {
             new_epoch,
             replica_name,
             tls,
+            tls_min,
             tls_cert_file,
             tls_key_file,
             tls_name,
@@ -328,6 +343,7 @@ impl Config {
             allowed_host,
             auth,
             bootstrap_token_file,
+            page,
             log,
             log_format,
             config: _,
@@ -363,6 +379,7 @@ impl Config {
         let is_insecure_said = insecure || file.insecure == Some(true);
         let wish = TlsWish {
             choice: tls.or(file.tls).unwrap_or_default(),
+            min: tls_min.or(file.tls_min),
             certificate: tls_cert_file.or(file.tls_cert_file),
             key: tls_key_file.or(file.tls_key_file),
             names: list(tls_name, file.tls_name).unwrap_or_default(),
@@ -392,6 +409,9 @@ impl Config {
             Some(Auth::Off) => false,
             None => !is_open,
         };
+        let is_page_read_only = page.page_read_only || file.page_read_only == Some(true);
+        let links = list(page.page_link, file.page_link).unwrap_or_default();
+        let page = PageSettings::new(is_page_read_only, &links)?;
         let bootstrap_token_file =
             bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
         Ok(Self {
@@ -408,6 +428,7 @@ impl Config {
                 tls,
                 is_auth_required,
                 replica_name,
+                page,
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
@@ -468,6 +489,16 @@ mod tests {
     fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
         let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
         Config::merge(flags, toml::from_str(file).unwrap_or_else(|error| panic!("{file}: {error}")))
+    }
+
+    #[test]
+    fn every_setting_of_the_example_file_is_one() {
+        let example = include_str!("../../packaging/etc/tidegate/api.toml");
+        assert_eq!(merge(&[], example).unwrap().store, STORE_DEFAULT);
+        let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
+        for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
+            assert!(toml::from_str::<File>(line).is_ok(), "{line}: {:?}", toml::from_str::<File>(line));
+        }
     }
 
     #[test]

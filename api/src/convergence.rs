@@ -10,10 +10,11 @@ use std::{
 };
 
 use model::{
-    lag::{Change, Steps},
+    lag::{Change, ChangeView, LagBrief, Steps, brief},
     name::Name,
     quantity::{Epoch, Position, Revision},
     report::Report,
+    rollup::NodeView,
 };
 
 /// Revisions whose curve is kept: enough to look at what was just done, also in a busy cluster.
@@ -112,6 +113,20 @@ impl Convergence {
         let curves = self.lock();
         let curve = curves.iter().find(|curve| curve.revision == revision)?;
         Some((curve.nodes.clone(), millis_between(curve.committed, now)))
+    }
+
+    /// The sum of what is known, without taking it away.
+    pub(crate) fn brief(&self, views: &[NodeView<'_>], head: Position, now: Instant) -> LagBrief {
+        let curves = self.lock();
+        let concerning = curves.iter().filter(|curve| curve.concerns_nodes);
+        let changes: Vec<_> = concerning
+            .map(|curve| ChangeView {
+                revision: curve.revision,
+                age_ms: millis_between(curve.committed, now),
+                nodes: &curve.nodes,
+            })
+            .collect();
+        brief(&changes, views, head)
     }
 
     /// The revisions that concern nodes, the oldest first.

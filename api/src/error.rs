@@ -25,6 +25,10 @@ pub(crate) enum Code {
     Unauthenticated,
     /// Who asks may not do that.
     Forbidden,
+    /// A page of another server may have made the browser send this.
+    CrossSite,
+    /// The status page may only read.
+    ReadOnly,
     /// There is no such object, or no such path.
     NotFound,
     /// There is no Node of this name.
@@ -85,7 +89,7 @@ impl Code {
             Self::BadRequest | Self::TooDeep => StatusCode::BAD_REQUEST,
             Self::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::CrossSite | Self::ReadOnly => StatusCode::FORBIDDEN,
             Self::NotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
@@ -119,6 +123,8 @@ impl Code {
             Self::Invalid => "Fields must change before this is accepted",
             Self::Unauthenticated => "Who asks is not known",
             Self::Forbidden => "Who asks may not do that",
+            Self::CrossSite => "Another page may have sent this",
+            Self::ReadOnly => "The page may only read",
             Self::NotFound => "There is no such object",
             Self::NodeNotFound => "There is no such Node",
             Self::MethodNotAllowed => "This path does not know this method",

@@ -24,12 +24,15 @@ use model::quantity::{Position, Revision};
 use tracing::Instrument;
 
 use crate::{
-    app::App,
+    app::{App, Settings},
     audit::Answered,
     caller::{Caller, Peer, may_change},
     error::{Code, Problem},
     metrics::RequestLabels,
-    security::{Access, Identity, access},
+    security::{
+        Access, Identity, access,
+        page::{self, Asked},
+    },
 };
 
 /// Time until the head of an answer must be there. Streams have their own clocks.
@@ -41,11 +44,24 @@ const RETRY_SECS: u32 = 1;
 /// The state that an answer must show at least: a position, or a revision alone. What another control server has answered
 /// holds here as soon as this one has seen it.
 pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
+/// What a page of this server may use of a browser.
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+/// Whether pages of others that open one of ours, or are opened by it, reach it.
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+/// Whether pages of others may take in what this server answers.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// The header of the request id.
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Nothing from outside, nothing inline but styles, no framing.
-const POLICY: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; script-src 'self'; \
+/// Nothing from outside, nothing inline, no framing.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
                       connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// The same for the page that shows the document, whose library writes styles.
+const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                              script-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; \
+                              base-uri 'none'; frame-ancestors 'none'";
+/// What of a browser no page of this server needs.
+const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
+                         midi=(), payment=(), usb=()";
 
 /// The id of the request being served.
 #[derive(Debug, Clone)]
@@ -83,6 +99,9 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         Ok(access) => (Arc::new(access), None),
         Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),
     };
+    let asked = Asked { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
+    let is_read_only = app.settings.page.is_read_only;
+    let refused = refused.or_else(|| page::check(&asked, &access, is_read_only).err());
     let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
     let span = tracing::info_span!("request", id, %method, path);
     let known = caller.as_ref().ok().cloned();
@@ -109,7 +128,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
         app.audit.add(&route, &caller, answered);
     }
-    secure(response.headers_mut());
+    secure(response.headers_mut(), &path, &app.settings);
     let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
     response.headers_mut().insert(X_REQUEST_ID, value);
     let took = started.elapsed();
@@ -145,16 +164,25 @@ fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
     Response::from_parts(parts, Body::from(body))
 }
 
-fn secure(headers: &mut HeaderMap) {
+fn secure(headers: &mut HeaderMap, path: &str, settings: &Settings) {
+    let is_docs = path == "/docs" || path.starts_with("/docs/");
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, if is_docs { POLICY_OF_DOCS } else { POLICY }),
+        (PERMISSIONS_POLICY, ABILITIES),
+        (OPENER_POLICY, "same-origin"),
+        (RESOURCE_POLICY, "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    if settings.is_insecure {
+        // Where the way here is not trustworthy, browsers ignore this one, and complain of it.
+        headers.remove(OPENER_POLICY);
+    }
+    // Only what is no secret says that it may be kept.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
 fn log(method: &Method, response: &Response, took: Duration) {

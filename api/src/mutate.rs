@@ -176,7 +176,7 @@ pub(crate) fn problem(error: WriteError) -> Problem {
             Code::Unavailable,
             "the store did not confirm the write; whether it happened is unknown",
         )
-        .hint("read the object before trying again")
+        .hint("read the object before trying again; /readyz says what the store lacks")
         .retry_after(UNAVAILABLE_RETRY_SECS),
     }
 }

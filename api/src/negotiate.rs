@@ -27,6 +27,28 @@ pub(crate) enum StreamForm {
     Sse,
 }
 
+/// How the bytes of an answer are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// Not at all.
+    Identity,
+    /// gzip.
+    Gzip,
+    /// Brotli.
+    Brotli,
+}
+
+impl Coding {
+    /// The word in headers.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Brotli => "br",
+        }
+    }
+}
+
 /// Chooses the form of an ordinary answer.
 pub(crate) fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     choose(
@@ -74,7 +96,13 @@ pub(crate) fn render(form: Form, value: &impl Serialize) -> Response {
 
 /// Whether the client takes gzip.
 pub(crate) fn accepts_gzip(headers: &HeaderMap) -> bool {
-    ranges(headers, &header::ACCEPT_ENCODING).iter().any(|(name, quality)| name == "gzip" && *quality > 0)
+    accepts(headers, Coding::Gzip)
+}
+
+/// Whether the client says that it takes answers that are packed so.
+pub(crate) fn accepts(headers: &HeaderMap, coding: Coding) -> bool {
+    let ranges = ranges(headers, &header::ACCEPT_ENCODING);
+    ranges.iter().any(|(name, quality)| name == coding.as_str() && *quality > 0)
 }
 
 /// Picks the offer with the best quality; among equals the first one offered.

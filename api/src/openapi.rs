@@ -24,7 +24,7 @@ use utoipa::{
         request_body::RequestBodyBuilder,
         response::ResponseBuilder,
         schema::Type,
-        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+        security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
         tag::TagBuilder,
     },
 };
@@ -47,6 +47,8 @@ const COMMON: [Code; 6] =
 const TOKEN: &str = "token";
 /// The scheme of agents' certificates.
 const CERTIFICATE: &str = "agentCertificate";
+/// The scheme of the status page.
+const SESSION: &str = "pageSession";
 /// The forms of ordinary answers.
 pub(crate) const OBJECT_TYPES: [&str; 2] = ["application/json", "application/yaml"];
 
@@ -211,9 +213,9 @@ impl Doc {
         let operation = self.operation.extensions(Some(extension.into_iter().collect()));
         let (schemes, codes): (&[&str], &[Code]) = match asks {
             Permission::Open => (&[], &[]),
-            Permission::Known => (&[TOKEN, CERTIFICATE], &[Code::Unauthenticated]),
+            Permission::Known => (&[TOKEN, CERTIFICATE, SESSION], &[Code::Unauthenticated]),
             Permission::On(..) | Permission::Each(..) => {
-                (&[TOKEN, CERTIFICATE], &[Code::Unauthenticated, Code::Forbidden])
+                (&[TOKEN, CERTIFICATE, SESSION], &[Code::Unauthenticated, Code::Forbidden])
             }
             Permission::Agent | Permission::OwnNode => {
                 (&[CERTIFICATE], &[Code::Unauthenticated, Code::Forbidden])
@@ -284,6 +286,7 @@ impl Route {
         H: Handler<T, Shared>,
         T: 'static,
     {
+        let doc = if is_safe(&method) { doc } else { doc.problems(&[Code::CrossSite, Code::ReadOnly]) };
         let (operation, schemas) = doc.asking(asks).finish();
         let filter = method.to_method_filter();
         self.paths.add_path_operation(&self.path, vec![method], operation.build());
@@ -298,6 +301,14 @@ impl Route {
     /// The form in which the router takes it.
     pub(crate) fn done(self) -> Guarded {
         Guarded((self.schemas, self.paths, self.methods))
+    }
+}
+
+/// Whether an operation changes nothing, by its method (RFC 9110, 9.2.1).
+fn is_safe(method: &HttpMethod) -> bool {
+    match method {
+        HttpMethod::Get | HttpMethod::Head | HttpMethod::Options | HttpMethod::Trace => true,
+        HttpMethod::Post | HttpMethod::Put | HttpMethod::Delete | HttpMethod::Patch => false,
     }
 }
 
@@ -362,7 +373,13 @@ fn schemes() -> Components {
         deprecated: None,
         extensions: None,
     };
+    let session = ApiKeyValue::with_description(
+        "tidegate-session",
+        "The session of the status page, begun by `POST /v1/session`; `__Host-tidegate-session` where TLS is spoken. A request \
+         that may change something needs the header `X-Tidegate-Page: 1` besides.",
+    );
     ComponentsBuilder::new()
+        .security_scheme(SESSION, SecurityScheme::ApiKey(ApiKey::Cookie(session)))
         .security_scheme(TOKEN, SecurityScheme::Http(token))
         .security_scheme(CERTIFICATE, certificate)
         .build()

@@ -21,16 +21,20 @@ mod history;
 mod join_tokens;
 mod metrics;
 mod of_service;
+mod overview;
 mod plans;
 mod report;
 mod resource;
 mod roles;
 mod rollback;
+mod series;
 mod service_health;
+mod session;
 mod status;
 mod tokens;
 mod traffic;
 mod watch;
+mod web;
 mod what_if;
 mod whoami;
 
@@ -63,7 +67,9 @@ pub(crate) fn router() -> Routes {
         explain::add,
         bgp::add,
         status::add,
+        overview::add,
         convergence::add,
+        series::add,
         what_if::add,
         feed::add,
         report::add,
@@ -78,7 +84,8 @@ pub(crate) fn router() -> Routes {
         tokens::add,
         roles::add,
         whoami::add,
-        docs::add,
+        session::add,
+        web::add,
     ];
     parts.into_iter().fold(router, |router, add| add(router))
 }
@@ -86,6 +93,6 @@ pub(crate) fn router() -> Routes {
 /// The whole server as one service.
 pub fn service(app: Arc<App>) -> Router {
     let (router, document) = router().split();
-    let router = docs::serve(router, document);
+    let router = web::serve(docs::serve(router, document));
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }

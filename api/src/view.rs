@@ -74,6 +74,11 @@ impl<'a> View<'a> {
         &self.published
     }
 
+    /// The moment that is looked at.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// What is known of the nodes.
     pub(crate) fn table(&self) -> &Table {
         self.table.get_or_init(|| self.nodes.table(&self.published.snapshot, self.now))

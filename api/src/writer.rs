@@ -11,7 +11,10 @@
 //! Where other processes write to the same store, this task also follows what they commit (`follow`), and a group that was
 //! decided on a state that they have moved on from is decided again (`group`).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use model::{
     admit::{Entropy, Outcome, Refusal, Request, admit},
@@ -108,6 +111,8 @@ pub(crate) struct Context {
     pub(crate) convergence: Arc<Convergence>,
     /// Numbers the entries of the audit log.
     pub(crate) audit: Arc<AuditLog>,
+    /// Whether the store did not take the last group that it was given.
+    pub(crate) has_failed: Arc<AtomicBool>,
 }
 
 impl Writer {

@@ -103,6 +103,24 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
     let node =
         json!({ "kind": "Node", "metadata": { "name": "n1" }, "spec": { "addresses": ["192.0.2.1"] } });
     search.ask(&secured, "POST", "/v1/nodes", Some(node)).await;
+    // What the cookie of the page says: it is set, and shown nowhere else.
+    let login = Some(json!({ "token": search.secrets[2].clone() }));
+    let response = secured.send(&Who::Nobody, "POST", "/v1/session", login.as_ref()).await;
+    let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let value = cookie.split(['=', ';']).nth(1).unwrap().to_owned();
+    assert_eq!(value.len(), 64, "{cookie}");
+    search.secrets.push(value);
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    search.look("POST /v1/session", &String::from_utf8_lossy(&bytes));
+    for (method, path) in
+        [("GET", "/v1/session"), ("GET", "/v1/status"), ("POST", "/v1/apply"), ("DELETE", "/v1/session")]
+    {
+        let pair = cookie.split(';').next().unwrap();
+        let request = http::Request::builder().method(method).uri(path).header("cookie", pair);
+        let response = secured.server.send(request.body(axum::body::Body::empty()).unwrap()).await;
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        search.look(&format!("{method} {path} by cookie"), &String::from_utf8_lossy(&bytes));
+    }
     // What is written, tried, planned, changed, refused and taken back.
     search.ask(&secured, "POST", "/v1/bgppeers?dryRun=true", Some(peer(PASSWORD))).await;
     search.ask(&secured, "POST", "/v1/apply", Some(json!([peer(PASSWORD)]))).await;
@@ -142,7 +160,7 @@ async fn f010_no_answer_and_no_log_line_shows_a_secret() {
     assert!(logged.contains("/v1/bgppeers"), "the log was not caught");
     search.look("the log", &logged);
     println!(
-        "{} secrets looked for in {} answers and the log, {} bytes",
+        "abuse: canaries: 0 of {} secrets found in {} answers and the log, {} bytes",
         search.secrets.len(),
         search.answers - 1,
         search.bytes

@@ -116,5 +116,5 @@ async fn a_stolen_certificate_of_an_agent_speaks_for_its_node_only() {
     let entries = audit["items"].as_array().unwrap();
     let of_agent = entries.iter().filter(|it| it["author"] == "agent/n1" && it["status"] == 403).count();
     assert_eq!(of_agent, refused);
-    println!("{refused} of {} attempts with the certificate of an agent were refused", attempts.len());
+    println!("abuse: attempts with the certificate of an agent: {refused} of {} refused", attempts.len());
 }

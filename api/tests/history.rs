@@ -54,6 +54,28 @@ async fn a_rollback_gives_a_service_its_load_balancer_address_back() {
     server.running.stop().await;
 }
 
+/// In: a rollback that is planned, and the plan applied. Out: the plan names what goes and comes, nothing before it is applied.
+#[tokio::test]
+async fn a_rollback_can_be_planned_and_its_plan_applied() {
+    let server = common::start().await;
+    ok(&server, "POST", "/v1/apply", Some(json!([pool(), balancer("a")]))).await;
+    let had = address_of(&server, "a").await;
+    let before = revision(&ok(&server, "POST", "/v1/apply", Some(json!([pool()]))).await);
+    ok(&server, "DELETE", "/v1/namespaces/default/services/a", None).await;
+    ok(&server, "POST", "/v1/apply", Some(json!([balancer("c")]))).await;
+    let plan = ok(&server, "POST", "/v1/rollback/plan", Some(json!({ "revision": before }))).await;
+    let named: Vec<_> =
+        plan["objects"].as_array().unwrap().iter().map(|one| (&one["object"], &one["action"])).collect();
+    assert!(named.contains(&(&json!("Service default/a"), &json!("created"))), "{plan}");
+    assert!(named.contains(&(&json!("Service default/c"), &json!("deleted"))), "{plan}");
+    assert_eq!(server.call("GET", "/v1/namespaces/default/services/a", None).await.0, 404);
+    let id = plan["id"].as_str().unwrap();
+    ok(&server, "POST", &format!("/v1/plans/{id}/apply"), None).await;
+    assert_eq!(address_of(&server, "a").await, had);
+    assert_eq!(server.call("GET", "/v1/namespaces/default/services/c", None).await.0, 404);
+    server.running.stop().await;
+}
+
 #[tokio::test]
 async fn history_outlives_the_server() {
     let directory = tempfile::tempdir().unwrap();

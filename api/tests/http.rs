@@ -11,6 +11,8 @@
 //! > {"metadata": {"name": "n1"}}
 //! < 201                                the answer: status, headers that say something, body
 //! ```
+//! Times that a clock has measured (`p50Ms`, `p99Ms`, `waitingMs`, and numbers before ` ms` in a message) are `…` as well.
+//!
 //! In requests `{etag}`, `{position}` and `{continue}` stand for those of the last answer that had one. The body
 //! `@nested N` is N opening brackets, `@bytes N` a text of N bytes; `@lines N` as a header reads N lines of a stream.
 
@@ -231,16 +233,38 @@ fn remember(value: &Value, state: &mut State) {
     take("/metadata/continue", &mut state.continue_token);
 }
 
-/// Takes out what would hide the point: status unless asked for.
+/// Fields of answers that a real clock has measured.
+const MEASURED: [&str; 3] = ["p50Ms", "p99Ms", "waitingMs"];
+
+/// Takes out what would hide the point: status unless asked for, and times that are never the same.
 fn shorten(value: &mut Value, state: &State) {
     match value {
         Value::Object(fields) => {
             if !state.show_status && fields.get("status").is_some_and(Value::is_object) {
                 fields.insert("status".to_owned(), Value::from("…"));
             }
+            for name in MEASURED {
+                if let Some(time) = fields.get_mut(name).filter(|time| time.is_number()) {
+                    *time = Value::from("…");
+                }
+            }
+            if let Some(Value::String(message)) = fields.get_mut("message") {
+                *message = without_times(message);
+            }
             fields.values_mut().for_each(|field| shorten(field, state));
         }
         Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, state)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+fn without_times(message: &str) -> String {
+    let mut words: Vec<_> = message.split(' ').collect();
+    for at in 1..words.len() {
+        let is_unit = words[at].trim_end_matches([',', ';', '.']) == "ms";
+        if is_unit && words[at - 1].parse::<u64>().is_ok() {
+            words[at - 1] = "…";
+        }
+    }
+    words.join(" ")
 }

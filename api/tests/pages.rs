@@ -40,7 +40,12 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     assert_eq!((status, document == api::document()), (200, true));
     let (status, content_type, page) = get(&server, "/").await;
     assert_eq!((status, content_type.as_str()), (200, "text/html; charset=utf-8"));
-    for link in page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+    // Styles and scripts are files: nothing inline is allowed, and nothing comes from elsewhere.
+    assert!(!page.contains("<style") && !page.contains(" style=") && !page.contains("<script>"), "{page}");
+    let linked = ["href=\"", "src=\""].into_iter().flat_map(|attribute| page.split(attribute).skip(1));
+    let links: Vec<_> = linked.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!links.is_empty());
+    for link in links.into_iter().filter(|link| link.starts_with("/web/")) {
         assert_eq!(get(&server, link).await.0, 200, "{link}");
     }
     let (_, _, metrics) = get(&server, "/metrics").await;
@@ -49,6 +54,88 @@ async fn the_document_the_front_page_and_the_metrics_are_served() {
     {
         assert!(metrics.contains(name), "{name}");
     }
+}
+
+/// In: the page and one of its files, with and without packing, and again with the tag of the first answer. Out: the same
+/// bytes, smaller, and then none; whatever is no file of the page is not found.
+#[tokio::test]
+async fn files_of_the_page_are_packed_and_sent_again_only_when_they_changed() {
+    use std::io::Read;
+
+    let server = common::start().await;
+    let ask = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let request = Request::builder().method(method).uri(path);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = server.send(request.body(Body::empty()).unwrap()).await;
+        let (parts, body) = response.into_parts();
+        (parts, body.collect().await.unwrap().to_bytes())
+    };
+    let (plain, bytes) = ask("GET", "/web/index.html", &[]).await;
+    assert_eq!((plain.status.as_u16(), &plain.headers["cache-control"]), (200, &"no-cache".parse().unwrap()));
+    for (accepted, coding) in [("gzip", "gzip"), ("gzip, deflate, br", "br")] {
+        let (packed, small) = ask("GET", "/", &[("accept-encoding", accepted)]).await;
+        assert_eq!(packed.headers["content-encoding"], coding);
+        assert_eq!(packed.headers["vary"], "accept-encoding");
+        assert_ne!(packed.headers["etag"], plain.headers["etag"]);
+        assert!(small.len() < bytes.len());
+        if coding == "gzip" {
+            let mut whole = Vec::new();
+            flate2::read::GzDecoder::new(&small[..]).read_to_end(&mut whole).unwrap();
+            assert_eq!(whole, bytes);
+        }
+        let tag = packed.headers["etag"].to_str().unwrap();
+        let (known, nothing) =
+            ask("GET", "/", &[("accept-encoding", accepted), ("if-none-match", &format!("\"x\", W/{tag}"))])
+                .await;
+        assert_eq!((known.status.as_u16(), nothing.len()), (304, 0));
+        assert_eq!(known.headers["etag"], packed.headers["etag"]);
+    }
+    let (head, nothing) = ask("HEAD", "/web/style/mark.svg", &[]).await;
+    assert_eq!((head.status.as_u16(), nothing.len()), (200, 0));
+    assert_eq!(head.headers["content-type"], "image/svg+xml");
+    assert_eq!(ask("POST", "/web/style/mark.svg", &[]).await.0.status, 405);
+    for path in [
+        "/web/",
+        "/web",
+        "/web/none.js",
+        "/web/..%2fCargo.toml",
+        "/web/%2e%2e/Cargo.toml",
+        "/web/%2fetc%2fhosts.js",
+        "/web/.git/x.js",
+    ] {
+        let (parts, body) = ask("GET", path, &[]).await;
+        assert_eq!(parts.status, 404, "{path}");
+        assert_eq!(parts.headers["content-type"], "application/problem+json", "{path}");
+        assert!(String::from_utf8_lossy(&body).contains("NotFound"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn pages_may_nothing_that_they_do_not_need_and_nothing_inline_but_the_docs() {
+    let server = common::start().await;
+    let headers = async |path: &str| {
+        server.send(Request::get(path).body(Body::empty()).unwrap()).await.headers().clone()
+    };
+    for (path, may_inline) in [
+        ("/", false),
+        ("/web/style/mark.svg", false),
+        ("/v1/status", false),
+        ("/docsx", false),
+        ("/docs/", true),
+    ] {
+        let found = headers(path).await;
+        let policy = found["content-security-policy"].to_str().unwrap();
+        assert_eq!(policy.contains("unsafe-inline"), may_inline, "{path}: {policy}");
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe-eval"),
+            "{path}: {policy}"
+        );
+        assert_eq!(found["cross-origin-opener-policy"], "same-origin", "{path}");
+        assert_eq!(found["cross-origin-resource-policy"], "same-origin", "{path}");
+        assert_eq!(found["referrer-policy"], "no-referrer", "{path}");
+        assert!(found["permissions-policy"].to_str().unwrap().contains("camera=()"), "{path}");
+    }
+    assert_eq!(headers("/v1/status").await["cache-control"], "no-store");
 }
 
 /// F086: counters of Services and endpoints in Prometheus' form; what nobody counts has no series.

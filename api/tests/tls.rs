@@ -17,7 +17,7 @@ use std::{
 use api::{
     CertificateFiles, Tls, TlsOptions,
     app::{App, Running},
-    config::Hosts,
+    config::{Hosts, tls::TlsMin},
     entropy::{Source, System},
     serve::serve,
 };
@@ -79,7 +79,7 @@ impl Drop for Server {
 
 fn own() -> TlsOptions {
     let names = vec![ServerName::try_from("localhost").unwrap()];
-    TlsOptions { names, files: None, agent_life_secs: 86_400 }
+    TlsOptions { names, files: None, min: TlsMin::V1_3, agent_life_secs: 86_400 }
 }
 
 async fn start(tls: TlsOptions) -> Server {
@@ -263,6 +263,11 @@ async fn tls_1_3_is_spoken_and_nothing_older_and_plain_http_is_told_so() {
     assert_eq!(status, 200);
     let old = connect(server.address, &server.roots, None, &[&version::TLS12]).await;
     assert!(old.unwrap_err().to_string().contains("ProtocolVersion"), "TLS 1.2 is refused");
+    let lenient = start(TlsOptions { min: TlsMin::V1_2, ..own() }).await;
+    for version in [&version::TLS12, &version::TLS13] {
+        let stream = connect(lenient.address, &lenient.roots, None, &[version]).await.unwrap();
+        assert_eq!(stream.get_ref().1.protocol_version(), Some(version.version), "as --tls-min 1.2 asks");
+    }
     let mut plain = TcpStream::connect(server.address).await.unwrap();
     plain.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut answer = String::new();

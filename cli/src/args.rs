@@ -74,6 +74,16 @@ pub struct Global {
         default_value = "30s", value_parser = parse_timeout
     )]
     pub timeout: Duration,
+    /// Show nothing older than this position, as `status` and watches tell them: another server than the one that took a
+    /// write may be a moment behind. What the command itself has written is always waited for
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_MIN_POSITION",
+        hide_env_values = true,
+        value_name = "POSITION"
+    )]
+    pub min_position: Option<Position>,
     /// Print each request as a `curl` command on stderr
     #[arg(long, global = true)]
     pub show_request: bool,

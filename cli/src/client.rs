@@ -2,12 +2,12 @@
 //! [`Failure`] that says what to do.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     error::Error,
     time::{Duration, Instant},
 };
 
-use model::{history::AUTHOR_LENGTH_MAX, resource::ObjectKey};
+use model::{history::AUTHOR_LENGTH_MAX, quantity::Position, resource::ObjectKey};
 use reqwest::{Method, Response, Url, header};
 use serde_json::Value;
 
@@ -32,6 +32,10 @@ const LIST_RESTARTS_MAX: usize = 3;
 const AUTHOR: &str = "x-tidegate-author";
 /// Says why.
 const MESSAGE: &str = "x-change-message";
+/// Says which state an answer must not be older than.
+const MIN_POSITION: &str = "x-tidegate-min-position";
+/// Says which revision a write made.
+const REVISION: &str = "x-revision";
 /// How much of a foreign answer is quoted.
 const QUOTE_CHARS_MAX: usize = 160;
 
@@ -51,6 +55,8 @@ pub(crate) struct Client {
     show_requests: bool,
     /// Who the history says wrote it.
     author: Option<String>,
+    /// What reads must not fall behind, whichever server answers: a position, or the revision of an own write.
+    at_least: RefCell<Option<String>>,
 }
 
 /// A request before it is sent.
@@ -149,6 +155,7 @@ impl Client {
     pub(crate) fn new(
         connection: Connection,
         timeout: Duration,
+        min_position: Option<Position>,
         show_requests: bool,
     ) -> Result<Self, Failure> {
         let Connection { urls, tls, token, curl_trust, warnings: _ } = connection;
@@ -163,7 +170,9 @@ impl Client {
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
             .build();
         let http = http.map_err(|error| Failure::Usage { message: innermost(&error), hint: None })?;
-        Ok(Self { http, urls, at: Cell::new(0), token, curl_trust, timeout, show_requests, author: author() })
+        let at_least = RefCell::new(min_position.map(|position| position.to_string()));
+        let (at, author) = (Cell::new(0), author());
+        Ok(Self { http, urls, at, token, curl_trust, timeout, show_requests, author, at_least })
     }
 
     /// The URL of the server whose turn it is, for messages.
@@ -332,6 +341,10 @@ impl Client {
         if let Some(author) = self.author.as_ref().filter(|_| is_write) {
             builder = builder.header(AUTHOR, author.as_bytes());
         }
+        let at_least = self.at_least.borrow().clone().filter(|_| request.is_read());
+        if let Some(at_least) = at_least {
+            builder = builder.header(MIN_POSITION, at_least);
+        }
         if let Some(message) = &request.message {
             builder = builder.header(MESSAGE, message.as_bytes());
         }
@@ -341,6 +354,10 @@ impl Client {
         }
         let mut response = builder.send().await.map_err(|error| self.transport(&error))?;
         if response.status().is_success() {
+            if let Some(revision) = response.headers().get(REVISION).filter(|_| !request.is_read()) {
+                let revision = revision.to_str().ok().map(str::to_owned);
+                self.at_least.replace(revision.or_else(|| self.at_least.take()));
+            }
             return Ok(response);
         }
         let bytes = self.read(&mut response, REFUSAL_BYTES_MAX).await?;
@@ -384,7 +401,11 @@ impl Client {
     /// The command that sends the same request. A secret is named by its place.
     fn curl(&self, request: &Request, url: &Url) -> String {
         let token = self.token.as_ref().map(|token| token.curl.as_str());
-        curl(request, url, &[self.curl_trust.as_deref(), token].into_iter().flatten().collect::<Vec<_>>())
+        let at_least = self.at_least.borrow().clone().filter(|_| request.is_read());
+        let at_least =
+            at_least.map(|at_least| format!("-H {}", shell_quoted(&format!("{MIN_POSITION}: {at_least}"))));
+        let words = [self.curl_trust.as_deref(), token, at_least.as_deref()];
+        curl(request, url, &words.into_iter().flatten().collect::<Vec<_>>())
     }
 
     fn bad_answer(&self, what: &str) -> Failure {

@@ -210,7 +210,7 @@ impl Failure {
                 "what was asked stays: `tidegate drain … --deadline 1s` cuts them, `tidegate undrain …` takes it back".to_owned(),
             ],
             Self::Refused(problem) if problem.status == 401 => vec![
-                "a token is given with --token-file FILE or TIDEGATE_TOKEN; who has one with the role admin makes more with POST /v1/tokens"
+                "a token is given with --token-file FILE or TIDEGATE_TOKEN; who has one with the role admin makes more with `tidegate token create NAME --role ROLE`"
                     .to_owned(),
             ],
             Self::Refused(_) | Self::File { .. } | Self::Some { .. } | Self::Output(_) => Vec::new(),

@@ -24,11 +24,9 @@ mod error;
 pub mod explain;
 pub mod health;
 pub mod history;
-pub mod import;
 pub mod lag;
 mod manifest;
 mod output;
-mod parse;
 pub mod plan;
 pub mod render;
 mod resource;
@@ -46,8 +44,12 @@ use std::ffi::OsString;
 
 use clap::Parser;
 
+/// How configurations of other load balancers become objects.
+pub use translate as import;
+
 pub use crate::{error::ExitCode, resource::Resource};
 use crate::{error::Failure, output::Terminal};
+use translate::parse;
 
 /// Runs the command with the given arguments, the first of which is the program's name, and says how it ended.
 pub async fn run(arguments: Vec<OsString>) -> ExitCode {

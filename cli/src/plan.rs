@@ -162,9 +162,10 @@ fn node_lines(node: &Value, style: Style) -> String {
             out += &format!("    {}\n", style.paint(tone, &line));
         }
     }
-    for (pointer, word) in
-        [("/preview/sessionResets", "BGP session begins anew:"), ("/preview/failures", "not carried out:")]
-    {
+    for (pointer, word) in [
+        ("/preview/sessionResets", "BGP session begins anew:"),
+        ("/preview/failures", "not carried out, or not listed:"),
+    ] {
         for said in items(node, pointer).iter().filter_map(Value::as_str) {
             out += &format!("  {} {}\n", style.paint(Tone::Bad, word), clean(said));
         }

@@ -3,6 +3,8 @@
 use model::{quantity::Timestamp, resource::Kind};
 use serde_json::Value;
 
+pub use translate::json::field_path;
+
 use crate::{
     age::age,
     columns, columns_addresses, columns_bgp,
@@ -103,25 +105,6 @@ fn split_item(pointer: &str, known: &[String]) -> (String, String) {
     }
 }
 
-/// A JSON pointer as people write fields: `spec.ports[0].port`, `metadata.labels["example.org/tier"]`.
-#[must_use]
-pub fn field_path(pointer: &str) -> String {
-    let mut path = String::new();
-    for token in pointer.split('/').skip(1) {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        let is_index = !token.is_empty() && token.bytes().all(|c| c.is_ascii_digit());
-        let is_plain =
-            !token.is_empty() && token.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'-');
-        match (is_index, is_plain) {
-            (true, _) => path.push_str(&format!("[{token}]")),
-            (false, true) if path.is_empty() => path.push_str(&token),
-            (false, true) => path.push_str(&format!(".{token}")),
-            (false, false) => path.push_str(&format!("[{token:?}]")),
-        }
-    }
-    if path.is_empty() { "the whole input".to_owned() } else { path }
-}
-
 /// `service/web`.
 #[must_use]
 pub fn object_name(object: &Value) -> String {
@@ -201,12 +184,40 @@ pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style)
             time(problem, "/since").map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
         let object = style.paint(Tone::Title, &clean(&text(problem, "/object")));
         let reason = style.paint(Tone::Bad, &clean(&text(problem, "/reason")));
-        lines.push(format!("\n  {object}: {reason}{since}"));
+        let impact = impact(problem);
+        lines.push(format!("\n  {object}: {impact}{reason}{since}"));
         lines.push(format!("    {}", clean(&text(problem, "/message"))));
         let hint = text(problem, "/hint");
         lines.extend((!hint.is_empty()).then(|| format!("    hint: {}", clean(&hint))));
+        lines.extend(preceding(problem, now));
     }
     lines.join("\n") + "\n"
+}
+
+/// What a problem means for users, before its reason; nothing where the server does not say it.
+fn impact(problem: &Value) -> String {
+    let word = text(problem, "/impact");
+    let words = match word.as_str() {
+        "" => return String::new(),
+        "unreachable" => "users cannot connect",
+        "degraded" => "degraded",
+        "risk" => "at risk",
+        "notice" => "notice",
+        other => other,
+    };
+    format!("{}, ", clean(words))
+}
+
+/// The write that went before a problem.
+fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
+    let change = problem.get("change").filter(|change| change.is_object())?;
+    let author = text(change, "/author");
+    let by = if author.is_empty() { String::new() } else { format!(" by {}", clean(&author)) };
+    let ago = time(change, "/at").map(|at| format!(", {} ago", age(at, now))).unwrap_or_default();
+    let message = text(change, "/message");
+    let why = if message.is_empty() { String::new() } else { format!(": {}", clean(&message)) };
+    let revision = clean(&text(change, "/revision"));
+    Some(format!("    before it: revision {revision}{by}{ago}{why} (`tidegate history {revision}`)"))
 }
 
 /// Whether `status` ends with 0: no problems, every node converged, every Service ready.

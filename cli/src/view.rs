@@ -6,24 +6,9 @@ use std::collections::BTreeSet;
 use model::quantity::Timestamp;
 use serde_json::Value;
 
+pub use translate::json::{clean, entries, items, scalar, text};
+
 use crate::style::Tone;
-
-/// The text at a JSON pointer; numbers and booleans are written out, everything else is empty.
-#[must_use]
-pub fn text(value: &Value, pointer: &str) -> String {
-    value.pointer(pointer).map(scalar).unwrap_or_default()
-}
-
-/// A string, number or boolean as text; everything else is empty.
-#[must_use]
-pub fn scalar(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        Value::Bool(flag) => flag.to_string(),
-        Value::Null | Value::Array(_) | Value::Object(_) => String::new(),
-    }
-}
 
 /// The number at a JSON pointer; 0 when there is none.
 #[must_use]
@@ -35,18 +20,6 @@ pub fn number(value: &Value, pointer: &str) -> u64 {
 #[must_use]
 pub fn flag(value: &Value, pointer: &str, default: bool) -> bool {
     value.pointer(pointer).and_then(Value::as_bool).unwrap_or(default)
-}
-
-/// The entries of the array at a JSON pointer.
-#[must_use]
-pub fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The entries of the object at a JSON pointer, in the order of their keys.
-pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a str, &'a Value)> {
-    let fields = value.pointer(pointer).and_then(Value::as_object);
-    fields.into_iter().flatten().map(|(key, value)| (key.as_str(), value))
 }
 
 /// The scalars of the array at a JSON pointer, with commas.
@@ -107,13 +80,4 @@ pub fn endpoint_counts(compiled: &Value) -> (usize, usize) {
         }
     }
     (all.len(), ready.len())
-}
-
-/// `text` on one line and without control characters, which could rewrite a terminal.
-#[must_use]
-pub fn clean(text: &str) -> String {
-    let is_line_space = |c: char| matches!(c, '\n' | '\t');
-    text.chars()
-        .filter_map(|c| if is_line_space(c) { Some(' ') } else { Some(c).filter(|c| !c.is_control()) })
-        .collect()
 }

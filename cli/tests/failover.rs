@@ -106,6 +106,42 @@ fn f016_a_watch_that_is_cut_goes_on_at_the_other_server_from_the_same_position()
     assert_eq!(first.first_lines().len(), 1);
 }
 
+/// In: a position that somebody has seen, and a write of the command itself. Out: reads ask for nothing older, at any server.
+#[test]
+fn reads_ask_for_no_older_state_than_was_named_or_written() {
+    let asked = |stub: &Stub| -> Vec<Option<String>> {
+        let header = |request: &String| {
+            let line = request.lines().find_map(|line| line.strip_prefix("x-tidegate-min-position: "));
+            line.map(str::to_owned)
+        };
+        stub.requests.lock().unwrap().iter().map(header).collect()
+    };
+    let good = Stub::fixed("200 OK", JSON, NO_NODES);
+    let arguments = ["get", "nodes", "-o", "name", "--min-position", "1795251600-17", "--show-request"];
+    let (code, _, err) = run(&format!("{},{}", closed(), good.url), &arguments);
+    assert_eq!((code, asked(&good)), (0, vec![Some("1795251600-17".to_owned())]), "{err}");
+    assert!(err.contains("-H 'x-tidegate-min-position: 1795251600-17'"), "{err}");
+    let (code, _, err) = run(&good.url, &["get", "nodes", "--min-position", "soon"]);
+    assert_eq!(code, 2, "{err}");
+
+    // The first server takes the write of a drain and is gone then: the other one is asked for a state with that write.
+    let node = r#"{"kind":"Node","metadata":{"name":"n1"},"spec":{},"status":{}}"#;
+    let first = Stub::new(move |number, _, stream| {
+        if number == 0 {
+            let head =
+                format!("HTTP/1.1 200 OK\r\ncontent-type: {JSON}\r\nx-revision: 18\r\nconnection: close\r\n");
+            write!(stream, "{head}content-length: {}\r\n\r\n{node}", node.len()).unwrap();
+        }
+    });
+    let second = Stub::fixed("200 OK", JSON, NO_NODES);
+    let both = format!("{},{}", first.url, second.url);
+    let (_, _, err) =
+        run(&both, &["drain", "node", "n1", "--wait", "--wait-timeout", "1s", "--timeout", "5s"]);
+    assert_eq!(asked(&first)[0], None, "{err}");
+    assert!(asked(&second).iter().all(|asked| asked.as_deref() == Some("18")), "{:?}", asked(&second));
+    assert!(!second.first_lines().is_empty(), "{err}");
+}
+
 #[test]
 fn status_says_how_each_server_is() {
     let fixtures: serde_json::Value = serde_json::from_str(include_str!("fixtures/objects.json")).unwrap();
@@ -222,7 +258,7 @@ fn tls_server() -> (String, String, String) {
 }
 
 #[test]
-fn f007_a_server_is_believed_by_its_authority_or_its_hash_and_not_without() {
+fn a_server_is_believed_by_its_authority_or_its_hash_and_not_without() {
     let (url, authority, hash) = tls_server();
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {

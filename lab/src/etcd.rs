@@ -1,6 +1,9 @@
 //! Members of one etcd cluster, each in a namespace of its own on a fabric.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::Path,
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -26,36 +29,46 @@ const HOST: u8 = 30;
 /// # Errors
 /// etcd is not installed, or a namespace cannot be made.
 pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machine>> {
-    let name = |index: u8| format!("etcd{index}");
-    let address = |index: u8| Fabric::address(HOST + index);
-    let cluster: Vec<_> =
-        (1..=members).map(|index| format!("{}=http://{}:{PEER_PORT}", name(index), address(index))).collect();
+    let addresses: Vec<_> = (1..=members).map(|index| Fabric::address(HOST + index)).collect();
     let start = |index: u8| {
-        let (own, at) = (name(index), address(index));
-        let arguments = [
-            format!("--name={own}"),
-            format!("--data-dir={}", directory.join(&own).display()),
-            format!("--listen-peer-urls=http://{at}:{PEER_PORT}"),
-            format!("--initial-advertise-peer-urls=http://{at}:{PEER_PORT}"),
-            format!("--listen-client-urls=http://{at}:{CLIENT_PORT}"),
-            format!("--advertise-client-urls=http://{at}:{CLIENT_PORT}"),
-            format!("--initial-cluster={}", cluster.join(",")),
-            "--initial-cluster-state=new".to_owned(),
-            format!("--initial-cluster-token=tidegate-{}", std::process::id()),
-            format!("--heartbeat-interval={}", TIMES_MS.0),
-            format!("--election-timeout={}", TIMES_MS.1),
-            "--logger=zap".to_owned(),
-            "--log-level=error".to_owned(),
-        ];
+        let at = usize::from(index - 1);
         let program = Program {
-            label: own,
+            label: name(at),
             path: "etcd".into(),
-            arguments: arguments.into(),
-            address: SocketAddr::new(at, CLIENT_PORT),
+            arguments: arguments(at, &addresses, directory),
+            address: SocketAddr::new(addresses[at], CLIENT_PORT),
         };
         fabric.start(HOST + index, program, directory)
     };
     (1..=members).map(start).collect()
+}
+
+/// What one of the members at these addresses is started with; its data are in `directory`.
+#[must_use]
+pub fn arguments(index: usize, addresses: &[IpAddr], directory: &Path) -> Vec<String> {
+    let at = addresses[index];
+    let cluster = addresses.iter().enumerate();
+    let cluster: Vec<_> =
+        cluster.map(|(index, address)| format!("{}=http://{address}:{PEER_PORT}", name(index))).collect();
+    vec![
+        format!("--name={}", name(index)),
+        format!("--data-dir={}", directory.join(name(index)).display()),
+        format!("--listen-peer-urls=http://{at}:{PEER_PORT}"),
+        format!("--initial-advertise-peer-urls=http://{at}:{PEER_PORT}"),
+        format!("--listen-client-urls=http://{at}:{CLIENT_PORT}"),
+        format!("--advertise-client-urls=http://{at}:{CLIENT_PORT}"),
+        format!("--initial-cluster={}", cluster.join(",")),
+        "--initial-cluster-state=new".to_owned(),
+        format!("--initial-cluster-token=tidegate-{}", std::process::id()),
+        format!("--heartbeat-interval={}", TIMES_MS.0),
+        format!("--election-timeout={}", TIMES_MS.1),
+        "--logger=zap".to_owned(),
+        "--log-level=error".to_owned(),
+    ]
+}
+
+fn name(index: usize) -> String {
+    format!("etcd{}", index + 1)
 }
 
 /// What `--store` has to be.
@@ -71,12 +84,17 @@ pub fn url(members: &[Machine]) -> String {
 /// It ended, or never does.
 pub fn wait_ready(member: &mut Machine) -> Result<()> {
     let http = Http::new(&member.namespace, member.address);
-    let ready = || {
-        let status = status(&http)?;
-        ensure!(is_set(&status["leader"]), "there is no leader: {status}");
-        Ok(())
-    };
-    Process::wait_ready(&mut member.process, ready)
+    Process::wait_ready(&mut member.process, || has_leader(&http))
+}
+
+/// Whether a member answers and knows a leader.
+///
+/// # Errors
+/// It does not.
+pub fn has_leader(member: &Http) -> Result<()> {
+    let status = status(member)?;
+    ensure!(is_set(&status["leader"]), "there is no leader: {status}");
+    Ok(())
 }
 
 /// The index of the member that leads, as far as one of them says so.

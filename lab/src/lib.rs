@@ -15,6 +15,7 @@ pub mod control;
 pub mod echo;
 pub mod etcd;
 pub mod forward;
+pub mod guest;
 pub mod histories;
 pub mod kernel;
 pub mod netns;

@@ -9,7 +9,6 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
-    path::Path,
     process::Command,
 };
 
@@ -18,6 +17,7 @@ use lab::{
     binaries,
     client::{Reply, at, is_refusal},
     cluster::{Cluster, Options},
+    guest,
     scene::BACKEND_PORT,
     topology, wait,
 };
@@ -299,14 +299,7 @@ fn f166_f167_what_is_explained_happens_to_real_connections_in_every_mode() {
 /// F166, F167: the same in ipvs, on the kernel that has it.
 #[test]
 fn f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode() {
-    if std::env::var_os("TIDEGATE_GUEST").is_none() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
-        let test = "f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode";
-        let executable = std::env::current_exe().unwrap();
-        let arguments = [test, "--exact", "--nocapture"];
-        let status = Command::new(script).arg(executable).args(arguments).status().unwrap();
-        assert!(status.success(), "failed in the guest: {status}");
-        return;
-    }
-    all_agree(&["ipvs"]);
+    guest::run("f166_f167_what_is_explained_happens_to_real_connections_in_ipvs_mode", || {
+        all_agree(&["ipvs"]);
+    });
 }

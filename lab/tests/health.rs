@@ -14,13 +14,14 @@ mod answering;
 mod clients;
 #[path = "health/failing.rs"]
 mod failing;
+#[path = "health/flapping.rs"]
+mod flapping;
 #[path = "health/stage.rs"]
 mod stage;
 
-use std::{path::Path, process::Command};
-
 use failing::break_and_come_back;
-use lab::{client::at, scene::BACKEND_PORT};
+use flapping::flap_and_stay;
+use lab::{client::at, guest, scene::BACKEND_PORT};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 
@@ -33,16 +34,21 @@ fn f061_f148_endpoints_that_break_leave_service_in_every_mode_and_come_back() {
 /// F148: the same in ipvs, on the kernel that has it.
 #[test]
 fn f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back() {
-    if std::env::var_os("TIDEGATE_GUEST").is_none() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
-        let test = "f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back";
-        let executable = std::env::current_exe().unwrap();
-        let arguments = [test, "--exact", "--nocapture"];
-        let status = Command::new(script).arg(executable).args(arguments).status().unwrap();
-        assert!(status.success(), "failed in the guest: {status}");
-        return;
-    }
-    break_and_come_back(&["ipvs"]);
+    guest::run("f148_endpoints_that_break_leave_service_in_ipvs_mode_and_come_back", || {
+        break_and_come_back(&["ipvs"])
+    });
+}
+
+/// F148: nftables, iptables and userspace side by side.
+#[test]
+fn f148_an_endpoint_that_flaps_stays_as_it_is_in_every_mode() {
+    flap_and_stay(&["nftables", "iptables", "userspace"]);
+}
+
+/// F148: the same in ipvs, on the kernel that has it.
+#[test]
+fn f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode() {
+    guest::run("f148_an_endpoint_that_flaps_stays_as_it_is_in_ipvs_mode", || flap_and_stay(&["ipvs"]));
 }
 
 /// F148: the node that checks two endpoints goes away: nobody knows of them, and both stay as they were decided last. When

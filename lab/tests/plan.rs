@@ -121,3 +121,45 @@ fn a_plan_lists_what_each_kernel_will_list_and_is_applied_by_its_id() {
     assert_eq!(code, 1, "the world has moved: {printed}");
     assert!(printed.contains("make the plan again"), "{printed}");
 }
+
+/// A node's mode would change: the plan says how much is made anew and how much goes, lists nothing of the mode that goes, and
+/// writes nothing. So many lines are in the kernel.
+#[test]
+fn a_plan_of_another_proxy_mode_says_how_much_is_made_anew_and_how_much_goes() {
+    let cluster = Cluster::start(&Options { nodes: 1, ..Options::default() }).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let web = service(
+        "web",
+        json!({"clusterIP": "10.96.0.7", "ipFamilies": ["IPv4"], "ports": [{"port": 80, "name": "one"}, {"port": 81, "name": "two"}]}),
+    );
+    cluster.apply_objects(&[web, endpoints("web", &["10.1.1.11", "10.1.1.12"])]).unwrap();
+    cluster.wait_verified("default/web").unwrap();
+    let listing = || {
+        let place = cluster.place("node1").unwrap();
+        place.run("nft", &["-n", "-s", "list", "ruleset"]).unwrap()
+    };
+    let plan = |spec: Value| {
+        let mut node = cluster.object("nodes/node1").unwrap();
+        for (field, value) in spec.as_object().unwrap() {
+            node["spec"][field] = value.clone();
+        }
+        let node = json!({"kind": "Node", "metadata": {"name": "node1"}, "spec": node["spec"]});
+        let file = write(directory.path(), "node.json", &[node]);
+        let before = listing();
+        let (code, printed) = tidegate(&cluster, &["plan", "-f", &file, "-o", "json"]);
+        assert_eq!((code, listing()), (2, before), "{printed}");
+        let plan: Value = serde_json::from_str(&printed).unwrap();
+        plan["nodes"]["node1"]["preview"].clone()
+    };
+    let preview = plan(json!({"mode": "iptables"}));
+    assert_eq!(preview["kernel"], json!([]), "{preview:#}");
+    let said = preview["failures"][0].as_str().unwrap();
+    let begins = "the node would change from nftables to iptables: all of its rules are made anew, which are not listed here \
+                  (Services: 1, frontends: 2); the present ones (lines: ";
+    assert!(said.starts_with(begins), "{said}");
+    let lines = said[begins.len()..].split_once(')').unwrap().0.parse::<usize>().unwrap();
+    // Both frontends and the slots of their endpoints are elements, and so is the network of the node's workloads.
+    assert!((6..40).contains(&lines), "{said}");
+    let preview = plan(json!({"zone": "b"}));
+    assert_eq!(preview["failures"], json!([]), "{preview:#}");
+}

@@ -15,14 +15,12 @@ mod seen;
 mod stage;
 
 use std::{
-    path::Path,
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Result, ensure};
-use lab::wait;
+use lab::{guest, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -54,21 +52,14 @@ fn f167_rollback_of_each_of_20_random_changes_restores_kernel_listings_and_annou
 /// F167: the same in ipvs mode, on the kernel that has it, for changes of what is programmed.
 #[test]
 fn f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode() {
-    if std::env::var_os("TIDEGATE_GUEST").is_none() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
-        let test = "f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode";
-        let executable = std::env::current_exe().unwrap();
-        let arguments = [test, "--exact", "--nocapture"];
-        let status = Command::new(script).arg(executable).args(arguments).status().unwrap();
-        assert!(status.success(), "failed in the guest: {status}");
-        return;
-    }
-    let mut dice = Dice::seeded();
-    let stage = Stage::in_ipvs_mode();
-    let before = stage.settled();
-    let kinds = dice.shuffled(KINDS).into_iter().filter(|kind| kind.shows == RULES);
-    let kinds: Vec<_> = kinds.take(CHANGES_IN_IPVS_MODE).collect();
-    undo_each(&stage, &before, &mut dice, kinds);
+    guest::run("f167_rollback_restores_servers_sets_and_rules_in_ipvs_mode", || {
+        let mut dice = Dice::seeded();
+        let stage = Stage::in_ipvs_mode();
+        let before = stage.settled();
+        let kinds = dice.shuffled(KINDS).into_iter().filter(|kind| kind.shows == RULES);
+        let kinds: Vec<_> = kinds.take(CHANGES_IN_IPVS_MODE).collect();
+        undo_each(&stage, &before, &mut dice, kinds);
+    });
 }
 
 /// Each change shows, and is undone.

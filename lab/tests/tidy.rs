@@ -19,15 +19,16 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 11] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("node-agent", &["model", "bfd", "bgp"]),
-    ("cli", &["model"]),
-    ("sync", &["model"]),
+    ("translate", &["model"]),
+    ("cli", &["model", "translate"]),
+    ("sync", &["model", "translate"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];
@@ -35,7 +36,7 @@ const MAY_USE: [(&str, &[&str]); 10] = [
 /// Crates that bring a runtime, the network, the file system or the clock: nothing for the pure crates.
 const RUNTIME: [&str; 10] =
     ["tokio", "hyper", "axum", "reqwest", "nix", "sqlx", "async-trait", "tracing-subscriber", "rand", "mio"];
-const PURE_CRATES: [&str; 3] = ["model", "bfd", "bgp"];
+const PURE_CRATES: [&str; 4] = ["model", "bfd", "bgp", "translate"];
 
 /// Files of these names are pure, wherever they are.
 const PURE_FILES: [&str; 5] = ["plan.rs", "render.rs", "parse.rs", "machine.rs", "wire.rs"];

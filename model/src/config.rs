@@ -78,7 +78,7 @@ impl ClusterConfig {
             _ => return Err(ConfigError::ServiceCidrFamilies),
         }
         for cidr in &service_cidrs {
-            if let Some(why) = net::forbidden(cidr.network()).or_else(|| net::forbidden(cidr.broadcast())) {
+            if let Some(why) = net::forbidden_within(cidr.network(), cidr.broadcast()) {
                 return Err(ConfigError::ServiceCidrForbidden(*cidr, why));
             }
             if cidr.max_prefix_len() - cidr.prefix_len() < 3 {

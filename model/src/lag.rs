@@ -138,6 +138,74 @@ pub fn overview(changes: &[Change], views: &[NodeView<'_>], epoch: Position) -> 
     }
 }
 
+/// One change that concerns nodes, where it is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeView<'a> {
+    /// The revision that it made.
+    pub revision: Revision,
+    /// How long ago it was committed, in milliseconds.
+    pub age_ms: u64,
+    /// What the nodes have said of it.
+    pub nodes: &'a BTreeMap<Name, Steps>,
+}
+
+/// What fits into one line of the last changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LagBrief {
+    /// The time within which half of all was verified, in milliseconds; nothing before anything was measured.
+    pub p50_ms: Option<u64>,
+    /// The time within which 99 of 100 were verified.
+    pub p99_ms: Option<u64>,
+    /// The node that waits longest or, when none waits, took longest, with that time and the reason.
+    pub slowest: Option<(Name, u64, LagReason)>,
+    /// How long the oldest change waits that each node lacks, in the order of the nodes.
+    pub waiting_ms: Vec<Option<u64>>,
+}
+
+/// Sums up what is known of the last changes, the oldest first, in one walk over it. The nodes are in the order of names.
+#[must_use]
+pub fn brief(changes: &[ChangeView<'_>], views: &[NodeView<'_>], head: Position) -> LagBrief {
+    let (mut all, mut longest) = (Vec::new(), None);
+    for change in changes {
+        let mut nodes = views.iter().peekable();
+        for (name, steps) in change.nodes {
+            while nodes.next_if(|view| view.name < name).is_some() {}
+            let Some(view) = nodes.next_if(|view| view.name == name) else { continue };
+            let Some(took) = steps.verified.filter(|_| !steps.is_first_report) else { continue };
+            all.push(took);
+            longest = longest.max(Some((took, Reverse(view.name))));
+        }
+    }
+    all.sort_unstable();
+    let waiting_ms: Vec<_> = views.iter().map(|view| oldest_lacking(changes, view, head)).collect();
+    let waiting =
+        waiting_ms.iter().zip(views).filter_map(|(waits, view)| Some(((*waits)?, Reverse(view.name))));
+    let slowest = waiting.max().or(longest).and_then(|(took, Reverse(name))| {
+        let of_node = |change: &ChangeView<'_>| Change {
+            revision: change.revision,
+            age_ms: change.age_ms,
+            nodes: change
+                .nodes
+                .get_key_value(name)
+                .map(|(name, steps)| (name.clone(), *steps))
+                .into_iter()
+                .collect(),
+        };
+        let own: Vec<_> = changes.iter().map(of_node).collect();
+        let view = views.iter().find(|view| view.name == name)?;
+        Some((name.clone(), took, node_lag(&own, view, head).reason))
+    });
+    LagBrief { p50_ms: percentile(&all, 50), p99_ms: percentile(&all, 99), slowest, waiting_ms }
+}
+
+fn oldest_lacking(changes: &[ChangeView<'_>], view: &NodeView<'_>, head: Position) -> Option<u64> {
+    let verified = view.report.map(|report| report.verified);
+    let has = |change: &ChangeView<'_>| {
+        verified.is_some_and(|verified| verified >= Position { revision: change.revision, ..head })
+    };
+    changes.get(changes.partition_point(has)).map(|change| change.age_ms)
+}
+
 fn node_lag(changes: &[Change], view: &NodeView<'_>, head: Position) -> NodeLag {
     let mut times: Vec<u64> = changes.iter().filter_map(|change| measured(change, view.name)).collect();
     times.sort_unstable();

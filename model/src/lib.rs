@@ -47,6 +47,7 @@ pub mod name;
 pub mod net;
 pub mod networks;
 pub mod node;
+pub mod overview;
 pub mod plan;
 mod pool_space;
 pub mod program;

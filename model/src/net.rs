@@ -61,45 +61,109 @@ impl IpFamily {
 /// Why an address can never be the target or the front of a Service, whatever the configuration says.
 ///
 /// Answers `None` for an ordinary unicast address. The list cannot be switched off: endpoints on these addresses
-/// would reach daemons of the node itself or of the link (CVE-2021-25737, CVE-2020-8558).
+/// would reach daemons of the node itself or of the link (CVE-2021-25737, CVE-2020-8558), or what a cloud tells a machine
+/// about itself. An IPv6 address in which a translator or a tunnel finds an IPv4 address is judged by that one.
 #[must_use]
 pub fn forbidden(address: IpAddr) -> Option<&'static str> {
-    match address {
-        IpAddr::V4(v4) => forbidden_v4(v4),
-        IpAddr::V6(v6) => forbidden_v6(v6),
+    forbidden_within(address, address)
+}
+
+/// As [`forbidden`], for a range of addresses of one family: why some address of it can never be used.
+#[must_use]
+pub fn forbidden_within(first: IpAddr, last: IpAddr) -> Option<&'static str> {
+    match (first, last) {
+        (IpAddr::V4(first), IpAddr::V4(last)) => forbidden_v4(first, last),
+        (IpAddr::V6(first), IpAddr::V6(last)) => forbidden_v6(first, last),
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => None,
     }
 }
 
-fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
-    if address.octets()[0] == 0 {
-        Some("unspecified (0.0.0.0/8)")
-    } else if address.is_loopback() {
-        Some("loopback (127.0.0.0/8)")
-    } else if address.is_link_local() {
-        Some("link-local (169.254.0.0/16)")
-    } else if address.is_multicast() {
-        Some("multicast (224.0.0.0/4)")
-    } else if address.octets()[0] >= 240 {
-        Some("reserved or broadcast (240.0.0.0/4)")
-    } else {
-        None
-    }
+/// Ranges of IPv4 that are forbidden: network, length of its prefix, and what it is.
+const FORBIDDEN_V4: [(Ipv4Addr, u8, &str); 6] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8, "unspecified (0.0.0.0/8)"),
+    (Ipv4Addr::new(127, 0, 0, 0), 8, "loopback (127.0.0.0/8)"),
+    (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local (169.254.0.0/16)"),
+    (Ipv4Addr::new(224, 0, 0, 0), 4, "multicast (224.0.0.0/4)"),
+    (Ipv4Addr::new(240, 0, 0, 0), 4, "reserved or broadcast (240.0.0.0/4)"),
+    (Ipv4Addr::new(100, 100, 100, 200), 32, "the metadata service of a cloud (100.100.100.200)"),
+];
+
+/// Ranges of IPv6 that are forbidden.
+const FORBIDDEN_V6: [(Ipv6Addr, u8, &str); 8] = [
+    (Ipv6Addr::UNSPECIFIED, 128, "unspecified (::)"),
+    (Ipv6Addr::LOCALHOST, 128, "loopback (::1)"),
+    (Ipv6Addr::UNSPECIFIED, 96, "IPv4-compatible (::/96); write the IPv4 address instead"),
+    (
+        Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0),
+        96,
+        "IPv4-mapped (::ffff:0:0/96); write the IPv4 address instead",
+    ),
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, "link-local (fe80::/10)"),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, "multicast (ff00::/8)"),
+    (
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+        128,
+        "the metadata service of a cloud (fd00:ec2::254)",
+    ),
+    (
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+        128,
+        "the metadata service of a cloud (fd20:ce::254)",
+    ),
+];
+
+/// Networks of IPv6 whose addresses hold one of IPv4, the number of bits before that one, and what is said of those that
+/// hold a forbidden one: NAT64 (RFC 6052, RFC 8215), stateless translation (RFC 2765) and 6to4 (RFC 3056).
+const HOLDS_V4: [(Ipv6Addr, u8, &str); 4] = [
+    (
+        Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0),
+        96,
+        "an IPv4 address behind NAT64 (64:ff9b::/96) that is forbidden itself",
+    ),
+    (
+        Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0),
+        96,
+        "an IPv4 address behind NAT64 (64:ff9b:1::/96) that is forbidden itself",
+    ),
+    (
+        Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0),
+        96,
+        "a translated IPv4 address (::ffff:0:0:0/96) that is forbidden itself",
+    ),
+    (
+        Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0),
+        16,
+        "a 6to4 address (2002::/16) of a forbidden IPv4 address",
+    ),
+];
+
+fn forbidden_v4(first: Ipv4Addr, last: Ipv4Addr) -> Option<&'static str> {
+    let (first, last) = (u128::from(u32::from(first)), u128::from(u32::from(last)));
+    let meets = |network: Ipv4Addr, prefix: u8| {
+        let network = u128::from(u32::from(network));
+        first <= network + host_part(32 - prefix) && network <= last
+    };
+    FORBIDDEN_V4.iter().find(|(network, prefix, _)| meets(*network, *prefix)).map(|(_, _, why)| *why)
 }
 
-fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
-    if address.is_unspecified() {
-        Some("unspecified (::)")
-    } else if address.is_loopback() {
-        Some("loopback (::1)")
-    } else if address.is_unicast_link_local() {
-        Some("link-local (fe80::/10)")
-    } else if address.is_multicast() {
-        Some("multicast (ff00::/8)")
-    } else if address.to_ipv4_mapped().is_some() {
-        Some("IPv4-mapped (::ffff:0:0/96); write the IPv4 address instead")
-    } else {
-        None
-    }
+fn forbidden_v6(first: Ipv6Addr, last: Ipv6Addr) -> Option<&'static str> {
+    let (first, last) = (u128::from(first), u128::from(last));
+    let meets = |network: u128, prefix: u8| first <= network + host_part(128 - prefix) && network <= last;
+    let plain = FORBIDDEN_V6.iter().find(|(network, prefix, _)| meets(u128::from(*network), *prefix));
+    let holding = || {
+        HOLDS_V4.iter().find(|(network, before, _)| {
+            FORBIDDEN_V4.iter().any(|(held, prefix, _)| {
+                let held = u128::from(u32::from(*held)) << (96 - before);
+                meets(u128::from(*network) + held, before + prefix)
+            })
+        })
+    };
+    plain.or_else(holding).map(|(_, _, why)| *why)
+}
+
+/// The highest number of this many bits, at most 127.
+fn host_part(bits: u8) -> u128 {
+    (1 << bits) - 1
 }
 
 /// Whether two networks share an address.
@@ -144,12 +208,48 @@ mod tests {
             "fe80::1",
             "ff02::1",
             "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::127.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::169.254.169.254",
+            "::ffff:0:127.0.0.1",
+            "2002:7f00:1::1",
+            "2002:a9fe:a9fe::",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "100.100.100.200",
         ] {
             assert!(forbidden(bad.parse().unwrap()).is_some(), "{bad} must be forbidden");
         }
-        for good in ["10.0.0.1", "192.0.2.1", "100.64.0.1", "2001:db8::1", "fd00::1"] {
+        for good in [
+            "1.0.0.0",
+            "10.0.0.1",
+            "126.255.255.255",
+            "128.0.0.0",
+            "169.253.255.255",
+            "169.255.0.0",
+            "192.0.2.1",
+            "100.64.0.1",
+            "223.255.255.255",
+            "2001:db8::1",
+            "fd00::1",
+            "64:ff9b::192.0.2.1",
+            "2002:c000:201::1",
+            "::1:0:0",
+        ] {
             assert_eq!(forbidden(good.parse().unwrap()), None, "{good} must be allowed");
         }
+    }
+
+    #[test]
+    fn a_range_around_a_forbidden_address_is_forbidden_though_its_ends_are_not() {
+        let why = |first: &str, last: &str| forbidden_within(first.parse().unwrap(), last.parse().unwrap());
+        assert!(why("126.0.0.0", "128.0.0.0").unwrap().starts_with("loopback"));
+        assert!(why("169.0.0.0", "169.255.255.255").unwrap().starts_with("link-local"));
+        assert!(why("fd00::", "fd00:ffff::").unwrap().contains("metadata"));
+        assert!(why("2002::1:1:1:1:1:1", "2003::").unwrap().contains("6to4"));
+        assert_eq!(why("10.0.0.0", "10.255.255.255"), None);
+        assert_eq!(why("2001:db8::", "2001:db8:ffff:ffff::"), None);
     }
 
     #[test]

@@ -34,7 +34,8 @@ use crate::{
 };
 
 pub use self::announced::{
-    Announcing, address_status, advertisement_status, pool_announced, service_announced,
+    AddressStanding, Announcing, address_standing, address_status, advertisement_status, pool_announced,
+    service_announced,
 };
 pub use self::assigned::address_pool_status;
 pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
@@ -45,6 +46,9 @@ pub use self::sources::{endpoint_set_status, workload_status};
 
 /// Nodes listed by name in a Service's status; the counts cover all.
 const NOT_VERIFIED_LISTED_MAX: usize = 10;
+
+/// Nodes that are behind and are looked at one by one; of more, the ten that are named are found sooner among all.
+const FEW_NODES: usize = 64;
 
 /// What is known of one node.
 #[derive(Debug, Clone, Copy)]
@@ -67,19 +71,41 @@ pub struct NodeView<'a> {
 #[derive(Debug, Default)]
 pub struct NodeViews<'a> {
     views: Vec<NodeView<'a>>,
-    slowest_verified: Option<Position>,
-    failing: BTreeSet<&'a ServiceKey>,
+    /// How far the nodes are, each rung sorted, so that how many have something is a search.
+    received: Vec<Position>,
+    applied: Vec<Position>,
+    verified: Vec<Position>,
+    /// The nodes, those first that have verified least.
+    by_verified: Vec<usize>,
+    /// The nodes on which a Service fails.
+    failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
 }
 
 impl<'a> NodeViews<'a> {
     /// Prepares the views of all Nodes.
     #[must_use]
     pub fn new(views: Vec<NodeView<'a>>) -> Self {
-        let verified = |view: &NodeView<'_>| view.report.map(|report| report.verified).unwrap_or_default();
-        let slowest_verified = views.iter().map(verified).min();
-        let failing =
-            views.iter().filter_map(|view| view.report).flat_map(|report| report.failures.keys()).collect();
-        Self { views, slowest_verified, failing }
+        let sorted = |rung: &dyn Fn(&Report) -> Position| {
+            let mut all: Vec<_> = views.iter().filter_map(|view| view.report).map(rung).collect();
+            all.sort_unstable();
+            all
+        };
+        // What has not arrived is not programmed, whatever else a report says.
+        let received = sorted(&|report| report.received);
+        let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
+        let verified = sorted(&|report| report.received.min(report.verified));
+        let mut by_verified: Vec<_> = (0..views.len()).collect();
+        by_verified.sort_by_cached_key(|at| {
+            let report = views.get(*at).and_then(|view| view.report);
+            report.map(|report| report.received.min(report.verified))
+        });
+        let mut failing: BTreeMap<&ServiceKey, Vec<usize>> = BTreeMap::new();
+        for (at, report) in views.iter().enumerate().filter_map(|(at, view)| Some((at, view.report?))) {
+            for key in report.failures.keys() {
+                failing.entry(key).or_default().push(at);
+            }
+        }
+        Self { views, received, applied, verified, by_verified, failing }
     }
 
     /// The views, in the order of the names.
@@ -90,26 +116,56 @@ impl<'a> NodeViews<'a> {
 
     fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
-        if self.slowest_verified.is_some_and(|slowest| slowest >= wanted) && !self.failing.contains(key) {
-            return NodeCounts {
-                total,
-                received: total,
-                applied: total,
-                verified: total,
-                not_verified: BTreeMap::new(),
+        let reached =
+            |rung: &[Position]| saturating(rung.len() - rung.partition_point(|position| *position < wanted));
+        let mut counts = NodeCounts {
+            total,
+            received: reached(&self.received),
+            applied: reached(&self.applied),
+            verified: reached(&self.verified),
+            not_verified: BTreeMap::new(),
+        };
+        let failing = self.failing.get(key).map(Vec::as_slice).unwrap_or_default();
+        for view in failing.iter().filter_map(|at| self.views.get(*at)) {
+            let (phase, _) = progress(view, key, wanted);
+            let without_failure = match phase {
+                Phase::Failed => view.report.map(|report| reached_phase(report, wanted)),
+                Phase::Pending | Phase::Received | Phase::Applied | Phase::Verified => None,
             };
+            counts.applied -= u32::from(matches!(without_failure, Some(Phase::Applied | Phase::Verified)));
+            counts.verified -= u32::from(without_failure == Some(Phase::Verified));
         }
-        let mut counts = NodeCounts { total, ..NodeCounts::default() };
-        for view in &self.views {
-            let (phase, failure) = progress(view, key, wanted);
-            counts.received += u32::from(phase != Phase::Pending);
-            counts.applied += u32::from(matches!(phase, Phase::Applied | Phase::Verified));
-            counts.verified += u32::from(phase == Phase::Verified);
-            if phase != Phase::Verified && counts.not_verified.len() < NOT_VERIFIED_LISTED_MAX {
-                counts.not_verified.insert(view.name.clone(), problem(view, phase, failure));
-            }
+        if counts.verified < total {
+            let behind =
+                self.views.len().saturating_sub(usize::try_from(reached(&self.verified)).unwrap_or(0));
+            counts.not_verified = self.not_verified(key, wanted, behind, failing);
         }
         counts
+    }
+
+    /// The first nodes that have not verified something, where `behind` of them have not come that far, and others fail.
+    fn not_verified(
+        &self,
+        key: &ServiceKey,
+        wanted: Position,
+        behind: usize,
+        failing: &[usize],
+    ) -> BTreeMap<Name, NodeProblem> {
+        let mut candidates: Vec<usize> = if behind > FEW_NODES {
+            // The first ten are found soon.
+            (0..self.views.len()).collect()
+        } else {
+            self.by_verified.iter().take(behind).chain(failing).copied().collect()
+        };
+        candidates.sort_unstable();
+        candidates.dedup();
+        let views = candidates.into_iter().filter_map(|at| self.views.get(at));
+        let looked_at = views.map(|view| (view, progress(view, key, wanted)));
+        let lacking = looked_at.filter(|(_, (phase, _))| *phase != Phase::Verified);
+        lacking
+            .take(NOT_VERIFIED_LISTED_MAX)
+            .map(|(view, (phase, failure))| (view.name.clone(), problem(view, phase, failure)))
+            .collect()
     }
 }
 
@@ -123,18 +179,24 @@ pub(crate) fn progress<'a>(
     // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
     let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
     let failure = report.failures.get(key).filter(is_of_wanted);
-    let phase = if report.received < wanted {
+    let phase = match reached_phase(report, wanted) {
+        Phase::Received | Phase::Applied | Phase::Verified if failure.is_some() => Phase::Failed,
+        reached => reached,
+    };
+    (phase, failure)
+}
+
+/// How far a node is with something that did not fail.
+fn reached_phase(report: &Report, wanted: Position) -> Phase {
+    if report.received < wanted {
         Phase::Pending
-    } else if failure.is_some() {
-        Phase::Failed
     } else if report.verified >= wanted {
         Phase::Verified
     } else if report.applied >= wanted {
         Phase::Applied
     } else {
         Phase::Received
-    };
-    (phase, failure)
+    }
 }
 
 fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> NodeProblem {
@@ -227,7 +289,7 @@ fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEn
 }
 
 /// Says which virtual addresses refuse connections because no endpoint is of their family; nothing when all have one.
-fn families_without(compiled: Option<&CompiledService>) -> String {
+pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
     let Some(compiled) = compiled else { return String::new() };
     let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
     let refusing = compiled.cluster_ips.iter().filter(|address| !has_endpoint(IpFamily::of(**address)));

@@ -557,3 +557,23 @@ fn f086_failures_of_targets_are_counted_where_they_happen() {
         failed(&mut backend, "10.1.1.2").reset > 0 && backend.refusals().unwrap().is_empty()
     });
 }
+
+/// A target refuses, and goes before anybody has read what it did: it is told all the same, and then forgotten.
+#[test]
+fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
+    let both = desired(vec![("web", service(9000, true))]);
+    let (topology, mut backend) = relaying("us-went", &both, Limits::default());
+    let _server = TcpServer::start(&topology.a, 9000, echo);
+    for _ in 0..6 {
+        assert!(echoes(&mut connect(&topology.client, "10.96.0.1", 80).unwrap(), "hello"));
+    }
+    verified(&backend.apply(&only_a(9000), &Scope::Everything));
+    let mut told = None;
+    eventually("a target that went is forgotten", || {
+        let rows = tcp_traffic(&backend.traffic().unwrap());
+        let row = rows.into_iter().find(|row| row.target.address == address("10.1.2.2"));
+        told = row.as_ref().and_then(|row| row.failed).or(told);
+        row.is_none()
+    });
+    assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
+}

@@ -6,9 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use model::name::Label;
 use reqwest::Url;
 
-use crate::{control::Pin, dns, docker, files};
+use crate::{control::Pin, dns, docker, files, kubernetes};
 
-/// Keeps Tidegate equal to what a source says: files, Docker, names in the DNS.
+/// Keeps Tidegate equal to what a source says: files, Docker, Kubernetes, names in the DNS.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
@@ -61,7 +61,7 @@ pub struct Global {
     )]
     pub ca_hash: Option<Pin>,
     /// The name of the source: its objects belong to the apply set of this name, and no other source may have it [default:
-    /// the kind of source; for docker also the node]
+    /// the kind of source; for docker also the node, for kubernetes the cluster]
     #[arg(
         long = "source", id = "source_id", global = true, env = "TIDEGATE_SOURCE", hide_env_values = true,
         value_name = "NAME", value_parser = Label::parse
@@ -97,6 +97,8 @@ pub enum Source {
     Docker(docker::Arguments),
     /// Names in the DNS whose addresses are endpoints
     Dns(dns::Arguments),
+    /// Services, endpoints and MetalLB's resources of a Kubernetes cluster
+    Kubernetes(kubernetes::Arguments),
 }
 
 impl Source {
@@ -108,6 +110,7 @@ impl Source {
         match self {
             Self::Files(_) => Ok("files".to_owned()),
             Self::Dns(_) => Ok("dns".to_owned()),
+            Self::Kubernetes(arguments) => Ok(arguments.default_source()),
             // Each machine's containers are a source of their own. A label has no dots.
             Self::Docker(arguments) => Ok(format!("docker-{}", arguments.node()?.as_str().replace('.', "-"))),
         }

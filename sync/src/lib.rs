@@ -15,6 +15,7 @@ pub mod dns;
 pub mod docker;
 pub mod engine;
 pub mod files;
+pub mod kubernetes;
 pub mod run;
 mod serve;
 pub mod wanted;

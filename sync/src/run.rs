@@ -16,7 +16,7 @@ use crate::{
     control::{Control, Place},
     dns, docker,
     engine::{self, Ports, Round, Settings, progress::Progress},
-    files, serve,
+    files, kubernetes, serve,
     wanted::{Observed, Wanted},
 };
 
@@ -94,6 +94,7 @@ async fn start(source: Source, outlet: Outlet) -> anyhow::Result<()> {
         Source::Files(arguments) => files::run(arguments, outlet).await,
         Source::Docker(arguments) => docker::run(arguments, outlet).await,
         Source::Dns(arguments) => dns::run(arguments, outlet).await,
+        Source::Kubernetes(arguments) => kubernetes::run(arguments, outlet).await,
     }
 }
 

@@ -33,10 +33,25 @@ pub enum TlsChoice {
     Off,
 }
 
+/// The oldest version of TLS that is spoken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+pub enum TlsMin {
+    /// TLS 1.2 (RFC 5246), with the cipher suites that are safe in it.
+    #[value(name = "1.2")]
+    #[serde(rename = "1.2")]
+    V1_2,
+    /// TLS 1.3 (RFC 8446).
+    #[default]
+    #[value(name = "1.3")]
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
 /// What was said about TLS, before it is checked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TlsWish {
     pub(super) choice: TlsChoice,
+    pub(super) min: Option<TlsMin>,
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
     pub(super) names: Vec<String>,
@@ -80,7 +95,7 @@ impl TlsWish {
         listen: SocketAddr,
         is_insecure: bool,
     ) -> Result<Option<TlsOptions>, InvalidTls> {
-        let Self { choice, certificate, key, names, agent_life_secs } = self;
+        let Self { choice, min, certificate, key, names, agent_life_secs } = self;
         let files = match (certificate, key) {
             (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
             (None, None) => None,
@@ -94,7 +109,11 @@ impl TlsWish {
             TlsChoice::Auto => files.is_some() || !(listen.ip().is_loopback() || is_insecure),
         };
         if !is_on {
-            let settings = [("--tls-cert-file", files.is_some()), ("--tls-name", !names.is_empty())];
+            let settings = [
+                ("--tls-cert-file", files.is_some()),
+                ("--tls-name", !names.is_empty()),
+                ("--tls-min", min.is_some()),
+            ];
             let idle = settings.into_iter().find(|(_, is_said)| *is_said && choice == TlsChoice::Off);
             return idle.map_or(Ok(None), |(flag, _)| Err(InvalidTls::Off(flag)));
         }
@@ -106,7 +125,8 @@ impl TlsWish {
             return Err(InvalidTls::AgentLife(life));
         }
         let names = all_names(names, listen.ip())?;
-        Ok(Some(TlsOptions { names, files, agent_life_secs: i64::from(life) }))
+        let min = min.unwrap_or_default();
+        Ok(Some(TlsOptions { names, files, min, agent_life_secs: i64::from(life) }))
     }
 }
 
@@ -155,6 +175,10 @@ mod tests {
         wish.check(listen, insecure).map_err(|error| error.to_string())
     }
 
+    fn chosen(choice: TlsChoice) -> TlsWish {
+        TlsWish { choice, ..TlsWish::default() }
+    }
+
     fn files() -> TlsWish {
         TlsWish { certificate: Some("a".into()), key: Some("b".into()), ..TlsWish::default() }
     }
@@ -163,7 +187,6 @@ mod tests {
     fn tls_is_spoken_off_loopback_and_with_a_certificate_unless_it_is_refused() {
         let (here, everywhere) = ("127.0.0.1:1", "0.0.0.0:1");
         let is_on = |listen, insecure, wish: TlsWish| check(listen, insecure, wish).unwrap().is_some();
-        let chosen = |choice| TlsWish { choice, ..TlsWish::default() };
         assert!(is_on(everywhere, false, TlsWish::default()));
         assert!(!is_on(here, false, TlsWish::default()) && !is_on(everywhere, true, TlsWish::default()));
         assert!(is_on(here, false, chosen(TlsChoice::On)) && is_on(here, false, files()));
@@ -183,6 +206,7 @@ mod tests {
             (TlsWish { certificate: None, ..files() }, false, "--tls-cert-file is missing"),
             (TlsWish { choice: TlsChoice::Off, ..files() }, false, "--tls-cert-file needs TLS"),
             (TlsWish { names: vec!["x".to_owned()], ..files() }, false, "--tls-name"),
+            (TlsWish { min: Some(TlsMin::V1_2), ..chosen(TlsChoice::Off) }, false, "--tls-min needs TLS"),
             (TlsWish { choice: TlsChoice::On, ..TlsWish::default() }, true, "--insecure"),
             (name("a b"), false, "--tls-name a b"),
             (TlsWish { agent_life_secs: Some(1), ..files() }, false, "--agent-certificate-secs"),

@@ -1,37 +1,17 @@
-//! The document, a page to try it from, and the page that says where to look. No asset comes from outside.
+//! The document, and a page to try it from. No asset comes from outside.
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    response::{Html, IntoResponse},
-    routing::get,
-};
+use axum::{Router, response::IntoResponse, routing::get};
 use http::{HeaderValue, header};
-use utoipa::openapi::{HttpMethod, OpenApi};
+use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi, Url};
 
 use super::Shared;
-use crate::{
-    openapi::{self, Doc, Route, Routes},
-    security::Permission,
-};
+use crate::openapi;
 
 /// Where the document is.
 const DOCUMENT: &str = "/openapi.json";
-/// The page at `/`.
-const INDEX: &str = include_str!("index.html");
-
-/// Adds the documented route.
-pub(super) fn add(router: Routes) -> Routes {
-    let doc =
-        Doc::new("index", "Server", "A page that says where to look.").text(200, "The page.", "text/html");
-    router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
-}
-
-async fn index() -> Html<&'static str> {
-    Html(INDEX)
-}
 
 /// Adds the document itself and the page that shows it.
 pub(super) fn serve(router: Router<Shared>, _: OpenApi) -> Router<Shared> {

@@ -1,5 +1,7 @@
 //! Whether this server lives, and whether it can take writes.
 
+use std::sync::atomic::Ordering;
+
 use axum::{
     extract::State,
     response::{IntoResponse, Response},
@@ -9,13 +11,17 @@ use utoipa::openapi::HttpMethod;
 
 use super::Shared;
 use crate::{
+    app::App,
     error::{Answer, Code, Problem},
     openapi::{Doc, Route, Routes},
     security::Permission,
+    writer::Chain,
 };
 
 /// When to ask again, in seconds.
 const RETRY_SECS: u32 = 5;
+/// The status that is written and removed to see whether the store takes writes.
+const TRIAL: &str = "readyz";
 
 /// Adds the routes.
 pub(super) fn add(router: Routes) -> Routes {
@@ -24,11 +30,12 @@ pub(super) fn add(router: Routes) -> Routes {
         "It lives.",
         "text/plain",
     );
-    let ready = Doc::new("readyz", "Server", "Answers while the store answers.").text(
-        200,
-        "It is ready.",
-        "text/plain",
-    );
+    let ready = Doc::new(
+        "readyz",
+        "Server",
+        "Answers while the store answers and takes writes; else the problem says what it lacks.",
+    )
+    .text(200, "It is ready.", "text/plain");
     router
         .routes(Route::at("/healthz").on(HttpMethod::Get, Permission::Open, live, healthz).done())
         .routes(Route::at("/readyz").on(HttpMethod::Get, Permission::Open, ready, readyz).done())
@@ -45,8 +52,22 @@ async fn healthz() -> Response {
 async fn readyz(State(app): State<Shared>) -> Answer {
     let head = app.hub.load().position().revision;
     // The log after the head is empty: the cheapest question that the store can only answer when it works.
-    match app.store.changes(head, 1).await {
-        Ok(_) => Ok(ok()),
-        Err(error) => Err(Problem::new(Code::Unavailable, error.to_string()).retry_after(RETRY_SECS)),
-    }
+    let read = app.store.changes(head, 1).await.map(drop).map_err(|error| error.to_string());
+    let tried = match read {
+        Ok(()) if app.has_failed.load(Ordering::Relaxed) => try_to_write(&app).await,
+        outcome => outcome,
+    };
+    tried.map(|()| ok()).map_err(|why| Problem::new(Code::Unavailable, why).retry_after(RETRY_SECS))
+}
+
+/// A store that did not take the last write may be read all the same, as one on a full disk is. Whether it takes writes again
+/// is only found by writing: a status that means nothing to anybody.
+async fn try_to_write(app: &App) -> Result<(), String> {
+    let written = async {
+        app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;
+        app.store.remove_status(TRIAL).await.map_err(|error| Chain(&error).to_string())
+    };
+    written.await.map_err(|why| format!("the last write was not taken, and none is: {why}"))?;
+    app.has_failed.store(false, Ordering::Relaxed);
+    Ok(())
 }

@@ -15,7 +15,7 @@ use crate::{
     metrics::Reading,
     openapi::{Doc, Route, Routes},
     security::{Permission, Subject, Verb},
-    traffic,
+    store_metrics, traffic,
 };
 
 /// The OpenMetrics text format.
@@ -58,6 +58,9 @@ async fn metrics(State(app): State<Shared>) -> Response {
     let (book, guard) = (app.health.book(), app.health.guard());
     health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());
     drop((book, guard));
+    if let Some(figures) = app.store.figures() {
+        store_metrics::register(&mut moment, figures);
+    }
     let text = app.metrics.render(reading, &moment);
     ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
 }

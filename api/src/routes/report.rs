@@ -2,7 +2,7 @@
 
 mod bgp_limits;
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -12,8 +12,10 @@ use http::StatusCode;
 use model::{
     advertisement::ADVERTISEMENT_ENTRIES_MAX,
     announcements::News,
-    bgp_book,
+    bgp_book::{self, BgpBook},
+    bgp_report::{BgpSession, BgpSessionState},
     health::{CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, HealthNews},
+    name::Name,
     report::{
         ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
         TRAFFIC_TARGETS_MAX,
@@ -83,7 +85,17 @@ async fn report(
         is_complete: report.bgp_routes_complete,
         events: report.events.clone(),
     };
-    app.bgp().take(&node, bgp, now);
+    let is_by_name = !news.parts.is_empty()
+        || !news.gone.is_empty()
+        || !bgp.routes.is_empty()
+        || !bgp.gone.is_empty()
+        || !report.health.is_empty();
+    let has_other_sessions = {
+        let mut book = app.bgp();
+        let before = sessions(&book, &node);
+        book.take(&node, bgp, now);
+        before != sessions(&book, &node)
+    };
     let health =
         HealthNews { services: std::mem::take(&mut report.health), is_complete: report.health_complete };
     let report = Arc::new(report);
@@ -98,8 +110,26 @@ async fn report(
         std::time::Instant::now(),
     );
     let addresses = app.announcements().take(&node, news);
+    if is_by_name || has_other_sessions || is_news(earlier.report.as_deref(), &report) {
+        app.overview.report();
+    }
     app.newsroom.report(&node, &earlier, &report, addresses, now);
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// What of the sessions of a node is shown in sum.
+fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessionState, String)> {
+    let shown = |one: &BgpSession| (one.peer.clone(), one.address, one.state, one.reason.clone());
+    book.sessions_of(node).map(shown).collect()
+}
+
+/// Whether a report says something that the one before did not, beside what is counted.
+fn is_news(before: Option<&Report>, report: &Report) -> bool {
+    let Some(before) = before else { return true };
+    let Report { counters, traffic_at, boot_id, .. } = before;
+    let counted =
+        Report { counters: *counters, traffic_at: *traffic_at, boot_id: boot_id.clone(), ..report.clone() };
+    counted != *before
 }
 
 /// Checks the limits that the schema states.

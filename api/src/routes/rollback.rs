@@ -2,7 +2,9 @@
 
 use axum::extract::{Request, State};
 use model::{
+    admit,
     history::MESSAGE_LENGTH_MAX,
+    plan::Plan,
     quantity::Revision,
     rollback::{self, Former, Later},
     violation::{Violation, ViolationCode},
@@ -22,7 +24,8 @@ use crate::{
     mutate::{self, Manner},
     negotiate::{form, render},
     openapi::{Doc, OBJECT_TYPES, Route, Routes},
-    params::{ApiQuery, MutationQuery},
+    params::{ApiQuery, MutationQuery, NoQuery},
+    plans,
     schema::ApplyAnswer,
     security::{Permission, Verb, access},
     writer::Written,
@@ -73,11 +76,43 @@ pub(super) fn add(router: Routes) -> Routes {
             Code::HistoryDropped,
             Code::Invalid,
         ]);
-    router.routes(
-        Route::at("/v1/rollback")
-            .on(HttpMethod::Post, Permission::Each(Verb::Rollback, None), doc, roll_back)
-            .done(),
-    )
+    let plan = Doc::new("planRollback", "Cluster", "Says what a rollback would do, also on every node, and does nothing.")
+        .describe(
+            "The body is that of `POST /v1/rollback`, the answer that of `POST /v1/plan`: the plan is kept, and can be applied by \
+             its id.",
+        )
+        .body::<RollbackBody>(&OBJECT_TYPES, "Where to.")
+        .answer::<Plan>(200, "The plan.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict, Code::HistoryDropped, Code::Invalid]);
+    router
+        .routes(
+            Route::at("/v1/rollback")
+                .on(HttpMethod::Post, Permission::Each(Verb::Rollback, None), doc, roll_back)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/rollback/plan")
+                .on(HttpMethod::Post, Permission::Each(Verb::Rollback, None), plan, plan_rollback)
+                .done(),
+        )
+}
+
+async fn plan_rollback(
+    State(app): State<Shared>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let (bytes, value) = body::read_one(&parts.headers, body).await?;
+    let RollbackBody { revision, only, message: _ } = read(&value)?;
+    app.confirm().await?;
+    let former =
+        if only { former_of_one(&app, revision).await? } else { former_since(&app, revision).await? };
+    let request = rollback::request(&app.hub.load().snapshot, &former, !only);
+    let request = admit::Request { evict: !only, ..request };
+    let plan = plans::make(&app, plans::Wish { request, bytes: bytes.len(), asks_nodes: true }).await?;
+    Ok(render(form, &plan))
 }
 
 async fn roll_back(

@@ -13,6 +13,7 @@ use super::{
     Identity,
     permission::{Permission, Subject, Verb},
     roles::{Role, covers},
+    sessions::Key,
     tokens::Binding,
 };
 use crate::error::{Code, Problem};
@@ -25,6 +26,9 @@ tokio::task_local! {
 const UNKNOWN: &str = "unknown";
 /// The author of who proves nothing and would have to.
 const NOBODY: &str = "nobody";
+
+/// What is added to an author who does it on the status page.
+const BY_PAGE: &str = "by the page";
 
 /// A role with its limits.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub(crate) struct Grant {
 pub(crate) struct Access {
     identity: Identity,
     grants: Vec<Grant>,
+    /// The session of the status page that it rests on, if it does.
+    session: Option<Key>,
 }
 
 /// What a path names.
@@ -77,12 +83,27 @@ impl Grant {
 impl Access {
     /// Somebody to whom nothing is bound.
     pub(crate) fn of(identity: Identity) -> Self {
-        Self { identity, grants: Vec::new() }
+        Self { identity, grants: Vec::new(), session: None }
     }
 
     /// The holder of a token.
     pub(crate) fn of_token(id: String, name: String, grants: Vec<Grant>) -> Self {
-        Self { identity: Identity::Token { id, name }, grants }
+        Self { identity: Identity::Token { id, name }, grants, session: None }
+    }
+
+    /// The same by a session of the status page.
+    pub(crate) fn by_session(self, session: Key) -> Self {
+        Self { session: Some(session), ..self }
+    }
+
+    /// The session that it rests on.
+    pub(crate) fn session(&self) -> Option<&Key> {
+        self.session.as_ref()
+    }
+
+    /// Whether it rests on a session of the status page.
+    pub(crate) fn is_by_page(&self) -> bool {
+        self.session.is_some()
     }
 
     /// Who it is.
@@ -242,6 +263,7 @@ impl Access {
             Identity::Token { id: _, name } => {
                 let author =
                     claimed.map_or_else(|| name.clone(), |claim| format!("{claim} via token {name}"));
+                let author = if self.is_by_page() { format!("{author} {BY_PAGE}") } else { author };
                 if author.chars().count() > AUTHOR_LENGTH_MAX {
                     let detail = format!(
                         "the header `X-Tidegate-Author` with the name of the token must be at most {AUTHOR_LENGTH_MAX} characters"

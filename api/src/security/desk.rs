@@ -2,11 +2,12 @@
 
 use std::{
     collections::BTreeMap,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use arc_swap::ArcSwap;
-use http::{Extensions, HeaderMap, header};
+use http::{Extensions, HeaderMap, HeaderValue, header};
 use model::quantity::Timestamp;
 use store::Store;
 
@@ -14,7 +15,8 @@ use super::{
     ClientCertificate, Identity,
     access::{Access, unauthenticated},
     directory::Directory,
-    rates::Bucket,
+    rates::{Attempts, Bucket},
+    sessions::Sessions,
     tokens,
     vault::{Records, Vault},
 };
@@ -22,6 +24,8 @@ use crate::error::{Code, Problem};
 
 /// When to come back for who asks too fast, in seconds.
 const RATE_RETRY_SECS: u32 = 1;
+/// One answer for all that is wrong with a token: which ids there are is nobody's business.
+const WRONG_TOKEN: &str = "the token is not, or is no longer, one of this cluster";
 /// Time between two notes in the store that a token was used, in seconds.
 const USED_NOTED_SECS: i64 = 60;
 /// What begins the key of such a note.
@@ -34,6 +38,28 @@ pub(crate) struct Desk {
     /// What was read of the vault, with the records that it was read from.
     read: ArcSwap<(Arc<Records>, Arc<Directory>)>,
     uses: Mutex<BTreeMap<String, Use>>,
+    /// Those of the status page.
+    pub(crate) sessions: Sessions,
+    /// The wrong tokens that were shown to log in there.
+    attempts: Attempts,
+}
+
+/// A session of the status page that was opened.
+#[derive(Debug)]
+pub(crate) struct Login {
+    /// What its requests may do.
+    pub(crate) access: Access,
+    /// The cookie to be set.
+    pub(crate) cookie: HeaderValue,
+}
+
+/// What a server asks of whoever calls it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manners {
+    /// Whether everybody has to prove who they are.
+    pub(crate) is_required: bool,
+    /// Whether every connection is encrypted.
+    pub(crate) is_secure: bool,
 }
 
 /// The use of one token.
@@ -46,7 +72,8 @@ struct Use {
 
 impl Desk {
     /// Reads the vault and the notes of use.
-    pub(crate) fn of(vault: Arc<Vault>, is_required: bool, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+    pub(crate) fn of(vault: Arc<Vault>, manners: Manners, statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+        let Manners { is_required, is_secure } = manners;
         let records = vault.records();
         let directory = Arc::new(Directory::read(&records));
         let read = |(key, body): (&String, &Vec<u8>)| {
@@ -55,7 +82,14 @@ impl Desk {
             Some((id.to_owned(), Use { bucket: Bucket::full(last), last, noted: Some(last) }))
         };
         let uses = statuses.iter().filter_map(read).collect();
-        Self { is_required, vault, read: ArcSwap::from_pointee((records, directory)), uses: Mutex::new(uses) }
+        Self {
+            is_required,
+            vault,
+            read: ArcSwap::from_pointee((records, directory)),
+            uses: Mutex::new(uses),
+            sessions: Sessions::new(is_secure),
+            attempts: Attempts::default(),
+        }
     }
 
     /// Whether everybody has to prove who they are.
@@ -87,12 +121,47 @@ impl Desk {
         match (given.next(), given.next()) {
             (Some(value), None) => self.holder(value.as_bytes(), now),
             (Some(_), Some(_)) => Err(unauthenticated("there are several headers `Authorization`")),
-            (None, _) => Ok(Access::of(match extensions.get::<ClientCertificate>() {
-                Some(certificate) => Identity::Agent(certificate.node.clone()),
-                None if self.is_required => Identity::Nobody,
-                None => Identity::Anyone,
-            })),
+            (None, _) => match extensions.get::<ClientCertificate>() {
+                Some(certificate) => Ok(Access::of(Identity::Agent(certificate.node.clone()))),
+                None => self.visitor(headers, now),
+            },
         }
+    }
+
+    /// Who has a session of the status page. One that has ended is as none: a browser sends its cookie all the same, also to
+    /// log in again.
+    fn visitor(&self, headers: &HeaderMap, now: Timestamp) -> Result<Access, Problem> {
+        let anybody = if self.is_required { Identity::Nobody } else { Identity::Anyone };
+        let Some((key, id)) = self.sessions.find(headers, now) else { return Ok(Access::of(anybody)) };
+        let Some(access) = self.directory().access(&id, now) else {
+            self.sessions.end(&key);
+            return Ok(Access::of(anybody));
+        };
+        self.paced(&id, access.by_session(key), now)
+    }
+
+    /// Opens a session of the status page for who shows a token, from an address.
+    pub(crate) fn log_in(
+        &self,
+        text: &str,
+        from: Option<IpAddr>,
+        (secret, now): (&[u8; 32], Timestamp),
+    ) -> Result<Login, Problem> {
+        if !self.attempts.may_try(from, now) {
+            let problem =
+                Problem::new(Code::TooManyRequests, "too many wrong tokens were shown from this address");
+            return Err(problem.retry_after(RATE_RETRY_SECS));
+        }
+        let Some((id, access)) = self.proven(text, now) else {
+            self.attempts.note_wrong(from, now);
+            return Err(
+                unauthenticated(WRONG_TOKEN).hint("paste the whole token, from `tgt_` to its last digit")
+            );
+        };
+        let access = self.paced(&id, access, now)?;
+        let ends = self.directory().token(&id).and_then(|(_, token)| token.expires);
+        let (key, cookie) = self.sessions.open(&id, ends, secret, now);
+        Ok(Login { access: access.by_session(key), cookie })
     }
 
     fn holder(&self, header: &[u8], now: Timestamp) -> Result<Access, Problem> {
@@ -101,24 +170,43 @@ impl Desk {
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(unauthenticated("the header `Authorization` must be `Bearer` with a token"));
         }
-        // One answer for all that is wrong with it: which ids there are is nobody's business.
-        let refused = || unauthenticated("the token is not, or is no longer, one of this cluster");
+        let (id, access) = self.proven(text, now).ok_or_else(|| unauthenticated(WRONG_TOKEN))?;
+        self.paced(&id, access, now)
+    }
+
+    /// What the holder of a token may do, with its id; `None` for any text that is none of this cluster.
+    fn proven(&self, text: &str, now: Timestamp) -> Option<(String, Access)> {
         let text = text.trim();
-        let id = tokens::id_of(text).ok_or_else(refused)?;
+        let id = tokens::id_of(text)?;
         let directory = self.directory();
-        let (_, token) = directory.token(id).filter(|(_, token)| token.is(text)).ok_or_else(refused)?;
-        let access = directory.access(id, now).ok_or_else(refused)?;
+        let (_, _token) = directory.token(id).filter(|(_, token)| token.is(text))?;
+        Some((id.to_owned(), directory.access(id, now)?))
+    }
+
+    /// Refuses who asks too fast.
+    fn paced(&self, id: &str, access: Access, now: Timestamp) -> Result<Access, Problem> {
         if self.note_use(id, now) {
             return Ok(access);
         }
-        let detail = format!("token {} asks too fast", token.name);
+        let detail = format!("{access} asks too fast");
         Err(Problem::new(Code::TooManyRequests, detail).retry_after(RATE_RETRY_SECS))
     }
 
     /// What may be done by whoever began something that goes on; `None` when it may not go on.
     pub(crate) fn renew(&self, access: &Access, now: Timestamp) -> Option<Access> {
+        let session = access.session().cloned();
+        if let Some(key) = &session {
+            // Who keeps a stream open looks at it.
+            self.sessions.touch(key, now)?;
+        }
         match access.identity() {
-            Identity::Token { id, name: _ } => self.directory().access(id, now),
+            Identity::Token { id, name: _ } => {
+                let access = self.directory().access(id, now)?;
+                Some(match session {
+                    Some(key) => access.by_session(key),
+                    None => access,
+                })
+            }
             identity @ (Identity::Anyone | Identity::Nobody | Identity::Agent(_)) => {
                 Some(Access::of(identity.clone()))
             }

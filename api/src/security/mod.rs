@@ -3,10 +3,11 @@
 //! ```text
 //! serve: TLS, client certificate ─▶ ClientCertificate ┐
 //!                      Authorization: Bearer … ───────┴─▶ Desk ─▶ Access ─┬▶ permission of the route
-//!                                  vault: tokens, roles ──┘               ├▶ each object of a write, in `mutate`
-//!                                                                         └▶ each object that is shown
+//!           cookie of the page ─▶ Sessions ─▶ token ─┘                    ├▶ each object of a write, in `mutate`
+//!                                  vault: tokens, roles                   └▶ each object that is shown
 //! ```
-//! Nothing here rests on what a browser adds by itself (cookies, passwords), so no foreign page can ask in anybody's name.
+//! A browser adds the cookie by itself, so what may change something needs more besides (`page`): no foreign page can ask in
+//! anybody's name.
 
 pub(crate) mod access;
 mod bootstrap;
@@ -17,10 +18,12 @@ mod desk;
 mod directory;
 pub(crate) mod enrol;
 mod identity;
+pub(crate) mod page;
 pub(crate) mod permission;
 mod rates;
 pub(crate) mod roles;
 pub(crate) mod secrets;
+pub(crate) mod sessions;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod vault;
@@ -28,7 +31,7 @@ mod writes;
 
 pub(crate) use access::Access;
 pub use bootstrap::{BootstrapError, bootstrap};
-pub(crate) use desk::Desk;
+pub(crate) use desk::{Desk, Manners};
 pub use identity::ClientCertificate;
 pub(crate) use identity::Identity;
 pub(crate) use permission::{Permission, Subject, Verb, each, on};

@@ -1,4 +1,10 @@
-//! How fast one token may ask: a bucket that fills with time.
+//! How fast one token may ask, and one address may guess: buckets that fill with time.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use model::quantity::Timestamp;
 
@@ -7,26 +13,96 @@ pub(crate) const PER_SECOND: i64 = 1000;
 /// Requests that it may have saved up: a burst, such as a whole configuration by single writes.
 pub(crate) const BURST: i64 = 5000;
 
-/// What one token has left.
+/// Wrong tokens that an address may show each second to log in: nobody types faster.
+const WRONG_PER_SECOND: i64 = 1;
+/// Wrong tokens that it may show at once: a team behind one address that all paste the token of yesterday.
+const WRONG_BURST: i64 = 20;
+/// Addresses whose wrong tokens are counted apart; further ones share one count.
+const ADDRESSES_MAX: usize = 4096;
+
+/// How a bucket fills.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    per_second: i64,
+    burst: i64,
+}
+
+/// What one token, or one address, has left.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
+    rate: Rate,
     left: i64,
     at: Timestamp,
 }
 
+/// The wrong tokens that were shown to log in.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(Mutex<BTreeMap<Option<IpAddr>, Bucket>>);
+
+impl Attempts {
+    /// Whether an address may show another one.
+    pub(crate) fn may_try(&self, from: Option<IpAddr>, now: Timestamp) -> bool {
+        let mut all = self.lock();
+        let place = place(&all, from);
+        all.get_mut(&place).is_none_or(|bucket| bucket.has_one(now))
+    }
+
+    /// Counts a wrong one.
+    pub(crate) fn note_wrong(&self, from: Option<IpAddr>, now: Timestamp) {
+        let mut all = self.lock();
+        all.retain(|_, bucket| !bucket.is_full(now));
+        let place = place(&all, from);
+        let new = || Bucket::of(Rate { per_second: WRONG_PER_SECOND, burst: WRONG_BURST }, now);
+        all.entry(place).or_insert_with(new).take(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<IpAddr>, Bucket>> {
+        // Each change is complete before the lock is given back.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where an address is counted. Who has one address of IPv6 has the whole /64.
+fn place(all: &BTreeMap<Option<IpAddr>, Bucket>, from: Option<IpAddr>) -> Option<IpAddr> {
+    let network = |address: Ipv6Addr| Ipv6Addr::from_bits(address.to_bits() >> 64 << 64);
+    let from = from.map(|address| match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => network(address).into(),
+    });
+    from.filter(|_| all.contains_key(&from) || all.len() < ADDRESSES_MAX)
+}
+
 impl Bucket {
-    /// A full one.
+    /// A full one of a token.
     pub(crate) fn full(now: Timestamp) -> Self {
-        Self { left: BURST, at: now }
+        Self::of(Rate { per_second: PER_SECOND, burst: BURST }, now)
+    }
+
+    fn of(rate: Rate, now: Timestamp) -> Self {
+        Self { rate, left: rate.burst, at: now }
+    }
+
+    fn fill(&mut self, now: Timestamp) {
+        let Rate { per_second, burst } = self.rate;
+        // A clock that was set back gives nothing, and takes nothing.
+        let secs = now.unix_seconds().saturating_sub(self.at.unix_seconds()).max(0);
+        self.left = self.left.saturating_add(secs.saturating_mul(per_second)).min(burst);
+        self.at = now;
+    }
+
+    fn has_one(&mut self, now: Timestamp) -> bool {
+        self.fill(now);
+        self.left > 0
+    }
+
+    fn is_full(&mut self, now: Timestamp) -> bool {
+        self.fill(now);
+        self.left == self.rate.burst
     }
 
     /// Takes one; `false` when there is none.
     pub(crate) fn take(&mut self, now: Timestamp) -> bool {
-        // A clock that was set back gives nothing, and takes nothing.
-        let secs = now.unix_seconds().saturating_sub(self.at.unix_seconds()).max(0);
-        self.left = self.left.saturating_add(secs.saturating_mul(PER_SECOND)).min(BURST);
-        self.at = now;
-        let is_there = self.left > 0;
+        let is_there = self.has_one(now);
         self.left -= i64::from(is_there);
         is_there
     }
@@ -46,5 +122,26 @@ mod tests {
         assert_eq!(i64::try_from(taken).unwrap(), PER_SECOND);
         assert!(!bucket.take(at(-1_000_000)), "a clock that goes back brings nothing");
         assert!(bucket.take(at(i64::MAX)));
+    }
+
+    #[test]
+    fn an_address_that_guesses_is_slowed_down_and_others_are_not() {
+        let at = Timestamp::from_unix_seconds;
+        let address = |text: &str| Some(text.parse().unwrap());
+        let attempts = Attempts::default();
+        for _ in 0..WRONG_BURST {
+            assert!(attempts.may_try(address("2001:db8::1"), at(0)));
+            attempts.note_wrong(address("2001:db8::1"), at(0));
+        }
+        assert!(!attempts.may_try(address("2001:db8::2"), at(0)), "it has the whole network");
+        assert!(attempts.may_try(address("192.0.2.1"), at(0)) && attempts.may_try(None, at(0)));
+        assert!(attempts.may_try(address("2001:db8::1"), at(1)));
+        for number in 0..ADDRESSES_MAX + 10 {
+            let number = u32::try_from(number).unwrap();
+            attempts.note_wrong(Some(std::net::Ipv4Addr::from_bits(number).into()), at(1));
+        }
+        assert_eq!(attempts.lock().len(), ADDRESSES_MAX + 1);
+        attempts.note_wrong(None, at(1000));
+        assert_eq!(attempts.lock().len(), 1);
     }
 }

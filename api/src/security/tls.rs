@@ -26,7 +26,7 @@ use super::{
     certificates::Proven,
     vault::Vault,
 };
-use crate::{app::App, entropy::Source, writer::Chain};
+use crate::{app::App, config::tls::TlsMin, entropy::Source, writer::Chain};
 
 /// Time between two looks whether certificates are to be replaced.
 const LOOK: Duration = Duration::from_secs(2);
@@ -42,6 +42,8 @@ pub struct TlsOptions {
     pub names: Vec<ServerName<'static>>,
     /// The certificate of the operator, in place of that one.
     pub files: Option<CertificateFiles>,
+    /// The oldest version that is spoken.
+    pub min: TlsMin,
     /// Life of an agent's certificate, in seconds.
     pub agent_life_secs: i64,
 }
@@ -120,7 +122,7 @@ impl Tls {
         let source = Arc::clone(&app.source);
         let (stamp, begun) = (stamp(&options).await, source.now());
         let identity = obtain(&options, &authority, &*source).await?;
-        let config = configure(identity, &authority, &source)?;
+        let config = configure(options.min, identity, &authority, &source)?;
         let vault = Arc::clone(&app.vault);
         let tls = Arc::new(Self { config: ArcSwap::from_pointee(config), options, authority, vault, source });
         let pin = tls.authority.trusted().pin;
@@ -145,7 +147,7 @@ impl Tls {
 
     async fn renew(&self) -> Result<(), TlsError> {
         let identity = obtain(&self.options, &self.authority, &*self.source).await?;
-        self.config.store(Arc::new(configure(identity, &self.authority, &self.source)?));
+        self.config.store(Arc::new(configure(self.options.min, identity, &self.authority, &self.source)?));
         Ok(())
     }
 }
@@ -265,6 +267,7 @@ fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
 }
 
 fn configure(
+    min: TlsMin,
     identity: Identity,
     authority: &Authority,
     source: &Arc<dyn Source>,
@@ -277,8 +280,12 @@ fn configure(
         .map_err(|error| TlsError::Unfit(rustls::Error::General(error.to_string())))?;
     let Identity { chain, key } = identity;
     let clock = Arc::new(Clock(Arc::clone(source)));
+    let versions: &[_] = match min {
+        TlsMin::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsMin::V1_3 => &[&rustls::version::TLS13],
+    };
     let mut config = ServerConfig::builder_with_details(provider(), clock)
-        .with_protocol_versions(&[&rustls::version::TLS13])
+        .with_protocol_versions(versions)
         .map_err(TlsError::Unfit)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)

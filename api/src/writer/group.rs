@@ -6,7 +6,7 @@
 
 use std::{
     hash::{BuildHasher, RandomState},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -50,6 +50,9 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
         let has_steps = !decided.steps.is_empty();
         match settle(context, &decided).await {
             Ok(()) => {
+                if has_steps {
+                    context.has_failed.store(false, Ordering::Relaxed);
+                }
                 conclude(context, group, decided, started);
                 return false;
             }
@@ -67,6 +70,7 @@ pub(super) async fn carry_out(context: &Context, group: Vec<Pending>) -> bool {
                 let size = group.len();
                 tracing::error!(error = %Chain(&error), writes = size, "a group was not committed");
                 context.metrics.commit_failures.inc();
+                context.has_failed.store(matches!(error, CommitError::Unavailable(_)), Ordering::Relaxed);
                 answer_all(group, || Err(refuse(&error, size)));
                 // A group that the store found too large, or that changes nothing, leaves the published state in no doubt.
                 return has_steps && !matches!(error, CommitError::TooLarge { .. });

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::site::{PATIENCE, Site, memory_kib, rest, status};
+use crate::site::{PATIENCE, Site, refused, rest, status};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -43,7 +43,8 @@ async fn endless_bodies_are_refused_at_the_limit() {
     // Just beyond the limit the answer cannot be lost.
     let answer = site.send("POST", "/v1/apply", JSON, &vec![b' '; 8 * 1024 * 1024 + 1]).await;
     assert_eq!(status(&answer), 413, "{answer}");
-    println!("of 1 GiB were taken {taken:?} bytes; {} KiB", memory_kib());
+    println!("of 1 GiB were taken {taken:?} bytes");
+    refused("endless bodies", taken.len() + 1, 3);
 }
 
 /// Bombs in JSON and YAML, each refused with 400 or 422, none with more than its bytes.
@@ -82,19 +83,21 @@ async fn bombs_in_bodies_are_refused() {
         (YAML, "!!python/object/apply:os.system [id]".to_owned()),
         (YAML, "x: .inf\n".to_owned()),
     ];
-    let mut refused = std::collections::BTreeMap::<u16, usize>::new();
-    for (path, method) in [("/v1/nodes", "POST"), ("/v1/nodes/n", "PUT"), ("/v1/apply", "POST")] {
+    let mut by_status = std::collections::BTreeMap::<u16, usize>::new();
+    let paths = [("/v1/nodes", "POST"), ("/v1/nodes/n", "PUT"), ("/v1/apply", "POST")];
+    for (path, method) in paths {
         for (content_type, body) in &bodies {
             let answer = site.send(method, path, content_type, body.as_bytes()).await;
             let shown: String = body.chars().take(60).collect();
             let status = status(&answer);
             assert!([400, 413, 422].contains(&status), "{method} {path} {shown:?}: {answer}");
             assert!(answer.contains("application/problem+json"), "{shown:?}: {answer}");
-            *refused.entry(status).or_default() += 1;
+            *by_status.entry(status).or_default() += 1;
         }
         site.serves_others().await;
     }
-    println!("bombs refused, by status: {refused:?}; {} KiB", memory_kib());
+    println!("bombs by status: {by_status:?}");
+    refused("bombs and deep nesting in JSON and YAML", by_status.values().sum(), bodies.len() * paths.len());
 }
 
 /// What two programs could read in two ways is refused, so that no proxy in front lets a second request through.
@@ -118,7 +121,7 @@ async fn requests_whose_length_is_ambiguous_are_refused() {
         "X-A: b\r\n c: d\r\nContent-Length: 2\r\n\r\n[]",
         "X-\0: b\r\nContent-Length: 2\r\n\r\n[]",
     ];
-    let mut refused = 0;
+    let mut count = 0;
     for framing in framings {
         let mut stream = site.connect().await;
         stream.write_all(format!("{head}{framing}{smuggled}").as_bytes()).await.unwrap();
@@ -126,8 +129,8 @@ async fn requests_whose_length_is_ambiguous_are_refused() {
         let answer = rest(&mut stream).await;
         assert!([0, 400, 501].contains(&status(&answer)), "{framing:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 200").count(), 0, "{framing:?}: {answer}");
-        refused += 1;
+        count += 1;
     }
     site.serves_others().await;
-    println!("{refused} ambiguous requests refused; {} KiB", memory_kib());
+    refused("requests of ambiguous length", count, framings.len());
 }

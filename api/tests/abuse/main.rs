@@ -7,6 +7,7 @@
     reason = "a test may fail, also in its helpers, and prints counts"
 )]
 
+mod addresses;
 mod bodies;
 #[path = "../common/mod.rs"]
 mod common;

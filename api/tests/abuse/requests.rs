@@ -1,6 +1,6 @@
 //! Heads that are too large, paths that mean something else, and names that are not ours.
 
-use crate::site::{Site, memory_kib, status};
+use crate::site::{Site, refused, status};
 
 /// Many headers, a large one, and a long path.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -12,15 +12,16 @@ async fn floods_of_headers_are_refused() {
         (format!("GET /v1/nodes HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "y".repeat(1 << 20)), 431),
         (format!("GET /v1/nodes?x={} HTTP/1.1\r\nHost: localhost\r\n\r\n", "y".repeat(65_535)), 414),
     ];
-    let count = cases.len();
-    for (request, expected) in cases {
+    let mut count = 0;
+    for (request, expected) in &cases {
         let answer = site.say(request.as_bytes()).await;
         let shown: String = request.chars().take(60).collect();
         // An answer may be lost when the connection is cut with bytes on their way.
-        assert!([expected, 431, 0].contains(&status(&answer)), "{shown}: {answer}");
+        assert!([*expected, 431, 0].contains(&status(&answer)), "{shown}: {answer}");
         site.serves_others().await;
+        count += 1;
     }
-    println!("{count} floods of headers refused; {} KiB", memory_kib());
+    refused("floods of headers", count, cases.len());
 }
 
 /// A path is what it says, byte for byte: nothing is resolved, unescaped or shortened into another.
@@ -60,16 +61,17 @@ async fn paths_that_mean_something_else_lead_nowhere() {
         "/v1/nodes?limit=1&limit=2",
         "/v1/nodes?limit=%00",
     ];
-    let mut refused = std::collections::BTreeMap::<u16, usize>::new();
+    let mut by_status = std::collections::BTreeMap::<u16, usize>::new();
     for path in paths {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         let answer = site.say(request.as_bytes()).await;
         let status = status(&answer);
         assert!([400, 404, 422].contains(&status), "{path}: {answer}");
-        *refused.entry(status).or_default() += 1;
+        *by_status.entry(status).or_default() += 1;
     }
     site.serves_others().await;
-    println!("{} paths led nowhere, by status: {refused:?}", paths.len());
+    println!("paths by status: {by_status:?}");
+    refused("paths that mean something else", by_status.values().sum(), paths.len());
 }
 
 /// A web page can make a browser call this server under the page's name, but not under ours.
@@ -91,9 +93,11 @@ async fn names_that_are_not_ours_are_refused_wherever_they_stand() {
         "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\n",
         "TRACE /v1/nodes HTTP/1.1\r\nHost: evil.example\r\n",
     ];
+    let mut count = 0;
     for head in heads {
         let answer = site.say(format!("{head}Connection: close\r\n\r\n").as_bytes()).await;
         assert!((400..=405).contains(&status(&answer)), "{head:?}: {answer}");
+        count += 1;
     }
     for head in [
         "GET /v1/nodes HTTP/1.1\r\nHost: LOCALHOST:1\r\n",
@@ -103,5 +107,5 @@ async fn names_that_are_not_ours_are_refused_wherever_they_stand() {
         let answer = site.say(format!("{head}Connection: close\r\n\r\n").as_bytes()).await;
         assert_eq!(status(&answer), 200, "{head:?}: {answer}");
     }
-    println!("{} names refused", heads.len());
+    refused("foreign names (DNS rebinding)", count, heads.len());
 }

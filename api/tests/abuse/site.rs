@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use api::app::Settings;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -34,9 +35,13 @@ impl Drop for Site {
 
 impl Site {
     pub(crate) async fn start() -> Self {
+        Self::start_with(common::settings(30000..=32767)).await
+    }
+
+    pub(crate) async fn start_with(settings: Settings) -> Self {
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
-        let server = common::start().await;
+        let server = common::start_with(settings).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
@@ -96,6 +101,12 @@ pub(crate) async fn rest(stream: &mut TcpStream) -> String {
 pub(crate) fn status(answer: &str) -> u16 {
     let line = answer.strip_prefix("HTTP/1.1 ").or_else(|| answer.strip_prefix("HTTP/1.0 "));
     line.and_then(|rest| rest.get(..3)?.parse().ok()).unwrap_or(0)
+}
+
+/// Says how many of what was tried were refused, and how much memory that took; all of them have to be.
+pub(crate) fn refused(what: &str, count: usize, of: usize) {
+    println!("abuse: {what}: {count} of {of} refused; {} KiB", memory_kib());
+    assert_eq!(count, of, "{what}");
 }
 
 /// The memory that this program has ever used, in KiB; within its bound.

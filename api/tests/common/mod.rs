@@ -80,6 +80,7 @@ pub(crate) fn settings(node_ports: std::ops::RangeInclusive<u16>) -> Settings {
         replica_name: "test".to_owned(),
         tls: None,
         is_auth_required: false,
+        page: Default::default(),
     }
 }
 

@@ -44,7 +44,8 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
     for warning in &connection.warnings {
         terminal.note(warning);
     }
-    let client = Client::new(connection, cli.global.timeout, cli.global.show_request)?;
+    let client =
+        Client::new(connection, cli.global.timeout, cli.global.min_position, cli.global.show_request)?;
     match cli.command {
         Command::Get(arguments) => get::run(&client, arguments, terminal).await,
         Command::Describe(arguments) => describe::run(&client, arguments, terminal).await,

@@ -1,8 +1,8 @@
 //! Mode ipvs holds every address on a link of every node: only the elected one may answer for it.
 
-use std::{collections::BTreeSet, path::Path, process::Command};
+use std::collections::BTreeSet;
 
-use lab::cluster::Options;
+use lab::{cluster::Options, guest};
 use serde_json::json;
 
 use super::stage::{
@@ -13,45 +13,39 @@ use super::stage::{
 /// answers, once for each question, also after it died; what the settings were is put back by `cleanup`.
 #[test]
 fn f129_in_ipvs_mode_only_the_elected_node_answers() {
-    if std::env::var_os("TIDEGATE_GUEST").is_none() {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest.sh");
-        let test = "ipvs::f129_in_ipvs_mode_only_the_elected_node_answers";
-        let executable = std::env::current_exe().unwrap();
-        let status =
-            Command::new(script).arg(executable).args([test, "--exact", "--nocapture"]).status().unwrap();
-        assert!(status.success(), "failed in the guest: {status}");
-        return;
-    }
-    let mut cluster = stage_with(&Options { nodes: 2, modes: vec!["ipvs"], ..Options::default() });
-    let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
-    wait_reached(&cluster, &vips);
-    let settings = ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"];
-    let read = |cluster: &lab::cluster::Cluster, node: &str| {
-        settings
-            .map(|name| cluster.place(node).unwrap().run("sysctl", &["-n", name]).unwrap().trim().to_owned())
-    };
-    for node in ["node1", "node2"] {
-        assert_eq!(read(&cluster, node), ["1", "2"]);
-        let held = cluster.place(node).unwrap().run("ip", &["-o", "addr"]).unwrap();
-        assert!(vips.iter().all(|vip| held.contains(&format!("{vip}/"))), "{node} holds them: {held}");
-    }
-    let [vip, vip_v6] = vips;
-    let first = wait_owner(&cluster, vip);
-    for vip in vips {
-        assert_eq!(answerers(&cluster, vip), BTreeSet::from([wait_owner(&cluster, vip)]));
-    }
-    let (asked, answered) = asked_and_answered(&cluster, vip);
-    // The last question may be asked when time is over; answers of two would be twice as many.
-    assert!((asked - 1..=asked).contains(&answered), "{answered} answers to {asked} questions");
+    guest::run("ipvs::f129_in_ipvs_mode_only_the_elected_node_answers", || {
+        let mut cluster = stage_with(&Options { nodes: 2, modes: vec!["ipvs"], ..Options::default() });
+        let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
+        wait_reached(&cluster, &vips);
+        let settings = ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"];
+        let read = |cluster: &lab::cluster::Cluster, node: &str| {
+            settings.map(|name| {
+                cluster.place(node).unwrap().run("sysctl", &["-n", name]).unwrap().trim().to_owned()
+            })
+        };
+        for node in ["node1", "node2"] {
+            assert_eq!(read(&cluster, node), ["1", "2"]);
+            let held = cluster.place(node).unwrap().run("ip", &["-o", "addr"]).unwrap();
+            assert!(vips.iter().all(|vip| held.contains(&format!("{vip}/"))), "{node} holds them: {held}");
+        }
+        let [vip, vip_v6] = vips;
+        let first = wait_owner(&cluster, vip);
+        for vip in vips {
+            assert_eq!(answerers(&cluster, vip), BTreeSet::from([wait_owner(&cluster, vip)]));
+        }
+        let (asked, answered) = asked_and_answered(&cluster, vip);
+        // The last question may be asked when time is over; answers of two would be twice as many.
+        assert!((asked - 1..=asked).contains(&answered), "{answered} answers to {asked} questions");
 
-    cluster.agents.get_mut(&first).unwrap().kill();
-    let second = wait_moved(&cluster, &[vip, vip_v6], &first);
-    wait_reached(&cluster, &vips);
-    assert_eq!(answerers(&cluster, vip), BTreeSet::from([second]), "a kernel without an agent is silent");
+        cluster.agents.get_mut(&first).unwrap().kill();
+        let second = wait_moved(&cluster, &[vip, vip_v6], &first);
+        wait_reached(&cluster, &vips);
+        assert_eq!(answerers(&cluster, vip), BTreeSet::from([second]), "a kernel without an agent is silent");
 
-    let agent = lab::binaries::find("tidegate-agent").unwrap();
-    let state = format!("--state-dir={}", cluster.state_directory(&first).display());
-    let place = cluster.place(&first).unwrap();
-    place.run(agent.to_str().unwrap(), &["cleanup", "--mode=ipvs", "--node=node", &state]).unwrap();
-    assert_eq!(read(&cluster, &first), ["0", "0"], "the settings are as they were");
+        let agent = lab::binaries::find("tidegate-agent").unwrap();
+        let state = format!("--state-dir={}", cluster.state_directory(&first).display());
+        let place = cluster.place(&first).unwrap();
+        place.run(agent.to_str().unwrap(), &["cleanup", "--mode=ipvs", "--node=node", &state]).unwrap();
+        assert_eq!(read(&cluster, &first), ["0", "0"], "the settings are as they were");
+    });
 }

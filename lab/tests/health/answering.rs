@@ -1,6 +1,7 @@
 //! An endpoint that works, or is broken in a way of a test's choice, and its certificates.
 
 use std::{
+    collections::VecDeque,
     io::{self, Read, Write},
     net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{fd::AsFd, unix::net::UnixStream},
@@ -47,8 +48,8 @@ pub(crate) enum Behaviour {
     Slow,
     /// With a certificate for somebody else.
     Impostor,
-    /// Clients as it should, every fourth check with status 503.
-    Flaps,
+    /// Clients as it should, checks as a score says ([`Answering::play`]), with status 503 for bad.
+    Plays,
 }
 
 /// An endpoint. Dropping it closes its port.
@@ -63,7 +64,24 @@ struct Shared {
     name: String,
     behaviour: Mutex<Behaviour>,
     checks: AtomicUsize,
+    score: Mutex<Score>,
     tls: Option<Certificates>,
+}
+
+/// Which checks are answered well: what is left to be played, and what comes then, over and over.
+#[derive(Default)]
+struct Score {
+    left: VecDeque<bool>,
+    again: Vec<bool>,
+}
+
+impl Score {
+    fn next(&mut self) -> bool {
+        if self.left.is_empty() {
+            self.left.extend(&self.again);
+        }
+        self.left.pop_front().unwrap_or(true)
+    }
 }
 
 /// What an endpoint that speaks TLS shows: its certificate, or that of somebody else.
@@ -80,6 +98,7 @@ impl Answering {
             name: name.to_owned(),
             behaviour: Mutex::new(Behaviour::Well),
             checks: AtomicUsize::new(0),
+            score: Mutex::default(),
             tls,
         };
         let mut answering =
@@ -103,6 +122,14 @@ impl Answering {
         } else if before == Behaviour::Vanishes {
             self.namespace.ip(&[format!("rule del {rule}")]).unwrap();
         }
+    }
+
+    /// Of the checks from here on, when the round that is being played is over: answers like `once`, then like `again` over and
+    /// over. Without a score they are answered well.
+    pub(crate) fn play(&self, once: &[bool], again: &[bool]) {
+        let mut score = self.shared.score.lock().unwrap();
+        score.left.extend(once);
+        score.again = again.to_vec();
     }
 
     /// Checks by HTTP that were answered so far.
@@ -180,10 +207,13 @@ fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Share
         }
     }
     let is_check = request.starts_with(format!("GET {CHECK_PATH} ").as_bytes());
-    let number = if is_check { shared.checks.fetch_add(1, Ordering::SeqCst) } else { 1 };
+    let is_well = !is_check || shared.score.lock().unwrap().next();
+    if is_check {
+        shared.checks.fetch_add(1, Ordering::SeqCst);
+    }
     let status = match behaviour {
         Behaviour::Fails => "500 Internal Server Error",
-        Behaviour::Flaps if number % 4 == 0 => "503 Service Unavailable",
+        Behaviour::Plays if !is_well => "503 Service Unavailable",
         Behaviour::Slow => {
             thread::sleep(SLOWLY);
             "200 OK"
@@ -193,7 +223,7 @@ fn answer(stream: &mut (impl Read + Write), behaviour: Behaviour, shared: &Share
         | Behaviour::Vanishes
         | Behaviour::Hangs
         | Behaviour::Impostor
-        | Behaviour::Flaps => "200 OK",
+        | Behaviour::Plays => "200 OK",
     };
     let body = format!("{}\n", shared.name);
     write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;

@@ -71,6 +71,17 @@ pub(crate) struct Made {
     pub(crate) outcome: Result<String, String>,
 }
 
+impl Made {
+    /// Whether it may not be: it failed while no connection may, or met an endpoint that is out of service.
+    pub(crate) fn is_wrong(&self, victim: &str) -> bool {
+        let may_fail = self.begun_in <= Phase::Broken && self.ended_in >= Phase::Broken;
+        match &self.outcome {
+            Ok(name) => self.begun_in == Phase::Out && name == victim,
+            Err(_) => !may_fail,
+        }
+    }
+}
+
 /// A client; stops when dropped.
 pub(crate) struct Client {
     made: Arc<Mutex<Vec<Made>>>,

@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use lab::{client::at, cluster::Cluster, wait};
+use lab::{client::at, cluster::Cluster, guest, wait};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 
 use super::{
     answering::{Answering, Authority, Behaviour, CHECK_PATH, NAME},
     clients::{Client, Clock, Made, Phase},
-    stage::{self, Stage, Workload, endpoint_in, wait_for},
+    stage::{self, Stage, Workload, endpoint_in, is_verified, wait_for, wait_verified},
 };
 
 /// Where endpoints that always work listen, without and with TLS, and where the first of those that break does.
@@ -24,10 +24,6 @@ const VICTIM_PORT: u16 = 9001;
 const VICTIM: &str = "victim";
 /// Three bad answers in a row, each with room for a machine that is busy: no endpoint that works may be taken for a broken one.
 const FALL: u64 = 3;
-/// Of an endpoint that flaps so many in a row decide, one more than it is good for in between.
-const FLAPPING_ROW: u64 = 4;
-/// Checks of an endpoint that flaps: two of them at least are bad.
-const FLAPPING_CHECKS: usize = 5;
 
 /// How quick everything is.
 #[derive(Debug, Clone, Copy)]
@@ -40,17 +36,12 @@ struct Pace {
     pause: Duration,
     /// Connections of each client without a failure, before it is believed.
     settled: usize,
-    /// Whether the machine may be late for everything, many times in a row: then no endpoint flaps, and those that always work are
-    /// said to be on a Node without an agent, so that nobody checks them.
-    is_strained: bool,
 }
 
 /// One of four endpoints is missed by all with a chance of 1e-5.
-const QUICK: Pace =
-    Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40, is_strained: false };
+const QUICK: Pace = Pace { steady: 3, interval_ms: 500, pause: Duration::from_millis(25), settled: 40 };
 /// For the second kernel, which is slow and takes endpoints by turns.
-const SLOW: Pace =
-    Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8, is_strained: true };
+const SLOW: Pace = Pace { steady: 1, interval_ms: 1500, pause: Duration::from_millis(500), settled: 8 };
 
 /// A way to break.
 struct Kind {
@@ -92,17 +83,9 @@ fn kinds(authority: &Authority, interval_ms: u64) -> Vec<Kind> {
             "answered 500 Internal Server Error",
             json!({ "panicThreshold": 80 }),
         ),
-        kind(
-            "flaps",
-            Behaviour::Fails,
-            "answered 500 Internal Server Error",
-            json!({ "rise": FLAPPING_ROW, "fall": FLAPPING_ROW }),
-        ),
     ]
 }
 
-/// A Node without an agent.
-const UNWATCHED: &str = "unwatched";
 const SILENT: &str = "no answer within ";
 
 /// One Service, with an endpoint that breaks and others that do not.
@@ -141,13 +124,9 @@ impl Story {
         let name = self.kind.service;
         let steady = STEADY_PORTS[usize::from(self.kind.speaks_tls())];
         let victim = std::slice::from_ref(at_home);
-        let mut all = stage.workloads.clone();
-        if self.pace.is_strained {
-            all.iter_mut().for_each(|workload| UNWATCHED.clone_into(&mut workload.node));
-        }
         [
             stage::service(name, &self.kind.check),
-            stage::endpoints(&format!("{name}-steady"), name, &all, steady),
+            stage::endpoints(&format!("{name}-steady"), name, &stage.workloads, steady),
             stage::endpoints(&format!("{name}-victim"), name, victim, self.victim_at.port()),
         ]
     }
@@ -217,12 +196,7 @@ impl Story {
         for (mode, client) in modes.iter().zip(self.clients) {
             let made = client.finish();
             for one in &made {
-                let may_fail = one.begun_in <= Phase::Broken && one.ended_in >= Phase::Broken;
-                let is_wrong = match &one.outcome {
-                    Ok(name) => one.begun_in == Phase::Out && name == VICTIM,
-                    Err(_) => !may_fail,
-                };
-                assert!(!is_wrong, "{service}, {mode}: {one:?}");
+                assert!(!one.is_wrong(VICTIM), "{service}, {mode}: {one:?}");
             }
             times.push(said(mode, &made, self.broken, self.repaired));
         }
@@ -264,30 +238,15 @@ fn said(mode: &str, made: &[Made], broken: Instant, repaired: Instant) -> String
     )
 }
 
-fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
-    // A Node without an agent verifies nothing.
-    let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
-    Ok(status["verified"] == cluster.agents.len() as u64)
-}
-
-fn wait_verified(cluster: &Cluster, service: &str) {
-    let is_verified = || is_verified(cluster, service).unwrap();
-    wait::until_true(&format!("{service} to be verified on all nodes"), is_verified).unwrap();
-}
-
-/// Endpoints of eight Services break, each in its own way, without a word to control: they leave service on every node, no client
-/// fails after that, and they come back. One that flaps faster than is asked for stays as it is, in service and out of it; one
-/// below the panic threshold is used until the threshold is taken away.
+/// Endpoints of seven Services break, each in its own way, without a word to control: they leave service on every node, no client
+/// fails after that, and they come back. One below the panic threshold is used until the threshold is taken away.
 pub(crate) fn break_and_come_back(modes: &[&'static str]) {
-    let pace = if std::env::var_os("TIDEGATE_GUEST").is_some() { SLOW } else { QUICK };
+    let pace = if guest::is_inside() { SLOW } else { QUICK };
     let stage = Stage::new(modes, pace.steady);
     let cluster = &stage.cluster;
     let authority = Authority::new();
     let steady: Vec<_> = stage.workloads.iter().flat_map(|one| steady(one, &authority)).collect();
-    let mut objects = vec![json!({ "kind": "Node", "metadata": { "name": UNWATCHED }, "spec": {} })];
-    if !pace.is_strained {
-        objects.clear();
-    }
+    let mut objects = Vec::new();
     let mut stories = Vec::new();
     for (index, kind) in kinds(&authority, pace.interval_ms).into_iter().enumerate() {
         let at_home = &stage.workloads[index % stage.workloads.len()];
@@ -307,11 +266,8 @@ pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     for story in &stories {
         story.wait_victim_met(Phase::Whole);
     }
-    let (mut flapping, mut panicking) = (stories.pop().unwrap(), stories.pop().unwrap());
-    assert_eq!((panicking.kind.service, flapping.kind.service), ("panics", "flaps"));
-    let since = flapping.wait_in_service(cluster)["since"].clone();
-    flap(&mut flapping);
-    let checks = flapping.victim.checks();
+    let mut panicking = stories.pop().unwrap();
+    assert_eq!(panicking.kind.service, "panics");
     panicking.break_it();
     stories.iter_mut().for_each(Story::break_it);
     wait_out(&mut stories, cluster);
@@ -319,28 +275,12 @@ pub(crate) fn break_and_come_back(modes: &[&'static str]) {
     stories.push(panicking);
     wait_out(&mut stories, cluster);
     stories.iter().for_each(Story::wait_settled);
-    wait_flapped(&flapping, checks);
-    let shown = flapping.wait_in_service(cluster);
-    assert!(pace.is_strained || shown["since"] == since, "it flapped and did not stay: {shown:#}");
-
     stories.iter_mut().for_each(Story::repair);
-    flapping.break_it();
-    wait_out(std::slice::from_mut(&mut flapping), cluster);
-    let since = out(&flapping, cluster)["since"].clone();
-    flap(&mut flapping);
-    let checks = flapping.victim.checks();
     for story in &stories {
         story.wait_in_service(cluster);
         story.wait_victim_met(Phase::Back);
     }
-    wait_flapped(&flapping, checks);
-    flapping.wait_settled();
-    assert_eq!(out(&flapping, cluster)["since"], since, "it flapped and stayed out");
-    flapping.repair();
-    flapping.wait_in_service(cluster);
-    flapping.wait_victim_met(Phase::Back);
     println!("{modes:?}");
-    stories.push(flapping);
     stories.into_iter().for_each(|story| story.conclude(modes));
     drop(steady);
 }
@@ -370,21 +310,6 @@ fn panic_until_told(story: &Story, cluster: &Cluster) {
     let patch = json!({ "spec": { "healthCheck": { "panicThreshold": 0 } } });
     cluster.patch(&format!("namespaces/default/services/{service}"), &patch).unwrap();
     wait_verified(cluster, service);
-}
-
-fn flap(story: &mut Story) {
-    if !story.pace.is_strained {
-        story.victim.behave(Behaviour::Flaps);
-    }
-}
-
-fn wait_flapped(story: &Story, before: usize) {
-    let enough = || story.pace.is_strained || story.victim.checks() >= before + FLAPPING_CHECKS;
-    wait::until_true("checks of an endpoint that flaps", enough).unwrap();
-}
-
-fn out(story: &Story, cluster: &Cluster) -> Value {
-    endpoint_in(cluster, story.kind.service, story.victim_at, "Unhealthy", 0).unwrap()
 }
 
 fn wait_out(stories: &mut [Story], cluster: &Cluster) {

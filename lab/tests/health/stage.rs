@@ -11,6 +11,9 @@ use lab::{
 };
 use serde_json::{Value, json};
 
+/// The name of a Node without an agent: nobody checks what is on it.
+pub(crate) const UNWATCHED: &str = "unwatched";
+
 /// Nodes `node1` and so on, each in one of the modes, and workloads `web-1` and so on behind them by turns.
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
@@ -97,4 +100,15 @@ pub(crate) fn wait_for(cluster: &Cluster, service: &str, to: SocketAddr, state: 
         endpoint_in(cluster, service, to, state, share)
     })
     .unwrap()
+}
+
+/// Whether all nodes with an agent have a Service verified. A Node without one verifies nothing.
+pub(crate) fn is_verified(cluster: &Cluster, service: &str) -> Result<bool> {
+    let status = &cluster.service(&format!("default/{service}"))?["status"]["nodes"];
+    Ok(status["verified"] == cluster.agents.len() as u64)
+}
+
+pub(crate) fn wait_verified(cluster: &Cluster, service: &str) {
+    let is_verified = || is_verified(cluster, service).unwrap();
+    wait::until_true(&format!("{service} to be verified on all nodes"), is_verified).unwrap();
 }

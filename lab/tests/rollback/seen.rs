@@ -90,7 +90,7 @@ pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
 
 fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     let place = cluster.place(node)?;
-    let is_ipvs = std::env::var_os("TIDEGATE_GUEST").is_some();
+    let is_ipvs = lab::guest::is_inside();
     let mut listing = if is_ipvs { listings::of_ipvs(place)? } else { listings::of(place)? };
     let agent = cluster.agent(node)?;
     let announced = agent.get_json("/v1/announcements")?;

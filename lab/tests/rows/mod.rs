@@ -1,11 +1,21 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 115] = [
+pub(crate) const ROWS: [(&str, &str); 119] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
+    (
+        "F002",
+        "On etcd, what was written through one control server is read through another after the first is gone",
+    ),
     ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
     ("F004", "A Service created once is programmed on every node, and each reports it"),
     ("F006", "Objects carry their metadata; a stale resourceVersion is refused with 409"),
+    ("F008", "A token of one namespace changes no Service of another and no pool"),
+    ("F010", "Secrets are written and never shown: not in answers, not in logs"),
     ("F012", "Applying the same file twice makes one revision"),
+    (
+        "F016",
+        "What is done once is done by one control server at a time; when it goes, another does it, and no address is given twice",
+    ),
     ("F018", "Workloads with addresses, labels, node and phase can be listed by label"),
     ("F019", "A workload that comes back with another address replaces the old endpoint"),
     ("F020", "A selector picks exactly the matching ready workloads of its namespace"),

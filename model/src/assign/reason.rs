@@ -79,17 +79,25 @@ pub struct Why {
     pub hint: &'static str,
 }
 
+impl Why {
+    /// Nothing says that the address is to be announced.
+    #[must_use]
+    pub fn no_advertisement(address: IpAddr) -> Self {
+        Self {
+            reason: "NoAdvertisement",
+            message: format!("no Advertisement covers {address}"),
+            hint: "create an Advertisement that covers it, or route it to the nodes by other means",
+        }
+    }
+}
+
 impl Judgement {
     /// Why there is no candidate.
     #[must_use]
     pub fn why(&self, address: IpAddr) -> Why {
         let reasons = || self.nodes.iter().filter_map(|(_, standing)| standing.why());
         if !self.is_advertised {
-            return Why {
-                reason: "NoAdvertisement",
-                message: format!("no Advertisement covers {address}"),
-                hint: "create an Advertisement that covers it, or route it to the nodes by other means",
-            };
+            return Why::no_advertisement(address);
         }
         if self.nodes.is_empty() {
             return Why {

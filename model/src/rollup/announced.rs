@@ -10,7 +10,7 @@ use crate::{
     address_pool::{AddressPoolSpec, AddressRange},
     advertisement::{AdvertisementSpec, AdvertisementType},
     announcements::AnnouncementBook,
-    assign::{Scene, covering, judge},
+    assign::{Scene, Why, covering, judge},
     bgp_book::BgpBook,
     name::Name,
     report::{Announced, Role},
@@ -67,6 +67,34 @@ pub fn service_announced(of: &Announcing<'_>, service: &ServiceKey) -> Option<Co
     }
     let messages: Vec<_> = conditions.iter().map(|one| one.message.as_str()).collect();
     (!conditions.is_empty()).then(|| Condition { message: messages.join("; "), ..yes(AT, "Announced") })
+}
+
+/// Whether an address is announced, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressStanding {
+    /// By a node, in one way at least.
+    Announced,
+    /// By nobody.
+    Waiting,
+    /// Somebody else was heard to announce it.
+    Conflicting,
+}
+
+/// Says whether an address is announced, and the node that does by ARP or NDP; why not costs more to say.
+#[must_use]
+pub fn address_standing<'a>(
+    of: &'a Announcing<'_>,
+    record: &AddressSpec,
+) -> (AddressStanding, Option<&'a Name>) {
+    let owner = of.owner(record).map(|(node, _)| node).filter(|node| of.is_reporting(node));
+    let standing = if of.conflict(record.address).is_some() {
+        AddressStanding::Conflicting
+    } else if owner.is_some() || of.is_told_by_bgp(record) {
+        AddressStanding::Announced
+    } else {
+        AddressStanding::Waiting
+    };
+    (standing, owner)
 }
 
 impl Announcing<'_> {
@@ -154,6 +182,17 @@ impl Announcing<'_> {
     }
 
     fn nobody(&self, address: IpAddr) -> Condition {
+        let record = self.scene.snapshot.address(address).and_then(|object| object.as_address());
+        let is_covered = |record: &AddressSpec| {
+            [AdvertisementType::L2, AdvertisementType::Bgp]
+                .into_iter()
+                .any(|how| covering(self.scene.snapshot, record, how).next().is_some())
+        };
+        if record.is_some_and(|record| !record.services.is_empty() && !is_covered(record)) {
+            // Without a look at the nodes: it may be so of thousands of addresses.
+            let Why { reason, message, hint } = Why::no_advertisement(address);
+            return no(AT, reason, message).hint(hint);
+        }
         let Some(judgement) = judge(&self.scene, address) else {
             return no(AT, "InQuarantine", format!("no Service has {address}"));
         };

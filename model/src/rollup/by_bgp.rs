@@ -60,6 +60,11 @@ impl<'a> Announcing<'a> {
         sayings
     }
 
+    /// Whether a node that reports announces the address.
+    pub(super) fn is_told_by_bgp(&self, record: &AddressSpec) -> bool {
+        !self.sayings(record).nodes.is_empty()
+    }
+
     /// What is shown of the address; nothing where BGP has no part in it.
     pub(super) fn shown_by_bgp(&self, record: &AddressSpec) -> Option<AddressByBgp> {
         let Sayings { nodes, silent: _, routers, prefixes, withheld, untold } = self.sayings(record);

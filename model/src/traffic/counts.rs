@@ -122,15 +122,21 @@ impl Rate {
         self.0
     }
 
+    /// The number.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53 thousandths")]
+    pub const fn per_second(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
+
     const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
 impl Serialize for Rate {
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53 thousandths")]
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0 as f64 / 1000.0)
+        serializer.serialize_f64(self.per_second())
     }
 }
 

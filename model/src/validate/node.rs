@@ -37,9 +37,8 @@ fn validate_cidrs(spec: &NodeSpec, found: &mut Vec<Violation>) {
         if !check_network(at.clone(), cidr, found) {
             continue;
         }
-        if let Some(why) = net::forbidden(cidr.network()) {
-            let message =
-                format!("must be an ordinary unicast network; {cidr} begins with an address that is {why}");
+        if let Some(why) = net::forbidden_within(cidr.network(), cidr.broadcast()) {
+            let message = format!("must be an ordinary unicast network; {cidr} holds what is {why}");
             found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
         } else if let Some(other) =
             spec.workload_cidrs[..index].iter().find(|other| net::overlaps(other, cidr))

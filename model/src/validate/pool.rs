@@ -1,12 +1,13 @@
 //! Rules of an AddressPool and of an Advertisement.
 
-use super::{check_address, check_length, check_unique};
+use super::{check_length, check_unique};
 use crate::{
     address_pool::{
         AddressPoolSpec, AddressRange, POOL_RANGES_MAX, POOL_SELECTORS_MAX, QUARANTINE_SECONDS_MAX,
     },
     advertisement::{ADVERTISEMENT_ENTRIES_MAX, AdvertisementSpec, PREFERENCE_WEIGHT_MAX},
     metadata::{check_key, check_labels, check_value},
+    net,
     selector::{Operator, Selector},
     violation::{Violation, ViolationCode},
 };
@@ -64,8 +65,10 @@ fn check_ranges(at: &str, ranges: &[AddressRange], found: &mut Vec<Violation>) {
     }
     check_unique(ranges.iter(), |index| format!("{at}/{index}"), found);
     for (index, range) in ranges.iter().enumerate() {
-        check_address(format!("{at}/{index}"), range.first(), found);
-        check_address(format!("{at}/{index}"), range.last(), found);
+        if let Some(why) = net::forbidden_within(range.first(), range.last()) {
+            let message = format!("must hold ordinary unicast addresses only; {range} holds what is {why}");
+            found.push(Violation::new(format!("{at}/{index}"), ViolationCode::AddressNotAllowed, message));
+        }
         if let Some(other) = ranges[..index].iter().find(|other| other.overlaps(range) && *other != range) {
             let message = format!("must not overlap {other} of the same list");
             found.push(Violation::new(format!("{at}/{index}"), ViolationCode::Overlap, message));

@@ -11,13 +11,13 @@ use model::{
     trace::Packet,
 };
 
-use super::Agent;
+use super::{Agent, backends::Takeover};
 use crate::{
     announce::{self, machine::Gate, preview::Side},
     ask::failed,
     bgp,
     conntrack::risk,
-    dataplane::{KernelError, Scope},
+    dataplane::{Desired, KernelError, Scope},
     desired::{Derived, limit_message},
     feed::{
         chain,
@@ -95,24 +95,57 @@ impl Agent {
         let mut derived = self.derived.clone();
         let followed = derived.update(&state, touched.clone());
         let mut preview = Preview { failures: failures(&derived, &followed.services), ..Preview::default() };
-        if touched.node {
-            preview.failures.extend(self.backends.would_change(&self.defaults.backend(state.node())));
-        }
+        let takeover =
+            touched.node.then(|| self.backends.would_change(&self.defaults.backend(state.node()))).flatten();
         if sessions == Sessions::Counted && self.backends.current().is_tracked() {
             let lost = risk::lost(self.derived.desired(), derived.desired(), &followed.services);
             // A table that cannot be read tells nothing, and stops nothing.
             preview.connections_at_risk = self.cleaner.count(&lost).ok().flatten();
         }
-        let scope = Scope::Services(followed.services);
-        match self.backends.current().preview(derived.desired(), &scope) {
-            Ok(Some(lines)) => preview.kernel = lines,
-            Ok(None) => {
-                preview.failures.push(format!("{} mode cannot list its lines", self.backends.mode().as_str()))
+        let is_listed = match (&takeover, sessions) {
+            (None, Sessions::Counted | Sessions::Left) => true,
+            // Of the past it is asked what the present mode would list.
+            (Some(takeover), Sessions::Left) => {
+                preview.failures.push(format!("{}, whose lines are not listed here", takeover.words));
+                true
             }
-            Err(error) => return Err(kernel_failed(&error)),
+            // What the present mode would list never comes.
+            (Some(takeover), Sessions::Counted) => {
+                let words = self.made_anew(takeover, derived.desired());
+                preview.failures.push(words);
+                false
+            }
+        };
+        if is_listed {
+            match self.backends.current().preview(derived.desired(), &Scope::Services(followed.services)) {
+                Ok(Some(lines)) => preview.kernel = lines,
+                Ok(None) => preview
+                    .failures
+                    .push(format!("{} mode cannot list its lines", self.backends.mode().as_str())),
+                Err(error) => return Err(kernel_failed(&error)),
+            }
         }
         self.preview_announcements(&state, &touched, &derived, &mut preview);
         Ok(preview)
+    }
+
+    /// Says how much another backend would make, and how much would go with the present one. Lines of a backend that has
+    /// never looked at the kernel cannot be listed.
+    fn made_anew(&mut self, takeover: &Takeover, desired: &Desired) -> String {
+        let Takeover { words, is_in_place } = takeover;
+        let frontends: usize = desired.programs.values().map(|wanted| wanted.program.frontends.len()).sum();
+        let made = format!(
+            "{words}: all of its rules are made anew, which are not listed here (Services: {}, frontends: {frontends})",
+            desired.programs.len()
+        );
+        if *is_in_place {
+            return format!("{made}, in the place of the present ones");
+        }
+        let gone = self.backends.current().preview(&Desired::default(), &Scope::Everything);
+        // That they go is said as well where they cannot be counted.
+        let lines =
+            gone.ok().flatten().map_or_else(String::new, |lines| format!(" (lines: {})", lines.len()));
+        format!("{made}; the present ones{lines} go when the connections that they carry have ended")
     }
 
     fn preview_announcements(

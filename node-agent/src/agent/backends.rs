@@ -65,6 +65,14 @@ struct Leaving {
     last_error: Option<String>,
 }
 
+/// A change of backend that would come.
+pub(super) struct Takeover {
+    /// From what to what, in words.
+    pub(super) words: String,
+    /// Whether the new one goes on with the kernel objects of the old one.
+    pub(super) is_in_place: bool,
+}
+
 /// What came of an attempt to change.
 pub(super) enum Change {
     /// The new backend runs, and this is what came of its first pass.
@@ -136,16 +144,12 @@ impl Backends {
         self.running.options.clone()
     }
 
-    /// Says that another backend would be asked for, if it would.
-    pub(super) fn would_change(&self, wanted: &Backend) -> Option<String> {
-        let message = || {
-            format!(
-                "the node would change from {} to {}, whose lines are not listed here",
-                shown(&self.wanted),
-                shown(wanted)
-            )
-        };
-        (*wanted != self.wanted).then(message)
+    /// Says which backend would take over from which, if another would be asked for.
+    pub(super) fn would_change(&self, wanted: &Backend) -> Option<Takeover> {
+        (*wanted != self.wanted).then(|| Takeover {
+            words: format!("the node would change from {} to {}", shown(&self.wanted), shown(wanted)),
+            is_in_place: wanted.shares_objects(&self.running),
+        })
     }
 
     /// Asks for a backend, from here on.

@@ -385,6 +385,17 @@ mod tests {
     }
 
     #[test]
+    fn every_setting_of_the_example_file_is_one() {
+        let example = include_str!("../../../packaging/etc/tidegate/agent.toml");
+        assert_eq!(toml::from_str::<Options>(example).unwrap(), Options::default());
+        let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
+        for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
+            let options = toml::from_str::<Options>(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert_ne!(options, Options::default(), "{line}");
+        }
+    }
+
+    #[test]
     fn flags_win_over_the_file_and_unknown_keys_are_refused() {
         let file: Options =
             toml::from_str("api = \"http://file:1\"\nworkload-cidr = [\"10.0.0.0/8\"]").unwrap();

@@ -385,11 +385,15 @@ impl Dataplane for UserspaceBackend {
     }
 
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
-        self.accounts.retain(|_, account| Arc::strong_count(account) > 1);
-        let traffic = self.accounts.iter().map(|((service, protocol, target), account)| {
-            account.traffic(service.clone(), *protocol, *target)
+        let mut traffic = Vec::with_capacity(self.accounts.len());
+        // Nobody else can count on an account that only this holds: it is read a last time, and then forgotten. Whether it is has to
+        // be known before it is read, or what is counted in between would be lost.
+        self.accounts.retain(|(service, protocol, target), account| {
+            let is_used = Arc::get_mut(account).is_none();
+            traffic.push(account.traffic(service.clone(), *protocol, *target));
+            is_used
         });
-        Ok(traffic.collect())
+        Ok(traffic)
     }
 
     fn sees_refusals(&self) -> bool {

@@ -1,0 +1,234 @@
+//! The overview as the server keeps it: worked out when somebody asks or watches and something has changed, once for all.
+//!
+//! ```text
+//! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
+//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ Shown ─▶ one change line ─▶ every watcher
+//! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to what it has
+//! ```
+//! While nobody watches, it is looked at every ten seconds, and only if something has changed, so that a problem has the
+//! time at which it began when somebody comes because of it.
+
+mod gather;
+pub(crate) mod stream;
+mod writes;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use model::{
+    overview::{
+        Overview,
+        diff::{OverviewFrame, between},
+        memory::Memory,
+        preceding::Writes,
+    },
+    quantity::{Position, Revision, Timestamp},
+};
+use tokio::{
+    sync::{Mutex, Notify, watch},
+    time::{Instant, MissedTickBehavior},
+};
+
+use crate::app::App;
+
+/// Time between two documents at least: four a second look immediate, and cost a bounded share of a processor.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often it is looked whether time alone has changed something.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two looks while nobody watches: a third of the time up to which what is new is known to be new.
+const PULSE_TICKS: u32 = 10;
+
+/// The newest document and what it is made with.
+pub(crate) struct OverviewDesk {
+    state: Arc<Mutex<State>>,
+    newest: watch::Sender<Option<Arc<Shown>>>,
+    /// Counts what reports bring.
+    news: AtomicU64,
+    bell: Notify,
+}
+
+struct State {
+    memory: Memory,
+    writes: Writes,
+    /// The writes up to here are known.
+    written: Revision,
+    mark: Option<Mark>,
+    number: u64,
+}
+
+/// What a document follows from, as cheap as it can be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mark {
+    position: Position,
+    news: u64,
+    is_leader: bool,
+    /// Which agents report.
+    nodes: Vec<(bool, bool, bool)>,
+    now: Timestamp,
+    /// Whether time alone may change something: a node waits, or a finding may pass.
+    is_moving: bool,
+}
+
+/// A document.
+pub(crate) struct Shown {
+    /// How many there were before it.
+    number: u64,
+    /// The document.
+    pub(crate) overview: Overview,
+    /// What `/v1/status` counts besides.
+    pub(crate) counts: Counts,
+    /// The line that leads here from the one before; nothing before there was one.
+    line: Bytes,
+}
+
+/// What the summary counts by conditions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Nodes whose agent reports.
+    pub(crate) connected: usize,
+    /// Nodes with everything, read back.
+    pub(crate) converged: usize,
+    /// Services that are ready.
+    pub(crate) ready: usize,
+}
+
+impl OverviewDesk {
+    /// A desk without a document.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        let state = State {
+            memory: Memory::new(now),
+            writes: Writes::default(),
+            written: Revision(0),
+            mark: None,
+            number: 0,
+        };
+        let (newest, _) = watch::channel(None);
+        Self { state: Arc::new(Mutex::new(state)), newest, news: AtomicU64::new(0), bell: Notify::new() }
+    }
+
+    /// Whoever holds this watches.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<Shown>>> {
+        self.newest.subscribe()
+    }
+
+    /// A report says something that it did not say before.
+    pub(crate) fn report(&self) {
+        self.news.fetch_add(1, Ordering::Relaxed);
+        if self.newest.receiver_count() > 0 {
+            self.bell.notify_one();
+        }
+    }
+
+    /// The document of this moment; `None` only when the server ends.
+    pub(crate) async fn current(&self, app: &Arc<App>) -> Option<Arc<Shown>> {
+        let mut state = Arc::clone(&self.state).lock_owned().await;
+        let mark = self.mark(app);
+        let known = self.newest.borrow().clone();
+        if let (Some(known), Some(before)) = (known, &state.mark)
+            && is_same(before, &mark)
+        {
+            state.memory.look_again(mark.now);
+            return Some(known);
+        }
+        let published = app.hub.load();
+        let State { writes, written, .. } = &mut *state;
+        writes::follow(app, &published, writes, written).await;
+        let owned = Arc::clone(app);
+        // Thousands of objects are looked at: too long for a thread that others wait for.
+        let worked = tokio::task::spawn_blocking(move || {
+            let State { memory, writes, .. } = &mut *state;
+            let gathered = gather::gather(&owned, published, memory, writes);
+            (state, gathered)
+        });
+        let (mut state, (overview, counts, is_moving)) = worked.await.ok()?;
+        state.mark = Some(Mark { position: overview.position, is_moving, ..mark });
+        Some(self.show(&mut state, overview, counts))
+    }
+
+    /// Hands a document out, unless it says what the one before does.
+    fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<Shown> {
+        let known = self.newest.borrow().clone();
+        let line = match &known {
+            None => Bytes::new(),
+            Some(known) => match between(&known.overview, &overview) {
+                Some(change) => stream::json(&OverviewFrame::Change(Box::new(change))),
+                None if known.counts == counts => return Arc::clone(known),
+                None => return self.recount(known, counts),
+            },
+        };
+        state.number += 1;
+        let shown = Arc::new(Shown { number: state.number, overview, counts, line });
+        self.newest.send_replace(Some(Arc::clone(&shown)));
+        shown
+    }
+
+    /// What nobody watches differs.
+    fn recount(&self, known: &Arc<Shown>, counts: Counts) -> Arc<Shown> {
+        let Shown { number, overview, counts: _, line } = &**known;
+        let shown =
+            Arc::new(Shown { number: *number, overview: overview.clone(), counts, line: line.clone() });
+        self.newest.send_if_modified(|newest| {
+            *newest = Some(Arc::clone(&shown));
+            false
+        });
+        shown
+    }
+
+    fn mark(&self, app: &App) -> Mark {
+        let (position, now) = (app.hub.load().position(), app.source.now());
+        let view = app.view();
+        let nodes = view.table().views();
+        Mark {
+            position,
+            news: self.news.load(Ordering::Relaxed),
+            is_leader: app.leadership.holds(),
+            nodes: nodes.iter().map(|one| (one.is_connected, one.is_contested, one.is_lost)).collect(),
+            now,
+            is_moving: false,
+        }
+    }
+}
+
+/// Whether nothing has changed that a document follows from.
+fn is_same(before: &Mark, now: &Mark) -> bool {
+    let Mark { position, news, is_leader, nodes, now: at, is_moving } = before;
+    *position == now.position
+        && *news == now.news
+        && *is_leader == now.is_leader
+        && *nodes == now.nodes
+        && (*at == now.now || !is_moving)
+}
+
+/// Works until the server ends.
+pub(crate) async fn run(app: Arc<App>) {
+    let desk = &app.overview;
+    let mut bell = app.hub.subscribe();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks: u32 = 0;
+    loop {
+        let mut is_due = desk.newest.receiver_count() > 0;
+        tokio::select! {
+            changed = bell.changed(), if is_due => if changed.is_err() { return },
+            () = desk.bell.notified() => {}
+            _ = tick.tick() => {
+                ticks = ticks.wrapping_add(1);
+                is_due |= ticks.is_multiple_of(PULSE_TICKS);
+            }
+        }
+        if !is_due {
+            continue;
+        }
+        let begun = Instant::now();
+        if desk.current(&app).await.is_none() {
+            return;
+        }
+        tokio::time::sleep_until(begun + PAUSE).await;
+    }
+}

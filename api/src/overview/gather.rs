@@ -1,0 +1,294 @@
+//! From what the server knows to a document: hands the statuses of the roll-up to `model::overview`, one after the other.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
+
+use model::{
+    lag::LagBrief,
+    name::Name,
+    overview::{
+        AddressTotals, BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow,
+        NodeTotals, Overview, PoolTotals, Replica, ServiceRow, ServiceTotals, SlowestNode, Totals,
+        affects::Forms,
+        memory::{Finding, Memory},
+        nodes::{self, NodeSight, node_key, says_failures, two_digits},
+        others,
+        preceding::Writes,
+        problems::{problems, worst_by_object},
+        services::{self, ServiceView},
+    },
+    report::PeerState,
+    resource::{Kind, Object, ServiceKey, Spec},
+    rollup::{AddressStanding, address_standing},
+    status::{Condition, ConditionStatus, ConditionType, EndpointCounts},
+};
+
+use super::Counts;
+use crate::{
+    app::App,
+    hub::Published,
+    view::{Shower, View},
+};
+
+/// What is worked out so far.
+#[derive(Default)]
+struct Gathered {
+    services: Vec<ServiceRow>,
+    nodes: Vec<NodeRow>,
+    findings: Vec<Finding>,
+    endpoints: EndpointCounts,
+    pools: PoolTotals,
+    counts: Counts,
+}
+
+/// What is known of addresses and sessions, gathered in one look at the books.
+#[derive(Default)]
+struct Announced {
+    standing: BTreeMap<IpAddr, AddressStanding>,
+    totals: AddressTotals,
+    by_owner: BTreeMap<Name, usize>,
+    sessions: BTreeMap<Name, BgpSessionTotals>,
+}
+
+/// Makes the document of this moment; says besides whether time alone may change it.
+pub(super) fn gather(
+    app: &App,
+    published: Arc<Published>,
+    memory: &mut Memory,
+    writes: &Writes,
+) -> (Overview, Counts, bool) {
+    let view = app.view_of(published);
+    let shower = view.shower();
+    let now = app.source.now();
+    let mut gathered = Gathered::default();
+    let announced = announced(&view, &shower);
+    let lag = app.convergence.brief(&view.table().views(), view.published().nodes_head(), Instant::now());
+    gather_services(&view, &shower, &announced, &mut gathered);
+    gather_nodes(&view, &shower, &announced, &lag, &mut gathered);
+    gather_others(app, &view, &shower, &mut gathered);
+    let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
+    let mut is_moving = memory.note(&mut findings, now);
+    explain_rows(&findings, &mut services, &mut nodes);
+    let totals = totals(&view, &services, &nodes, endpoints, pools, &announced);
+    is_moving |=
+        lag.waiting_ms.iter().any(Option::is_some) || findings.iter().any(|one| one.aspect == "Drift");
+    let (problems, problems_total) = problems(&findings, writes);
+    let overview = Overview {
+        position: view.published().position(),
+        at: now,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        replica: Replica {
+            name: app.settings.replica_name.clone(),
+            is_leader: app.leadership.holds(),
+            is_shared: app.store.is_shared(),
+        },
+        insecure: app.settings.is_insecure,
+        read_only: app.settings.page.is_read_only,
+        is_whole: true,
+        totals,
+        convergence: convergence(lag),
+        services,
+        nodes,
+        problems,
+        problems_total,
+    };
+    (overview, counts, is_moving)
+}
+
+fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
+    let mut announced = Announced::default();
+    let records = view.published().snapshot.list(Kind::Address, None, None);
+    let records =
+        records.filter_map(|object| object.as_address()).filter(|record| !record.services.is_empty());
+    let is_connected = |node: &Name| view.table().view(node).is_some_and(|view| view.is_connected);
+    shower.announcing(|of| {
+        for record in records {
+            let (standing, owner) = address_standing(of, record);
+            announced.standing.insert(record.address, standing);
+            announced.totals.total += 1;
+            *match standing {
+                AddressStanding::Announced => &mut announced.totals.announced,
+                AddressStanding::Waiting => &mut announced.totals.waiting,
+                AddressStanding::Conflicting => &mut announced.totals.conflicting,
+            } += 1;
+            if let Some(owner) = owner {
+                *announced.by_owner.entry(owner.clone()).or_default() += 1;
+            }
+        }
+        for (node, report) in of.bgp.reports().filter(|(_, report)| !report.sessions.is_empty()) {
+            let established = report.sessions.iter().filter(|session| session.is_established()).count();
+            let established = if is_connected(node) { established } else { 0 };
+            let sessions = BgpSessionTotals { total: report.sessions.len(), established };
+            announced.sessions.insert(node.clone(), sessions);
+        }
+    });
+    announced
+}
+
+fn gather_services(view: &View<'_>, shower: &Shower<'_>, announced: &Announced, into: &mut Gathered) {
+    let published = view.published();
+    let says_failures = |node: &Name| view.table().view(node).is_some_and(|view| says_failures(&view));
+    for object in published.snapshot.list(Kind::Service, None, None) {
+        let (Some(spec), Some(namespace)) = (object.as_service(), &object.metadata.namespace) else {
+            continue;
+        };
+        let Some(status) = shower.service(object) else { continue };
+        let key = ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() };
+        let is_announced =
+            |address: &IpAddr| announced.standing.get(address) == Some(&AddressStanding::Announced);
+        let sight = ServiceView {
+            key: &key,
+            object,
+            spec,
+            status: &status,
+            compiled: published.compiled.get(&key).map(|entry| &*entry.form),
+            health: published.snapshot.endpoint_health(&key),
+            announced: status.load_balancer.ingress.iter().filter(|one| is_announced(&one.ip)).count(),
+        };
+        into.services.push(services::judge(&sight, &says_failures, &mut into.findings));
+        into.endpoints = [into.endpoints, status.endpoints].into_iter().sum();
+        into.counts.ready += usize::from(holds(&status.conditions, ConditionType::Ready));
+    }
+}
+
+fn gather_nodes(
+    view: &View<'_>,
+    shower: &Shower<'_>,
+    announced: &Announced,
+    lag: &LagBrief,
+    into: &mut Gathered,
+) {
+    let published = view.published();
+    let programmable = published.compiled.after(None).filter(|(_, entry)| entry.form.is_programmable());
+    let forms = programmable.map(|(key, entry)| (entry.form.revision, key.clone())).collect();
+    let forms = Forms::new(published.epoch, forms);
+    let now = view.now();
+    for (view, lag_millis) in view.table().views().iter().zip(&lag.waiting_ms) {
+        let Some(object) = published.snapshot.get(&node_key(view.name)) else { continue };
+        let Some(status) = shower.node(object) else { continue };
+        let sight = NodeSight {
+            view,
+            status: &status,
+            zone: zone(object),
+            lag_millis: *lag_millis,
+            addresses: announced.by_owner.get(view.name).copied().unwrap_or_default(),
+            sessions: announced.sessions.get(view.name).copied(),
+        };
+        into.nodes.push(nodes::judge(&sight, &forms, now, &mut into.findings));
+        into.counts.connected += usize::from(view.is_connected);
+        into.counts.converged += usize::from(holds(&status.conditions, ConditionType::Converged));
+    }
+}
+
+fn zone(object: &Object) -> Option<&str> {
+    match &object.spec {
+        Spec::Node(spec) => spec.zone.as_ref().map(|zone| zone.as_str()),
+        Spec::Service(_)
+        | Spec::EndpointSet(_)
+        | Spec::Workload(_)
+        | Spec::AddressPool(_)
+        | Spec::Advertisement(_)
+        | Spec::BgpPeer(_)
+        | Spec::BfdProfile(_)
+        | Spec::EndpointHealth(_)
+        | Spec::Address(_) => None,
+    }
+}
+
+fn gather_others(app: &App, view: &View<'_>, shower: &Shower<'_>, into: &mut Gathered) {
+    let snapshot = &view.published().snapshot;
+    let Gathered { findings, pools, .. } = into;
+    for object in snapshot.list(Kind::AddressPool, None, None) {
+        let Some(status) = shower.pool(object) else { continue };
+        pools.total += 1;
+        pools.nearly_full += usize::from(others::is_nearly_full(&status));
+        findings.extend(others::pool(object, &status));
+    }
+    for object in snapshot.list(Kind::Advertisement, None, None) {
+        let conditions = shower.advertisement(object).map(|status| status.conditions).unwrap_or_default();
+        findings.extend(others::first(object, &conditions, Impact::Notice));
+    }
+    for object in snapshot.list(Kind::BgpPeer, None, None) {
+        findings.extend(shower.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
+    }
+    let silent: Vec<Name> = app.nodes.gone().held.iter().cloned().collect();
+    findings.extend(others::too_many_silent(&silent));
+    let guard = app.health.guard();
+    if let Some((service, key, first)) = guard.held().next() {
+        let counts = (guard.held_count(), guard.checked());
+        let holding = guard.holding().filter(|one| *one != service).cloned();
+        findings.push(others::health_held(service, key, first, counts, holding));
+    }
+}
+
+fn explain_rows(findings: &[Finding], services: &mut [ServiceRow], nodes: &mut [NodeRow]) {
+    if findings.is_empty() {
+        return;
+    }
+    let worst = worst_by_object(findings);
+    for row in services {
+        let key = ServiceKey { namespace: row.namespace.clone(), name: row.name.clone() }.object_key();
+        if let Some(worst) = worst.get(&key) {
+            services::explain(row, worst);
+        }
+    }
+    for row in nodes {
+        match worst.get(&node_key(&row.name)) {
+            Some(worst) => nodes::explain(row, worst),
+            None => nodes::calm(row),
+        }
+    }
+}
+
+fn totals(
+    view: &View<'_>,
+    services: &[ServiceRow],
+    nodes: &[NodeRow],
+    endpoints: EndpointCounts,
+    pools: PoolTotals,
+    announced: &Announced,
+) -> Totals {
+    let (mut of_services, mut of_nodes) = (ServiceTotals::default(), NodeTotals::default());
+    services.iter().for_each(|row| of_services.add(row.state));
+    nodes.iter().for_each(|row| of_nodes.add(row.state));
+    let mut bfd = BfdSessionTotals::default();
+    let connected = view.table().views().into_iter().filter(|view| view.is_connected);
+    for peer in connected.filter_map(|view| view.report).flat_map(|report| &report.peers) {
+        bfd.total += 1;
+        bfd.up += usize::from(peer.state == PeerState::Up);
+    }
+    let mut bgp = BgpSessionTotals::default();
+    for sessions in announced.sessions.values() {
+        bgp.total += sessions.total;
+        bgp.established += sessions.established;
+    }
+    let EndpointCounts { total, ready, draining, maintenance, unhealthy, unknown: _ } = endpoints;
+    let endpoints = EndpointTotals {
+        total: total.into(),
+        ready: ready.into(),
+        unhealthy: unhealthy.into(),
+        draining: u64::from(draining) + u64::from(maintenance),
+    };
+    Totals {
+        services: of_services,
+        nodes: Some(of_nodes),
+        endpoints,
+        addresses: Some(announced.totals),
+        bgp_sessions: Some(bgp),
+        bfd_sessions: Some(bfd),
+        pools: Some(pools),
+    }
+}
+
+fn convergence(lag: LagBrief) -> ConvergenceBrief {
+    let LagBrief { p50_ms, p99_ms, slowest, waiting_ms: _ } = lag;
+    let slowest = slowest.map(|(node, took, reason)| SlowestNode {
+        node,
+        lag_millis: Some(two_digits(took)),
+        reason: Some(reason),
+    });
+    ConvergenceBrief { p50_millis: p50_ms.map(two_digits), p99_millis: p99_ms.map(two_digits), slowest }
+}
+
+fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
+    conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
+}

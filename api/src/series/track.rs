@@ -1,0 +1,82 @@
+//! One figure over an hour: which points are known, and their values as soon as one is not zero.
+
+/// Points of a track: an hour.
+pub(super) const POINTS: usize = 360;
+/// Bits of a word.
+const WORD_BITS: usize = 64;
+
+/// One figure over an hour. While all that is known of it is zero, it has no values.
+#[derive(Debug, Default)]
+pub(super) struct Track {
+    known: [u64; POINTS.div_ceil(WORD_BITS)],
+    values: Option<Box<[f32; POINTS]>>,
+}
+
+impl Track {
+    /// Sets what is known of a slot. Answers whether there was room for it; without, nothing is known of the slot.
+    pub(super) fn set(&mut self, slot: usize, value: Option<f32>, may_grow: bool) -> bool {
+        self.forget(slot);
+        let Some(value) = value.filter(|value| value.is_finite()) else { return true };
+        if value != 0.0 && self.values.is_none() {
+            if !may_grow {
+                return false;
+            }
+            self.values = Some(Box::new([0.0; POINTS]));
+        }
+        if let Some(values) = &mut self.values {
+            values[slot] = value;
+        }
+        self.known[slot / WORD_BITS] |= 1 << (slot % WORD_BITS);
+        true
+    }
+
+    /// Makes a gap.
+    pub(super) fn forget(&mut self, slot: usize) {
+        self.known[slot / WORD_BITS] &= !(1 << (slot % WORD_BITS));
+    }
+
+    /// What is known of a slot.
+    pub(super) fn get(&self, slot: usize) -> Option<f32> {
+        let is_known = self.known[slot / WORD_BITS] & (1 << (slot % WORD_BITS)) != 0;
+        is_known.then(|| self.values.as_ref().map_or(0.0, |values| values[slot]))
+    }
+
+    /// Whether anything is known.
+    pub(super) fn has_any(&self) -> bool {
+        self.known.iter().any(|word| *word != 0)
+    }
+
+    /// Whether it takes the room of values.
+    pub(super) const fn has_values(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// Gives back the room of the values if all that is known is zero. Answers whether they stay.
+    pub(super) fn shrink(&mut self) -> bool {
+        if (0..POINTS).all(|slot| self.get(slot).is_none_or(|value| value == 0.0)) {
+            self.values = None;
+        }
+        self.has_values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_no_zeros_and_zeros_take_no_room() {
+        let mut track = Track::default();
+        assert!(track.set(0, Some(0.0), false) && track.set(359, Some(0.0), false));
+        assert_eq!((track.get(0), track.get(1), track.get(359)), (Some(0.0), None, Some(0.0)));
+        assert!(!track.has_values() && track.has_any());
+        assert!(!track.set(5, Some(1.5), false), "there is no room");
+        assert_eq!(track.get(5), None);
+        assert!(track.set(5, Some(1.5), true) && track.set(6, Some(f32::NAN), true));
+        assert_eq!((track.get(0), track.get(5), track.get(6)), (Some(0.0), Some(1.5), None));
+        assert!(track.shrink());
+        track.forget(5);
+        assert!(!track.shrink());
+        assert_eq!((track.get(0), track.get(5)), (Some(0.0), None));
+    }
+}

@@ -1,0 +1,158 @@
+//! A machine whose directory of data is a disk of its own.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use lab::{
+    binaries,
+    control::Http,
+    netns::Namespace,
+    process::{Plan, Process},
+    shell,
+};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Bytes of padding in an object, so that a disk is full after some hundred writes.
+const PADDING: usize = 4096;
+
+/// What a disk is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Memory of a few megabytes: when it is full, it says so at once.
+    Small,
+    /// A file system on a medium that holds less than it promises: what is missing shows when data are made durable.
+    Thin,
+}
+
+/// A control server on a disk of its own.
+pub(crate) struct Machine {
+    pub(crate) server: Process,
+    pub(crate) api: Http,
+    /// What keeps the disk while the server is not there.
+    holder: Process,
+    medium: Medium,
+    directory: TempDir,
+}
+
+impl Machine {
+    pub(crate) fn start(medium: Medium) -> Self {
+        let directory = tempfile::Builder::new().prefix("tidegate-disk-").tempdir().unwrap();
+        let place = Namespace::new("disk").unwrap();
+        for name in ["disk", "medium"] {
+            fs::create_dir(directory.path().join(name)).unwrap();
+        }
+        let start = |label: &str, program: &str, arguments: Vec<String>| {
+            Process::start(Plan {
+                label: label.to_owned(),
+                namespace: place.clone(),
+                program: program.into(),
+                arguments,
+                environment: Vec::new(),
+                log: directory.path().join(format!("{label}.log")),
+            })
+            .unwrap()
+        };
+        // `ip netns exec` gives each program mounts of its own, so the disk is there for the holder and whoever joins it only.
+        let hold = format!("{}\necho ready\nexec sleep infinity", make(medium, directory.path()));
+        let mut holder = start("holder", "sh", vec!["-ec".to_owned(), hold]);
+        let log = directory.path().join("holder.log");
+        let is_made = || {
+            ensure!(fs::read_to_string(&log)?.contains("ready"), "there is no disk");
+            Ok(())
+        };
+        holder.wait_ready(is_made).unwrap();
+        let server = binaries::find("tidegate-api").unwrap().display().to_string();
+        let store = format!("--store=sqlite:{}", directory.path().join("disk/control.sqlite").display());
+        let arguments = [server, "--listen=127.0.0.1:7440".to_owned(), store];
+        let server = start("server", "nsenter", join(&holder).into_iter().chain(arguments).collect());
+        let api = Http::new(&place, "127.0.0.1:7440".parse().unwrap());
+        let mut machine = Self { server, api, holder, medium, directory };
+        machine.wait_ready();
+        machine
+    }
+
+    pub(crate) fn wait_ready(&mut self) {
+        let api = self.api.clone();
+        self.server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
+    }
+
+    /// The file that takes all the room, as this process reaches it.
+    pub(crate) fn filler(&self) -> PathBuf {
+        let place = match self.medium {
+            Medium::Small => "disk/filler",
+            Medium::Thin => "medium/filler",
+        };
+        let own = self.directory.path().join(place);
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder.pid().unwrap()));
+        root.join(own.strip_prefix("/").unwrap())
+    }
+
+    /// Takes all the room that is left.
+    pub(crate) fn fill(&self) {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
+        for bytes in [65_536, 4096] {
+            while file.write_all(&vec![0; bytes]).is_ok() {}
+        }
+    }
+
+    /// Takes the file system off its medium, with all that is only in memory, and puts it back.
+    pub(crate) fn mount_again(&self) {
+        let script =
+            format!("umount '{0}/disk'\n{1}", self.directory.path().display(), mount(self.directory.path()));
+        let mut arguments = join(&self.holder);
+        arguments.extend(["sh".to_owned(), "-ec".to_owned(), script]);
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        shell::run("nsenter", &arguments).unwrap();
+    }
+
+    /// Creates an object; answers 201, or 503 with its code.
+    pub(crate) fn write(&self, name: &str) -> Result<u16> {
+        let metadata = json!({"name": name, "annotations": {"padding": "x".repeat(PADDING)}});
+        let object = json!({"metadata": metadata, "spec": {"clusterIP": "None"}});
+        let answer = self.api.send_json("POST", "/v1/namespaces/default/services", &object)?;
+        let is_told = answer.status != 503 || answer.json()["code"] == "Unavailable";
+        ensure!(is_told, "refused in another way: {}", answer.text);
+        Ok(answer.status)
+    }
+
+    pub(crate) fn names(&self) -> Result<BTreeSet<String>> {
+        let (mut names, mut query) = (BTreeSet::new(), String::new());
+        loop {
+            let list = self.api.get_json(&format!("/v1/services?limit=500{query}"))?;
+            let items = list["items"].as_array().context("no list")?;
+            names.extend(items.iter().filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())));
+            match list["metadata"]["continue"].as_str() {
+                Some(next) if !next.is_empty() => query = format!("&continue={next}"),
+                Some(_) | None => return Ok(names),
+            }
+        }
+    }
+}
+
+/// How `nsenter` is told to join the mounts of the holder.
+fn join(holder: &Process) -> Vec<String> {
+    vec!["-t".to_owned(), holder.pid().unwrap().to_string(), "-m".to_owned()]
+}
+
+/// Makes a disk and mounts it.
+fn make(medium: Medium, directory: &Path) -> String {
+    let at = directory.display();
+    match medium {
+        Medium::Small => format!("mount -t tmpfs -o size=4m disk '{at}/disk'"),
+        Medium::Thin => format!(
+            "mount -t tmpfs -o size=16m medium '{at}/medium'\ntruncate -s 48m '{at}/medium/image'\n\
+             mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0,nodiscard -J size=4 '{at}/medium/image'\n{}",
+            mount(directory)
+        ),
+    }
+}
+
+fn mount(directory: &Path) -> String {
+    format!("mount -o loop,errors=continue '{0}/medium/image' '{0}/disk'", directory.display())
+}

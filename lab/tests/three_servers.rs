@@ -1,0 +1,244 @@
+//! The five commands of the README that lead to a cluster of three control servers with TLS, as a new user types them: the
+//! text is taken from the README itself. Then one of the three machines goes away.
+
+#![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers, and then says what others said"
+)]
+
+#[path = "three_servers/page.rs"]
+mod page;
+#[path = "three_servers/stage.rs"]
+mod stage;
+
+use std::{fs, net::SocketAddr};
+
+use anyhow::{Context, ensure};
+use lab::{
+    client::{self, Connection},
+    control::{Http, number},
+    echo::EchoServer,
+    wait,
+};
+use page::{Typed, commands};
+use serde_json::{Value, json};
+use stage::Stage;
+
+const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+const HEADING: &str = "## Three control servers, with TLS";
+/// The machines of the control servers, and the last parts of their addresses.
+const CONTROL: [(&str, u8); 3] = [("control1", 1), ("control2", 2), ("control3", 3)];
+/// Where the agent serves its own state.
+const AGENT: &str = "127.0.0.1:7441";
+
+/// What is typed, in the README's order.
+struct Commands {
+    server: String,
+    authority: String,
+    exports: String,
+    join_token: String,
+    agent: String,
+}
+
+impl Commands {
+    fn read() -> Self {
+        let typed = commands(&fs::read_to_string(README).unwrap(), HEADING);
+        let texts: Vec<_> = typed.iter().map(|Typed { is_root, text }| (*is_root, text.clone())).collect();
+        let [(true, server), (false, authority), (false, exports), (false, join_token), (true, agent)] =
+            &texts[..]
+        else {
+            panic!("the README leads there by five commands, the first and the last of root: {typed:#?}");
+        };
+        let [server, authority, exports, join_token, agent] =
+            [server, authority, exports, join_token, agent].map(Clone::clone);
+        Self { server, authority, exports, join_token, agent }
+    }
+
+    /// The variable that the agent is told to have as well.
+    fn servers(&self) -> &str {
+        let word = self.exports.split_whitespace().find(|word| word.starts_with("TIDEGATE_API="));
+        word.expect("the README exports where the servers are")
+    }
+}
+
+/// A user and a node beside the machines of the control servers.
+struct Cluster {
+    stage: Stage,
+    commands: Commands,
+    _backend: EchoServer,
+}
+
+impl Cluster {
+    /// Types the five commands.
+    fn start() -> Self {
+        let commands = Commands::read();
+        let mut stage = Stage::new();
+        for (machine, host) in CONTROL.into_iter().chain([("node-1", 11), ("backend", 21), ("user", 31)]) {
+            stage.add(machine, host);
+        }
+        let backend = EchoServer::start(stage.place("backend"), "web-1", 8080).unwrap();
+        stage.start_etcd(&CONTROL);
+        let (first, others) = CONTROL.split_first().unwrap();
+        stage.start(first.0, "server", &commands.server);
+        let token = stage.file(first.0, "bootstrap-token");
+        let ready = || fs::metadata(&token).context("there is no token");
+        stage.program(first.0, "server").wait_ready(ready).unwrap();
+        fs::copy(&token, stage.file("user", "bootstrap-token")).unwrap();
+        for (machine, host) in others {
+            let here = commands.server.replace("--listen 10.0.0.1:", &format!("--listen 10.0.0.{host}:"));
+            assert_ne!(here, commands.server, "the README says where the first of them listens");
+            stage.start(machine, "server", &here);
+        }
+        wait::until("the authority's certificate", || stage.run("user", &commands.authority)).unwrap();
+        let cluster = Self { stage, commands, _backend: backend };
+        cluster.compare_pin();
+        let join = cluster.commands.join_token.clone();
+        cluster.tidegate(&join).unwrap();
+        fs::copy(cluster.stage.file("user", "join-token"), cluster.stage.file("node-1", "join-token"))
+            .unwrap();
+        cluster
+    }
+
+    /// Starts the agent as the README does.
+    fn start_agent(&mut self) {
+        let agent = format!("env {} {}", self.commands.servers(), self.commands.agent);
+        self.stage.start("node-1", "agent", &agent);
+        let http = self.agent();
+        let program = self.stage.program("node-1", "agent");
+        program.wait_ready(|| http.get("/healthz")?.success().map(drop)).unwrap();
+    }
+
+    /// What the README says to compare: the hash of the authority's certificate with what the server's log says.
+    fn compare_pin(&self) {
+        let hash = "openssl x509 -in ca.pem -outform der | sha256sum | cut -d ' ' -f 1";
+        let hash = self.stage.run("user", hash).unwrap();
+        let log = fs::read_to_string(self.stage.file("control1", "server.log")).unwrap();
+        let pin = format!("sha256:{}", hash.trim());
+        assert!(
+            log.lines().any(|line| line.contains("pin=") && line.contains(&pin)),
+            "{pin} is not in\n{log}"
+        );
+    }
+
+    /// Types a command of `tidegate` where the variables of the README are set.
+    fn tidegate(&self, command: &str) -> anyhow::Result<String> {
+        self.stage.run("user", &format!("{}\n{command}", self.commands.exports))
+    }
+
+    /// Applies an object through the command.
+    fn apply(&self, file: &str, object: &Value) {
+        fs::write(self.stage.file("user", file), object.to_string()).unwrap();
+        self.tidegate(&format!("tidegate apply -f {file}")).unwrap();
+    }
+
+    /// Applies a Service with one endpoint, waits until the node has it in its kernel, and says where it is.
+    fn serve(&self, name: &str) -> SocketAddr {
+        let service = json!({"kind": "Service", "metadata": {"name": name},
+            "spec": {"ports": [{"port": 80, "targetPort": 8080}]}});
+        let endpoints = json!({"kind": "EndpointSet", "metadata": {"name": name},
+            "spec": {"service": name, "endpoints": [{"address": "10.0.0.21"}]}});
+        self.apply(&format!("{name}.json"), &json!([service, endpoints]));
+        self.tidegate(&format!("tidegate wait service {name} --quiet")).unwrap();
+        let service = self.tidegate(&format!("tidegate get service {name} -o json")).unwrap();
+        let service: Value = serde_json::from_str(&service).unwrap();
+        client::socket_address(&format!("{}:80", service["spec"]["clusterIP"].as_str().unwrap())).unwrap()
+    }
+
+    fn agent(&self) -> Http {
+        Http::new(self.stage.place("node-1"), AGENT.parse().unwrap())
+    }
+
+    /// The control server that the agent takes its state from.
+    fn state_from(&self) -> anyhow::Result<&'static str> {
+        let state = self.agent().get_json("/v1/state")?;
+        let servers = state["control"].as_array().context("the agent says nothing of control")?;
+        let url = servers.iter().find(|server| server["stream"] == "state").context("there is no stream")?;
+        let machine = CONTROL.iter().find(|(_, host)| url["url"] == format!("https://10.0.0.{host}:7440"));
+        Ok(machine.with_context(|| format!("{url} is no server of ours"))?.0)
+    }
+
+    /// The metrics of a server say what it asked of etcd, and how long that took.
+    fn expect_figures_of_etcd(&self) {
+        let bearer = "-H \"Authorization: Bearer $(cat bootstrap-token)\"";
+        let ask = format!("curl -sS --cacert ca.pem {bearer} https://10.0.0.1:7440/metrics");
+        let metrics = self.stage.run("user", &ask).unwrap();
+        for name in ["store_calls", "store_call_time_seconds", "store_commits", "store_commit_time_seconds"] {
+            let line = metrics.lines().find(|line| line.starts_with(&format!("tidegate_{name}_total ")));
+            assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{name}: {line:?}");
+        }
+    }
+
+    /// How often the agent has written to its kernel.
+    fn kernel_writes(&self) -> u64 {
+        let state = self.agent().get_json("/v1/state").unwrap();
+        number(&state, "/counters/kernelTransactions").unwrap()
+    }
+
+    /// Makes a change of the node's kernel that has nothing to do with us and waits until the monitor tells it. Returns what
+    /// it has told by then.
+    fn told(&mut self, mark: &str) -> String {
+        let node = self.stage.place("node-1").clone();
+        let monitor = self.stage.program("node-1", "monitor");
+        wait::until("the monitor to tell a change", || {
+            // Until it listens nothing is told, so the change is made again.
+            node.run("nft", &["add", "table", "ip", mark])?;
+            node.run("nft", &["delete", "table", "ip", mark])?;
+            let told = monitor.log();
+            ensure!(told.contains(&format!("add table ip {mark}")), "it told: {told}");
+            Ok(told)
+        })
+        .unwrap()
+    }
+}
+
+/// In: the README's five commands, a Service, and the end of the machine that the agent takes its state from. Out: the
+/// command and the agent go on with another server, the open connection too, nothing is written to the node's kernel because
+/// of it, and a further change arrives.
+#[test]
+fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_its_servers() {
+    let mut cluster = Cluster::start();
+    cluster.start_agent();
+    let to = cluster.serve("web");
+    let node = cluster.stage.place("node-1").clone();
+    let mut connection = Connection::open(&node, to).unwrap();
+    assert_eq!(connection.reply.backend, "web-1");
+    let status = cluster.tidegate("tidegate status").unwrap();
+    assert_eq!(
+        CONTROL.iter().filter(|(name, _)| status.contains(&format!("replica {name}"))).count(),
+        3,
+        "{status}"
+    );
+    assert_eq!(status.matches("leads").count(), 1, "{status}");
+
+    cluster.expect_figures_of_etcd();
+
+    cluster.stage.start("node-1", "monitor", "stdbuf -oL nft monitor");
+    cluster.told("before");
+    let (gone, writes) = (cluster.state_from().unwrap(), cluster.kernel_writes());
+    for program in ["server", "etcd"] {
+        cluster.stage.program(gone, program).kill();
+    }
+    let next = wait::until("the agent to take its state from another server", || {
+        let next = cluster.state_from()?;
+        ensure!(next != gone, "it is {gone} still");
+        Ok(next)
+    })
+    .unwrap();
+    connection.exchange("after the server has gone").unwrap();
+    assert_eq!(client::tcp(&node, to).unwrap().backend, "web-1");
+    let status =
+        wait::until("the command to find the others", || cluster.tidegate("tidegate status -o json"));
+    assert_eq!(serde_json::from_str::<Value>(&status.unwrap()).unwrap()["nodes"]["converged"], 1);
+    let told = cluster.told("after");
+    let meanwhile = told.split("add table ip before").nth(1).unwrap();
+    assert!(!meanwhile.contains("tidegate"), "the kernel was written because of a fail-over: {meanwhile}");
+    assert_eq!(cluster.kernel_writes(), writes);
+
+    let late = cluster.serve("late");
+    assert_eq!(client::tcp(&node, late).unwrap().backend, "web-1");
+    connection.exchange("after a further change").unwrap();
+    assert!(cluster.told("late").split("add table ip after").nth(1).unwrap().contains("tidegate"));
+    println!("the state came from {gone}, which was killed with its etcd, then from {next}");
+}

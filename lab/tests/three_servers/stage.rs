@@ -1,0 +1,115 @@
+//! Machines at the addresses that the README names: each with a name, a directory and a `/var/lib` of its own.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use lab::{
+    binaries,
+    control::Http,
+    etcd,
+    netns::{self, Namespace},
+    process::{Plan, Process},
+};
+use tempfile::TempDir;
+
+/// Puts the binaries that were built where commands are looked for.
+fn path() -> String {
+    let built = binaries::find("tidegate-api").unwrap();
+    format!("{}:{}", built.parent().unwrap().display(), std::env::var("PATH").unwrap())
+}
+
+/// A switch with machines on it.
+pub(crate) struct Stage {
+    // Processes end before the places in which they run go.
+    programs: BTreeMap<String, Process>,
+    machines: BTreeMap<&'static str, Namespace>,
+    switch: Namespace,
+    directory: TempDir,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        let switch = Namespace::new("fabric").unwrap();
+        switch.ip(&["link add switch type bridge", "link set switch up"]).unwrap();
+        let directory = tempfile::Builder::new().prefix("tidegate-readme-").tempdir().unwrap();
+        Self { programs: BTreeMap::new(), machines: BTreeMap::new(), switch, directory }
+    }
+
+    /// Puts up a machine at 10.0.0.`host`.
+    pub(crate) fn add(&mut self, machine: &'static str, host: u8) {
+        let namespace = Namespace::new(machine).unwrap();
+        let port = format!("port{host}");
+        netns::join((&self.switch, &port), (&namespace, "eth0")).unwrap();
+        self.switch.ip(&[format!("link set {port} master switch")]).unwrap();
+        // There is some way out, as on any real machine: the kernel looks for one before rules see a virtual address.
+        let lines = [format!("addr add 10.0.0.{host}/24 dev eth0"), "route add default dev eth0".to_owned()];
+        namespace.ip(&lines).unwrap();
+        fs::create_dir(self.directory.path().join(machine)).unwrap();
+        self.machines.insert(machine, namespace);
+    }
+
+    /// A file in the directory in which a machine's commands are typed.
+    pub(crate) fn file(&self, machine: &str, name: &str) -> PathBuf {
+        self.directory.path().join(machine).join(name)
+    }
+
+    pub(crate) fn place(&self, machine: &str) -> &Namespace {
+        &self.machines[machine]
+    }
+
+    /// Types a command and returns what it said on stdout.
+    ///
+    /// # Errors
+    /// It fails; what it said on stderr is in the error.
+    pub(crate) fn run(&self, machine: &str, command: &str) -> anyhow::Result<String> {
+        let directory = self.file(machine, "");
+        let script = format!("cd '{}'; PATH='{}'\n{command}\n", directory.display(), path());
+        self.place(machine).run("sh", &["-ec", &script])
+    }
+
+    /// Types a command that goes on until it is ended.
+    pub(crate) fn start(&mut self, machine: &str, program: &str, command: &str) {
+        let directory = self.file(machine, "");
+        let script = format!(
+            "hostname {machine}; mount -t tmpfs {machine} /var/lib; cd '{}'; PATH='{}'\nexec {command}\n",
+            directory.display(),
+            path()
+        );
+        let label = format!("{program} of {machine}");
+        let process = Process::start(Plan {
+            label: label.clone(),
+            namespace: self.place(machine).clone(),
+            program: "unshare".into(),
+            arguments: ["--uts", "sh", "-ec", &script].map(str::to_owned).into(),
+            environment: Vec::new(),
+            log: self.file(machine, &format!("{program}.log")),
+        });
+        self.programs.insert(label, process.unwrap());
+    }
+
+    /// Starts a member of etcd on each of these machines, and waits until they have a leader.
+    pub(crate) fn start_etcd(&mut self, machines: &[(&'static str, u8)]) {
+        let addresses: Vec<_> = machines.iter().map(|(_, host)| [10, 0, 0, *host].into()).collect();
+        for (index, (machine, _)) in machines.iter().enumerate() {
+            let arguments = etcd::arguments(index, &addresses, self.directory.path()).join(" ");
+            self.start(machine, "etcd", &format!("etcd {arguments}"));
+        }
+        for ((machine, _), address) in machines.iter().zip(addresses) {
+            let http = Http::new(self.place(machine), (address, etcd::CLIENT_PORT).into());
+            self.program(machine, "etcd").wait_ready(|| etcd::has_leader(&http)).unwrap();
+        }
+    }
+
+    pub(crate) fn program(&mut self, machine: &str, program: &str) -> &mut Process {
+        self.programs.get_mut(&format!("{program} of {machine}")).unwrap()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (label, program) in &self.programs {
+                eprintln!("--- {label} ---\n{}", program.log_tail());
+            }
+        }
+    }
+}

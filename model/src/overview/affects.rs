@@ -1,0 +1,41 @@
+//! What suffers from what a node lacks.
+
+use super::{AFFECTS_MAX, Affected};
+use crate::{
+    quantity::{Epoch, Position, Revision},
+    resource::ServiceKey,
+};
+
+/// The forms that nodes are told of, the newest first.
+#[derive(Debug, Default)]
+pub struct Forms {
+    epoch: Epoch,
+    forms: Vec<(Revision, ServiceKey)>,
+}
+
+impl Forms {
+    /// Sorts the forms of an epoch.
+    #[must_use]
+    pub fn new(epoch: Epoch, mut forms: Vec<(Revision, ServiceKey)>) -> Self {
+        forms.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        Self { epoch, forms }
+    }
+
+    /// The Services whose form is newer than what a node has verified; those beyond the first ten are counted.
+    pub(super) fn beyond(&self, verified: Option<Position>) -> (Vec<Affected>, usize) {
+        let is_newer = |revision: Revision| {
+            verified.is_none_or(|verified| Position { epoch: self.epoch, revision } > verified)
+        };
+        let count = self.forms.partition_point(|(revision, _)| is_newer(*revision));
+        let listed = self.forms.iter().take(count.min(AFFECTS_MAX));
+        let listed = listed.map(|(_, key)| Affected::from(key.object_key())).collect();
+        (listed, count.saturating_sub(AFFECTS_MAX))
+    }
+}
+
+/// The first ten objects, and how many there are beyond them.
+pub(super) fn listed<T: Into<Affected>>(all: impl Iterator<Item = T>) -> (Vec<Affected>, usize) {
+    let mut all = all.map(Into::into);
+    let listed: Vec<_> = all.by_ref().take(AFFECTS_MAX).collect();
+    (listed, all.count())
+}

@@ -1,0 +1,223 @@
+//! Keeps Tidegate equal to Services, EndpointSlices, Nodes and MetalLB's resources of a Kubernetes cluster, and writes addresses
+//! and conditions back.
+//!
+//! ```text
+//!  API server ──watch──▶ Change ──▶ State (pure) ──▶ Wanted ──▶ engine
+//!      ▲                              │ Published
+//!      └── status, events ◀── plan (pure) ◀── Observed ◀── engine
+//! ```
+//!
+//! What must not happen: a list that was not read to its end counts (it is swapped in whole); an object of the cluster is
+//! changed except in `status`.
+
+mod lease;
+pub mod nodes;
+pub mod resource;
+pub mod state;
+pub mod translate;
+mod watch;
+pub mod write_back;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use anyhow::{Context as _, bail};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::sync::{mpsc, watch as channel};
+
+use self::{
+    lease::Election,
+    nodes::Nodes,
+    state::{State, needed},
+    translate::{ClusterName, Mode, Settings},
+};
+use crate::{
+    run::Outlet,
+    wanted::{Observed, Wanted},
+};
+
+/// Changes that wait to be looked at; the watches wait beyond them.
+const CHANGES_MAX: usize = 1024;
+
+/// Arguments of `tidegate-sync kubernetes`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// A kubeconfig file; without one, that of the environment (KUBECONFIG), or the service account of the pod
+    #[arg(long, env = "TIDEGATE_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in the kubeconfig file
+    #[arg(long, env = "TIDEGATE_KUBE_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// The name of the cluster, where several feed one Tidegate: its objects are named CLUSTER--NAME
+    #[arg(long, env = "TIDEGATE_CLUSTER", value_name = "NAME")]
+    pub cluster: Option<ClusterName>,
+    /// What Tidegate is to the cluster
+    #[arg(long, env = "TIDEGATE_KUBE_MODE", value_enum, default_value = "load-balancer")]
+    pub mode: Mode,
+    /// Give addresses to Services of this class only; without it, to those without a class
+    #[arg(long, env = "TIDEGATE_LOAD_BALANCER_CLASS", value_name = "CLASS")]
+    pub load_balancer_class: Option<String>,
+    /// Do not read MetalLB's resources; pools and advertisements are made in Tidegate then
+    #[arg(long, env = "TIDEGATE_NO_METALLB")]
+    pub no_metallb: bool,
+    /// Leave Tidegate's Nodes alone; otherwise they get the labels, zones and pod networks of the cluster's
+    #[arg(long, env = "TIDEGATE_NO_NODES")]
+    pub no_nodes: bool,
+    /// Work only while holding a Lease, so that several adapters can stand by
+    #[arg(long, env = "TIDEGATE_LEADER_ELECTION")]
+    pub leader_election: bool,
+    /// The namespace of the Lease; that of the context or of the pod when left out
+    #[arg(long, env = "TIDEGATE_LEASE_NAMESPACE", value_name = "NAMESPACE")]
+    pub lease_namespace: Option<String>,
+    /// The name of the Lease
+    #[arg(long, env = "TIDEGATE_LEASE_NAME", value_name = "NAME", default_value = "tidegate-sync")]
+    pub lease_name: String,
+    /// Who holds the Lease; the name of the host and a number when left out
+    #[arg(long, env = "TIDEGATE_IDENTITY", value_name = "NAME")]
+    pub identity: Option<String>,
+}
+
+impl Arguments {
+    /// The name of the source when nobody gives one.
+    #[must_use]
+    pub fn default_source(&self) -> String {
+        self.cluster
+            .as_ref()
+            .map_or_else(|| "kubernetes".to_owned(), |cluster| format!("kubernetes-{cluster}"))
+    }
+}
+
+/// What the adapter tells others, and what it is told.
+#[derive(Debug)]
+pub struct Ports {
+    /// What Tidegate is to have.
+    pub wanted: channel::Sender<Wanted>,
+    /// What Tidegate says of it.
+    pub observed: channel::Receiver<Observed>,
+    /// What the cluster says of its nodes.
+    pub nodes: channel::Sender<Nodes>,
+}
+
+/// Keeps Tidegate equal to a cluster until the Lease is lost.
+///
+/// # Errors
+/// The cluster cannot be found, or another adapter has taken over.
+pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
+    let Outlet { wanted, observed, control, progress: _ } = outlet;
+    let (nodes, nodes_receiver) = channel::channel(Nodes::default());
+    tokio::select! {
+        ended = follow(arguments, Ports { wanted, observed, nodes }) => ended,
+        () = nodes::keep(control, nodes_receiver) => Ok(()),
+    }
+}
+
+/// Follows a cluster until the Lease is lost.
+///
+/// # Errors
+/// The cluster cannot be found, or another adapter has taken over.
+pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
+    let config = config(&arguments).await?;
+    let namespace = arguments.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
+    let client = Client::try_from(config).context("cannot make a client of the API server")?;
+    let identity = arguments.identity.clone().unwrap_or_else(identity);
+    let work = work(client.clone(), &arguments, identity.clone(), ports);
+    if !arguments.leader_election {
+        work.await;
+        return Ok(());
+    }
+    let election = Election::new(client, &namespace, arguments.lease_name.clone(), identity);
+    election.win().await;
+    tokio::select! {
+        () = work => {
+            election.release().await;
+            Ok(())
+        }
+        () = election.hold() => bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name),
+    }
+}
+
+async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions { context: arguments.context.clone(), ..KubeConfigOptions::default() };
+    match &arguments.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path);
+            let file = file.with_context(|| format!("--kubeconfig {}", path.display()))?;
+            let config = Config::from_custom_kubeconfig(file, &options).await;
+            config.with_context(|| format!("--kubeconfig {}", path.display()))
+        }
+        None if options.context.is_some() => Config::from_kubeconfig(&options).await.context("--context"),
+        None => Config::infer()
+            .await
+            .context("no cluster: give --kubeconfig, or run in a pod with a service account"),
+    }
+}
+
+/// A name that no other process has.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}_{}_{}", host.trim(), std::process::id(), jiff::Timestamp::now().as_nanosecond())
+}
+
+/// Watches, works out what follows, and writes back, until nobody wants to know.
+async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
+    let Ports { wanted, observed, nodes } = ports;
+    let settings = Settings {
+        cluster: arguments.cluster.clone(),
+        mode: arguments.mode,
+        class: arguments.load_balancer_class.clone(),
+    };
+    let needed = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let (sender, changes) = mpsc::channel(CHANGES_MAX);
+    let (published, published_receiver) = channel::channel(state::Published::default());
+    let watches = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
+    let watches = futures::future::join_all(watches);
+    let state = State::new(settings, needed.iter().copied());
+    tokio::select! {
+        _ = watches => {}
+        () = keep(state, changes, &wanted, &published, &nodes) => {}
+        () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
+    }
+}
+
+/// Takes changes one after the other. Nothing is wanted before everything has been read once: what a Service means depends on
+/// the pools that there are.
+async fn keep(
+    mut state: State,
+    mut changes: mpsc::Receiver<(resource::Resource, state::Change)>,
+    wanted: &channel::Sender<Wanted>,
+    published: &channel::Sender<state::Published>,
+    nodes: &channel::Sender<Nodes>,
+) {
+    let mut doubted = BTreeMap::new();
+    while let Some((resource, change)) = changes.recv().await {
+        state.apply(resource, change);
+        while let Ok((resource, change)) = changes.try_recv() {
+            state.apply(resource, change);
+        }
+        if state.doubted() != &doubted {
+            doubted.clone_from(state.doubted());
+            for (kind, count) in &doubted {
+                tracing::error!(
+                    ?kind,
+                    count,
+                    "HELD BACK: the cluster lists none of what it had and did not delete; all is kept. If that is \
+                     meant, start the adapter again"
+                );
+            }
+        }
+        let new = state.wanted();
+        if new.is_complete {
+            wanted.send_replace(new);
+            let new = state.published();
+            nodes.send_if_modified(|nodes| {
+                let is_changed = nodes.diff(&new.nodes).next().is_some();
+                nodes.clone_from(&new.nodes);
+                is_changed
+            });
+            published.send_replace(new);
+        }
+    }
+}

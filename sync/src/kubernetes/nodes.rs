@@ -1,0 +1,160 @@
+//! Gives Tidegate's Nodes what the cluster knows of them: labels, zone, pod networks. Nodes are made by their agents and set up
+//! by operators; the adapter neither makes nor removes any, and touches nothing else of them.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use imbl::OrdMap;
+use model::{
+    name::Name,
+    node::NodeSpec,
+    resource::{Object, Spec},
+};
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use translate::json::{items, text};
+
+use crate::control::{Control, Request};
+
+/// Names the labels that came from the cluster, so that they can go with it.
+const LABELS_NOTE: &str = "tidegate.io/kubernetes-labels";
+/// Says that it was the cluster that takes announcements away from the Node.
+const UNSCHEDULABLE_NOTE: &str = "tidegate.io/kubernetes-unschedulable";
+/// How often Nodes are looked at without a change in the cluster: an agent may have made one.
+const LOOK: Duration = Duration::from_secs(10);
+/// Nodes of one page.
+const PAGE: usize = 500;
+
+/// What the cluster says of its nodes, by their names here.
+pub type Nodes = OrdMap<Name, Object>;
+
+/// Looks until the source is gone.
+pub(super) async fn keep(control: Arc<Control>, mut nodes: watch::Receiver<Nodes>) {
+    loop {
+        let wanted = nodes.borrow_and_update().clone();
+        if !wanted.is_empty()
+            && let Err(cause) = look(&control, &wanted).await
+        {
+            tracing::warn!(cause, "Nodes cannot be looked at or written; trying again");
+        }
+        tokio::select! {
+            changed = nodes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}
+
+async fn look(control: &Control, wanted: &Nodes) -> Result<(), String> {
+    let mut token = String::new();
+    loop {
+        let mut request = Request::get("/v1/nodes").query("limit", PAGE.to_string());
+        if !token.is_empty() {
+            request = request.query("continue", token);
+        }
+        let page = control.send(&request).await.map_err(|failure| failure.to_string())?;
+        for node in items(&page, "/items") {
+            let name = Name::parse(&text(node, "/metadata/name")).ok();
+            let Some(new) = name.and_then(|name| wanted.get(&name)).and_then(|wanted| merged(node, wanted))
+            else {
+                continue;
+            };
+            let written = control.send(&Request::post("/v1/apply", new.to_string().into_bytes())).await;
+            let name = text(node, "/metadata/name");
+            match written {
+                Ok(_) => tracing::info!(node = name, "labels and networks of the cluster were written"),
+                // Somebody else was faster; it is looked at again.
+                Err(failure) => tracing::warn!(node = name, "not written: {failure}"),
+            }
+        }
+        token = text(&page, "/metadata/continue");
+        if token.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// The Node with what the cluster says of it, in the state that was read; nothing when it has that already. Pure.
+fn merged(node: &Value, wanted: &Object) -> Option<Value> {
+    let Spec::Node(NodeSpec { addresses, zone, workload_cidrs, unschedulable, .. }) = &wanted.spec else {
+        return None;
+    };
+    let fields = |at: &str| node.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
+    let (old_labels, old_annotations, old_spec) =
+        (fields("/metadata/labels"), fields("/metadata/annotations"), fields("/spec"));
+    let (mut labels, mut annotations, mut spec) =
+        (old_labels.clone(), old_annotations.clone(), old_spec.clone());
+    for gone in text_of(&annotations, LABELS_NOTE).split(',') {
+        labels.remove(gone);
+    }
+    labels.extend(wanted.metadata.labels.iter().map(|(key, value)| (key.clone(), json!(value))));
+    let names: BTreeSet<&str> = wanted.metadata.labels.keys().map(String::as_str).collect();
+    annotations.insert(LABELS_NOTE.to_owned(), json!(names.into_iter().collect::<Vec<_>>().join(",")));
+    if let Some(zone) = zone {
+        spec.insert("zone".to_owned(), json!(zone));
+    }
+    if !workload_cidrs.is_empty() {
+        spec.insert("workloadCIDRs".to_owned(), json!(workload_cidrs));
+    }
+    if spec.get("addresses").is_none_or(|known| *known == json!([])) && !addresses.is_empty() {
+        spec.insert("addresses".to_owned(), json!(addresses));
+    }
+    if *unschedulable {
+        spec.insert("unschedulable".to_owned(), json!(true));
+        annotations.insert(UNSCHEDULABLE_NOTE.to_owned(), json!("true"));
+    } else if annotations.remove(UNSCHEDULABLE_NOTE).is_some() {
+        spec.insert("unschedulable".to_owned(), json!(false));
+    }
+    let is_same = labels == old_labels && annotations == old_annotations && spec == old_spec;
+    (!is_same).then(|| {
+        let metadata = json!({
+            "name": node["metadata"]["name"], "resourceVersion": node["metadata"]["resourceVersion"],
+            "labels": labels, "annotations": annotations,
+        });
+        json!({ "apiVersion": node["apiVersion"], "kind": node["kind"], "metadata": metadata, "spec": spec })
+    })
+}
+
+fn text_of(fields: &Map<String, Value>, key: &str) -> String {
+    fields.get(key).map(translate::json::scalar).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::decode::{Expect, decode};
+
+    fn wanted(labels: &Value, is_unschedulable: bool) -> Object {
+        let object = json!({
+            "apiVersion": "tidegate/v1", "kind": "Node", "metadata": { "name": "n1", "labels": labels },
+            "spec": { "addresses": ["192.0.2.1"], "workloadCIDRs": ["10.1.1.0/24"], "unschedulable": is_unschedulable },
+        });
+        decode(&object, &Expect::default()).unwrap()
+    }
+
+    #[test]
+    fn a_node_gets_what_the_cluster_knows_and_keeps_what_others_set() {
+        let node = json!({
+            "apiVersion": "tidegate/v1", "kind": "Node",
+            "metadata": { "name": "n1", "resourceVersion": "4", "labels": { "own": "x" } },
+            "spec": { "addresses": ["198.51.100.7"], "mode": "ipvs", "unschedulable": false },
+        });
+        let new = merged(&node, &wanted(&json!({ "rack": "a", "disk": "b" }), true)).unwrap();
+        assert_eq!(new["metadata"]["labels"], json!({ "own": "x", "rack": "a", "disk": "b" }));
+        assert_eq!(new["metadata"]["resourceVersion"], "4", "who was faster wins");
+        assert_eq!(
+            (&new["spec"]["mode"], &new["spec"]["addresses"]),
+            (&json!("ipvs"), &json!(["198.51.100.7"]))
+        );
+        assert_eq!(new["spec"]["unschedulable"], true);
+        assert_eq!(merged(&new, &wanted(&json!({ "rack": "a", "disk": "b" }), true)), None, "once is enough");
+        let less = merged(&new, &wanted(&json!({ "rack": "a" }), false)).unwrap();
+        assert_eq!(less["metadata"]["labels"], json!({ "own": "x", "rack": "a" }));
+        assert_eq!(less["spec"]["unschedulable"], false);
+    }
+
+    #[test]
+    fn a_drain_by_an_operator_is_not_taken_back() {
+        let node = json!({ "metadata": { "name": "n1" }, "spec": { "unschedulable": true } });
+        let new = merged(&node, &wanted(&json!({}), false)).unwrap();
+        assert_eq!(new["spec"]["unschedulable"], true);
+    }
+}

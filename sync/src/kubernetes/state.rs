@@ -1,0 +1,390 @@
+//! All that is known of the cluster, and what follows from it. Pure: changes in, [`Wanted`] out.
+//!
+//! A change costs the objects that it concerns: a slice makes one EndpointSet, a Service itself and, when it begins or ceases to
+//! be ours, its slices. MetalLB's resources and namespaces are few and are looked at together.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use imbl::OrdMap;
+use model::{
+    metadata::Labels,
+    name::Name,
+    resource::{Object, ObjectKey},
+};
+use serde_json::Value;
+use translate::json::text;
+
+use super::{
+    nodes::Nodes,
+    resource::Resource,
+    translate::{
+        self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, Translated, claim,
+    },
+};
+use crate::wanted::Wanted;
+
+/// Namespace and name of an object in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// Empty for what has none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Id {
+    /// The id of an object.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
+    }
+}
+
+/// What was heard from the API server.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// An object is new or different.
+    Put(Value),
+    /// An object is gone.
+    Gone(Id),
+    /// All objects of the kind, after it was read from the beginning.
+    Listed(Vec<Value>),
+}
+
+/// A Service of the cluster, as write-back looks at it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// As it is in the cluster, but for who manages which field.
+    pub object: Value,
+    /// What it is to Tidegate.
+    pub claim: Claim,
+    /// The object in Tidegate, where one was made of it.
+    pub key: Option<ObjectKey>,
+    /// What somebody should know.
+    pub findings: Vec<Finding>,
+}
+
+/// Findings of objects other than Services.
+pub type Findings = OrdMap<(Resource, Id), Vec<Finding>>;
+
+/// What write-back is told.
+#[derive(Debug, Clone, Default)]
+pub struct Published {
+    /// The Services.
+    pub services: OrdMap<Id, Arc<Entry>>,
+    /// What is to be said of other objects.
+    pub findings: Findings,
+    /// What the cluster says of its nodes. They are not wanted as objects: their agents make them.
+    pub nodes: Nodes,
+}
+
+/// All that is known of the cluster.
+#[derive(Debug)]
+pub struct State {
+    settings: Settings,
+    around: Surroundings,
+    /// As they are in the cluster.
+    objects: BTreeMap<Resource, BTreeMap<Id, Value>>,
+    /// The slices of a Service.
+    slices: BTreeMap<Id, BTreeSet<Id>>,
+    /// What was made of what.
+    made: BTreeMap<(Resource, Id), Vec<ObjectKey>>,
+    /// What has been read to its end once.
+    read: BTreeSet<Resource>,
+    needed: BTreeSet<Resource>,
+    /// Kinds of which there were so many objects, and a list had none.
+    doubted: BTreeMap<Resource, usize>,
+    objects_wanted: OrdMap<ObjectKey, Object>,
+    published: Published,
+}
+
+impl State {
+    /// A state that knows nothing; it is complete when all of `needed` was read.
+    #[must_use]
+    pub fn new(settings: Settings, needed: impl IntoIterator<Item = Resource>) -> Self {
+        Self {
+            settings,
+            around: Surroundings::default(),
+            objects: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            made: BTreeMap::new(),
+            read: BTreeSet::new(),
+            needed: needed.into_iter().collect(),
+            doubted: BTreeMap::new(),
+            objects_wanted: OrdMap::new(),
+            published: Published::default(),
+        }
+    }
+
+    /// What Tidegate is to have.
+    #[must_use]
+    pub fn wanted(&self) -> Wanted {
+        Wanted { objects: self.objects_wanted.clone(), is_complete: self.read.is_superset(&self.needed) }
+    }
+
+    /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.
+    #[must_use]
+    pub fn doubted(&self) -> &BTreeMap<Resource, usize> {
+        &self.doubted
+    }
+
+    /// What write-back is to know.
+    #[must_use]
+    pub fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    /// Takes note of a change.
+    pub fn apply(&mut self, resource: Resource, change: Change) {
+        let mut touched = BTreeSet::new();
+        match change {
+            Change::Put(object) => self.put(resource, object, &mut touched),
+            Change::Gone(id) => self.remove(resource, &id, &mut touched),
+            Change::Listed(objects) if objects.is_empty() && self.known(resource).next().is_some() => {
+                // One that has lost its store, or another server, lists nothing; what is deleted on purpose is told.
+                self.doubted.insert(resource, self.known(resource).count());
+                return;
+            }
+            Change::Listed(objects) => {
+                self.doubted.remove(&resource);
+                let listed: BTreeSet<Id> = objects.iter().map(Id::of).collect();
+                let known =
+                    self.objects.get(&resource).map(|known| known.keys().cloned().collect::<Vec<_>>());
+                for id in known.into_iter().flatten().filter(|id| !listed.contains(id)) {
+                    self.remove(resource, &id, &mut touched);
+                }
+                for object in objects {
+                    self.put(resource, object, &mut touched);
+                }
+                self.read.insert(resource);
+            }
+        }
+        self.follow(resource, touched);
+    }
+
+    fn put(&mut self, resource: Resource, mut object: Value, touched: &mut BTreeSet<Id>) {
+        if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let id = Id::of(&object);
+        let known = self.objects.entry(resource).or_default();
+        if known.get(&id) == Some(&object) {
+            return;
+        }
+        let old = known.insert(id.clone(), object);
+        if resource == Resource::EndpointSlice {
+            let new = known.get(&id).and_then(service_of);
+            self.index(&id, old.as_ref().and_then(service_of), new);
+        }
+        touched.insert(id);
+    }
+
+    fn remove(&mut self, resource: Resource, id: &Id, touched: &mut BTreeSet<Id>) {
+        let Some(old) = self.objects.get_mut(&resource).and_then(|known| known.remove(id)) else { return };
+        if resource == Resource::EndpointSlice {
+            self.index(id, service_of(&old), None);
+        }
+        touched.insert(id.clone());
+    }
+
+    fn index(&mut self, slice: &Id, old: Option<Id>, new: Option<Id>) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old
+            && let Some(slices) = self.slices.get_mut(&old)
+        {
+            slices.remove(slice);
+            if slices.is_empty() {
+                self.slices.remove(&old);
+            }
+        }
+        if let Some(new) = new {
+            self.slices.entry(new).or_default().insert(slice.clone());
+        }
+    }
+
+    /// Works out what follows from objects that differ.
+    fn follow(&mut self, resource: Resource, touched: BTreeSet<Id>) {
+        match resource {
+            Resource::Service => touched.iter().for_each(|id| self.service(id)),
+            Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
+            Resource::Node => touched.iter().for_each(|id| self.node(id)),
+            Resource::Namespace if touched.is_empty() => {}
+            Resource::Namespace => {
+                let namespaces = self.known(Resource::Namespace);
+                let labels = namespaces.map(|(id, object)| (id.name.clone(), labels(object))).collect();
+                if self.around.namespaces != labels {
+                    self.around.namespaces = labels;
+                    self.metallb();
+                }
+            }
+            Resource::IpAddressPool
+            | Resource::L2Advertisement
+            | Resource::BgpAdvertisement
+            | Resource::BgpPeer
+            | Resource::BfdProfile
+            | Resource::Community => {
+                if touched.is_empty() {
+                    return;
+                }
+                self.metallb();
+                let pools = self.known(Resource::IpAddressPool).map(|(id, _)| id.name.clone()).collect();
+                if self.settings.cluster.is_some() && self.around.pools != pools {
+                    self.around.pools = pools;
+                    // Services name pools, and whose name it is depends on which there are.
+                    let all: Vec<Id> = self.known(Resource::Service).map(|(id, _)| id.clone()).collect();
+                    all.iter().for_each(|id| self.service(id));
+                }
+            }
+        }
+    }
+
+    fn known(&self, resource: Resource) -> impl Iterator<Item = (&Id, &Value)> {
+        self.objects.get(&resource).into_iter().flatten()
+    }
+
+    fn get(&self, resource: Resource, id: &Id) -> Option<&Value> {
+        self.objects.get(&resource)?.get(id)
+    }
+
+    fn service(&mut self, id: &Id) {
+        let was_ours = self.published.services.get(id).is_some_and(|entry| entry.claim != Claim::None);
+        let Some(object) = self.get(Resource::Service, id) else {
+            self.published.services.remove(id);
+            self.replace(Resource::Service, id, Vec::new());
+            self.slices_of(id);
+            return;
+        };
+        let claim = claim(&self.settings, object);
+        let Translated { objects, findings } = translation::service(&self.settings, &self.around, object);
+        let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
+        self.published.services.insert(id.clone(), Arc::new(entry));
+        self.replace(Resource::Service, id, objects);
+        if was_ours != (claim != Claim::None) {
+            self.slices_of(id);
+        }
+    }
+
+    fn slices_of(&mut self, service: &Id) {
+        for slice in self.slices.get(service).cloned().unwrap_or_default() {
+            self.slice(&slice);
+        }
+    }
+
+    fn slice(&mut self, id: &Id) {
+        let slice = self.get(Resource::EndpointSlice, id);
+        let service =
+            slice.and_then(service_of).and_then(|service| self.published.services.get(&service).cloned());
+        let is_ours = service.is_some_and(|service| service.claim != Claim::None);
+        let made = slice.filter(|_| is_ours).map(|slice| translation::endpoint_slice(&self.settings, slice));
+        self.take(Resource::EndpointSlice, id, made.unwrap_or_default());
+    }
+
+    fn node(&mut self, id: &Id) {
+        let made = self
+            .get(Resource::Node, id)
+            .map(|node| translation::node(&self.settings, node))
+            .unwrap_or_default();
+        let Translated { mut objects, findings } = made;
+        self.find(Resource::Node, id, findings);
+        let name = Name::parse(&self.settings.name(&id.name)).ok();
+        match (name, objects.pop()) {
+            (Some(name), Some(node)) => drop(self.published.nodes.insert(name, node)),
+            (Some(name), None) => drop(self.published.nodes.remove(&name)),
+            (None, _) => {}
+        }
+    }
+
+    /// What is made of MetalLB's resources is kept under the first kind of them, since they are looked at together.
+    fn metallb(&mut self) {
+        let documents: Vec<Value> = Resource::METALLB
+            .iter()
+            .flat_map(|resource| self.known(*resource).map(|(_, object)| object.clone()))
+            .collect();
+        let (made, findings) = translation::metallb(&self.settings, &self.around, &documents);
+        let whole = Id { namespace: String::new(), name: String::new() };
+        self.replace(Resource::IpAddressPool, &whole, made.objects);
+        let stale: Vec<_> =
+            self.published.findings.keys().filter(|(resource, _)| resource.is_metallb()).cloned().collect();
+        for key in stale {
+            self.published.findings.remove(&key);
+        }
+        for (title, finding) in findings {
+            let key = self.titled(&title).unwrap_or_else(|| (Resource::IpAddressPool, whole.clone()));
+            self.published.findings.entry(key).or_default().push(finding);
+        }
+    }
+
+    /// The object that a report calls `KIND NAME`.
+    fn titled(&self, title: &str) -> Option<(Resource, Id)> {
+        let (kind, name) = title.split_once(' ')?;
+        Resource::METALLB.into_iter().find_map(|resource| {
+            let mut found =
+                self.known(resource).filter(|(id, object)| id.name == name && text(object, "/kind") == kind);
+            found.next().map(|(id, _)| (resource, id.clone()))
+        })
+    }
+
+    fn take(&mut self, resource: Resource, id: &Id, made: Translated) {
+        let Translated { objects, findings } = made;
+        self.find(resource, id, findings);
+        self.replace(resource, id, objects);
+    }
+
+    fn find(&mut self, resource: Resource, id: &Id, findings: Vec<Finding>) {
+        let key = (resource, id.clone());
+        if findings.is_empty() {
+            self.published.findings.remove(&key);
+        } else {
+            self.published.findings.insert(key, findings);
+        }
+    }
+
+    fn replace(&mut self, resource: Resource, id: &Id, objects: Vec<Object>) {
+        let key = (resource, id.clone());
+        let new: Vec<ObjectKey> = objects.iter().map(Object::key).collect();
+        for gone in self.made.remove(&key).into_iter().flatten().filter(|key| !new.contains(key)) {
+            self.objects_wanted.remove(&gone);
+        }
+        for object in objects {
+            let key = object.key();
+            if self.objects_wanted.get(&key) != Some(&object) {
+                self.objects_wanted.insert(key, object);
+            }
+        }
+        if !new.is_empty() {
+            self.made.insert(key, new);
+        }
+    }
+}
+
+/// What is watched. Namespaces are there for MetalLB's selectors only.
+#[must_use]
+pub fn needed(is_metallb: bool, is_nodes: bool) -> Vec<Resource> {
+    let mut needed = vec![Resource::Service, Resource::EndpointSlice];
+    if is_nodes {
+        needed.push(Resource::Node);
+    }
+    if is_metallb {
+        needed.push(Resource::Namespace);
+        needed.extend(Resource::METALLB);
+    }
+    needed
+}
+
+/// The Service that a slice is of.
+fn service_of(slice: &Value) -> Option<Id> {
+    let name = slice.pointer("/metadata/labels")?.get(SERVICE_NAME_LABEL)?.as_str()?;
+    Some(Id { namespace: text(slice, "/metadata/namespace"), name: name.to_owned() })
+}
+
+fn labels(object: &Value) -> Labels {
+    object
+        .pointer("/metadata/labels")
+        .and_then(|labels| serde_json::from_value(labels.clone()).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,212 @@
+//! Every field that is read, and what becomes of it: the one list that findings and `docs/kubernetes-fields.md` are made from.
+
+use std::{collections::BTreeMap, fmt::Write, sync::LazyLock};
+
+use serde_json::Value;
+
+pub use super::table::TABLE;
+use super::{Finding, Severity};
+
+/// The kinds of objects that are translated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `v1`.
+    Service,
+    /// `discovery.k8s.io/v1`.
+    EndpointSlice,
+    /// `v1`.
+    Node,
+    /// `metallb.io/v1beta1`.
+    IpAddressPool,
+    /// `metallb.io/v1beta1`.
+    L2Advertisement,
+    /// `metallb.io/v1beta1`.
+    BgpAdvertisement,
+    /// `metallb.io/v1beta2`, and `metallb.io/v1beta1` where there is no other.
+    BgpPeer,
+    /// `metallb.io/v1beta1`.
+    BfdProfile,
+    /// `metallb.io/v1beta1`.
+    Community,
+}
+
+impl Kind {
+    /// Every kind, in the order of the page.
+    pub const ALL: [Self; 9] = [
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Node,
+        Self::IpAddressPool,
+        Self::L2Advertisement,
+        Self::BgpAdvertisement,
+        Self::BgpPeer,
+        Self::BfdProfile,
+        Self::Community,
+    ];
+
+    /// The word in `kind:`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Node => "Node",
+            Self::IpAddressPool => "IPAddressPool",
+            Self::L2Advertisement => "L2Advertisement",
+            Self::BgpAdvertisement => "BGPAdvertisement",
+            Self::BgpPeer => "BGPPeer",
+            Self::BfdProfile => "BFDProfile",
+            Self::Community => "Community",
+        }
+    }
+}
+
+/// What becomes of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It means here what it means there.
+    Mapped,
+    /// In proxy mode it is mapped; in load-balancer mode it is the business of the cluster's own proxy.
+    ProxyOnly,
+    /// It means something a little different.
+    Approximated,
+    /// It is left out, which is said of every object that uses it.
+    NotSupported,
+    /// It says nothing about traffic, or something that is learned otherwise.
+    NotNeeded,
+}
+
+impl Fate {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped",
+            Self::ProxyOnly => "mapped (proxy)",
+            Self::Approximated => "approximated",
+            Self::NotSupported => "not supported",
+            Self::NotNeeded => "not needed",
+        }
+    }
+}
+
+/// A line of the list.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Whose field.
+    pub kind: Kind,
+    /// Where it stands, with `[]` for entries of lists and `*` for any key; with all that is in it.
+    pub path: &'static str,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The same in words.
+    pub words: &'static str,
+}
+
+static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
+    LazyLock::new(|| TABLE.iter().map(|field| ((field.kind, field.path), field)).collect());
+
+/// Deepest nesting that is looked into; nothing that the list names is deeper.
+const DEPTH_MAX: usize = 16;
+/// Findings of one object; more of them say nothing more.
+const FINDINGS_MAX: usize = 32;
+
+/// What an object uses that is not carried out, or that nobody knows.
+#[must_use]
+pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    walk(kind, object, "", "", DEPTH_MAX, &mut findings);
+    findings
+}
+
+fn walk(kind: Kind, value: &Value, rule: &str, at: &str, depth: usize, findings: &mut Vec<Finding>) {
+    if findings.len() >= FINDINGS_MAX || is_empty(value) {
+        return;
+    }
+    if let Some(field) = INDEX.get(&(kind, rule)) {
+        findings.extend(finding(field, at));
+        return;
+    }
+    match value {
+        Value::Object(fields) if depth > 0 => {
+            for (key, value) in fields {
+                let named = if rule.is_empty() { key.clone() } else { format!("{rule}.{key}") };
+                let any = format!("{rule}.*");
+                let is_any =
+                    !INDEX.contains_key(&(kind, named.as_str())) && INDEX.contains_key(&(kind, any.as_str()));
+                let place = if is_any {
+                    format!("{at}[\"{key}\"]")
+                } else if at.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{at}.{key}")
+                };
+                walk(kind, value, if is_any { &any } else { &named }, &place, depth - 1, findings);
+            }
+        }
+        Value::Array(entries) if depth > 0 => {
+            for (number, value) in entries.iter().enumerate() {
+                walk(kind, value, &format!("{rule}[]"), &format!("{at}[{number}]"), depth - 1, findings);
+            }
+        }
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => {
+            findings.push(Finding {
+                severity: Severity::NotSupported,
+                field: at.to_owned(),
+                message: "nothing here has this setting".to_owned(),
+            });
+        }
+    }
+}
+
+/// Whether a value is as good as left out.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(entries) => entries.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+fn finding(field: &Field, at: &str) -> Option<Finding> {
+    let severity = match field.fate {
+        Fate::NotSupported => Severity::NotSupported,
+        // What is approximated for every user of the field is in the list; what depends on the value is found by who maps it.
+        Fate::Mapped | Fate::ProxyOnly | Fate::Approximated | Fate::NotNeeded => return None,
+    };
+    Some(Finding { severity, field: at.to_owned(), message: field.words.to_owned() })
+}
+
+/// The list as a page.
+#[must_use]
+pub fn page() -> String {
+    let mut text = String::from(PREFACE);
+    for kind in Kind::ALL {
+        let _infallible = writeln!(text, "\n## {}\n\n| field | here | |\n|---|---|---|", kind.as_str());
+        for Field { path, fate, words, .. } in TABLE.iter().filter(|field| field.kind == kind) {
+            let _infallible = writeln!(text, "| `{path}` | {} | {words} |", fate.word());
+        }
+    }
+    text
+}
+
+const PREFACE: &str = "# Fields of Kubernetes and MetalLB
+
+What becomes of every field of the objects that `tidegate-sync kubernetes` reads. This page is made from the list that the
+adapter itself goes by.
+
+- *mapped*: it means here what it means there;
+- *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` it is the business of the cluster's own proxy;
+- *approximated*: it means something a little different, which the last column says;
+- *not supported*: it is left out. An object that uses it gets a warning event that names it; so does one with a field that is
+  not in this list;
+- *not needed*: it says nothing about traffic, or something that is learned in another way.
+
+A field stands for all that is in it.
+";

@@ -1,0 +1,164 @@
+//! A Service.
+
+use serde_json::{Map, Value, json};
+use translate::json::{items, text};
+
+use super::{Mode, Settings, Severity, Surroundings, Translated, annotations, document, fields, labels_of};
+
+/// The label with which a Service is left to another proxy.
+const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
+/// What is carried over as it is in both modes; the names are the same.
+const SAME: [&str; 8] = [
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "loadBalancerSourceRanges",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "publishNotReadyAddresses",
+];
+/// What is carried over as it is where Tidegate is the proxy.
+const SAME_AS_PROXY: [&str; 5] =
+    ["clusterIP", "clusterIPs", "externalIPs", "externalName", "allocateLoadBalancerNodePorts"];
+/// The preferences that exist here.
+const DISTRIBUTIONS: [&str; 3] = ["PreferClose", "PreferSameZone", "PreferSameNode"];
+
+/// What a Service of the cluster is to Tidegate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Nothing.
+    None,
+    /// It is proxied; it has no load balancer address of ours.
+    Proxied,
+    /// It gets a load balancer address, whose status is written back.
+    Addressed,
+}
+
+/// What a Service is to Tidegate.
+#[must_use]
+pub fn claim(settings: &Settings, service: &Value) -> Claim {
+    let is_other =
+        service.pointer("/metadata/labels").is_some_and(|labels| labels.get(PROXY_NAME_LABEL).is_some());
+    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
+    let is_addressed = text(service, "/spec/type") == "LoadBalancer" && class == settings.class.as_deref();
+    match (settings.mode, is_addressed) {
+        (Mode::Proxy, _) if is_other => Claim::None,
+        (_, true) => Claim::Addressed,
+        (Mode::Proxy, false) => Claim::Proxied,
+        (Mode::LoadBalancer, false) => Claim::None,
+    }
+}
+
+/// What is made of a Service; nothing of one that is none of ours.
+#[must_use]
+pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> Translated {
+    let claim = claim(settings, service);
+    if claim == Claim::None {
+        return Translated::default();
+    }
+    let mut made =
+        Translated { objects: Vec::new(), findings: fields::check(fields::Kind::Service, service) };
+    let theirs = service.get("spec").unwrap_or(&Value::Null);
+    let mut spec = Map::new();
+    let carried = SAME.iter().chain(SAME_AS_PROXY.iter().filter(|_| settings.mode == Mode::Proxy));
+    for key in carried {
+        if let Some(value) = theirs.get(*key).filter(|value| !value.is_null() && **value != json!("")) {
+            spec.insert((*key).to_owned(), value.clone());
+        }
+    }
+    spec.insert("type".to_owned(), json!(service_type(claim, theirs, &mut made)));
+    spec.insert(
+        "ports".to_owned(),
+        Value::Array(items(theirs, "/ports").iter().map(|at| port(settings, at)).collect()),
+    );
+    if let Some(ranges) = spec.get_mut("loadBalancerSourceRanges").and_then(Value::as_array_mut) {
+        for range in ranges {
+            *range = json!(translate::json::scalar(range).trim());
+        }
+    }
+    distribution(theirs, &mut spec, &mut made);
+    addressed(settings, around, service, claim, &mut spec, &mut made);
+    let labels = labels_of(settings, service);
+    let namespace = settings.name(&text(service, "/metadata/namespace"));
+    let name = text(service, "/metadata/name");
+    made.finish(&document("Service", Some(&namespace), &name, &labels, Value::Object(spec)));
+    made
+}
+
+/// The type. Where another load balancer gives the addresses, the node ports that it may come to remain.
+fn service_type(claim: Claim, theirs: &Value, made: &mut Translated) -> String {
+    let written =
+        Some(text(theirs, "/type")).filter(|word| !word.is_empty()).unwrap_or_else(|| "ClusterIP".to_owned());
+    if written != "LoadBalancer" || claim == Claim::Addressed {
+        return written;
+    }
+    made.find(
+        Severity::Approximated,
+        "spec.loadBalancerClass",
+        "of another load balancer: its node ports are opened here, its addresses are not answered at",
+    );
+    let has_node_ports = items(theirs, "/ports").iter().any(|port| port.get("nodePort").is_some());
+    if has_node_ports { "NodePort" } else { "ClusterIP" }.to_owned()
+}
+
+fn port(settings: &Settings, theirs: &Value) -> Value {
+    let mut port = Map::new();
+    for key in ["name", "protocol", "port", "targetPort"] {
+        // 0 and the empty text are theirs for what is not given.
+        if let Some(value) =
+            theirs.get(key).filter(|value| **value != json!("") && **value != json!(0) && !value.is_null())
+        {
+            port.insert(key.to_owned(), value.clone());
+        }
+    }
+    let node_port =
+        theirs.get("nodePort").filter(|value| settings.mode == Mode::Proxy && **value != json!(0));
+    if let Some(node_port) = node_port.filter(|value| !value.is_null()) {
+        port.insert("nodePort".to_owned(), node_port.clone());
+    }
+    Value::Object(port)
+}
+
+fn distribution(theirs: &Value, spec: &mut Map<String, Value>, made: &mut Translated) {
+    let word = text(theirs, "/trafficDistribution");
+    if DISTRIBUTIONS.contains(&word.as_str()) {
+        spec.insert("trafficDistribution".to_owned(), json!(word));
+    } else if !word.is_empty() {
+        made.find(Severity::NotSupported, "spec.trafficDistribution", format!("`{word}` is not known here"));
+    }
+}
+
+/// What only Services with an address of ours have.
+fn addressed(
+    settings: &Settings,
+    around: &Surroundings,
+    service: &Value,
+    claim: Claim,
+    spec: &mut Map<String, Value>,
+    made: &mut Translated,
+) {
+    match (claim, settings.mode) {
+        (Claim::Addressed, Mode::LoadBalancer) => {
+            // The cluster's own proxy has its node ports; ours would be others.
+            spec.insert("allocateLoadBalancerNodePorts".to_owned(), json!(false));
+        }
+        (Claim::Addressed, Mode::Proxy) => {
+            let port = service
+                .pointer("/spec/healthCheckNodePort")
+                .and_then(Value::as_u64)
+                .filter(|port| *port != 0);
+            if let Some(port) = port {
+                spec.insert("healthCheckNodePort".to_owned(), json!(port));
+            }
+        }
+        (Claim::None | Claim::Proxied, _) => {
+            // Beside another load balancer these have no meaning here.
+            spec.remove("allocateLoadBalancerNodePorts");
+            return;
+        }
+    }
+    if let Some(wanted) = annotations::load_balancer(settings, around, service, made) {
+        spec.insert("loadBalancer".to_owned(), wanted);
+    }
+}

@@ -1,0 +1,140 @@
+//! An EndpointSlice.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use model::decode::{Expect, decode};
+use serde_json::{Map, Value, json};
+use translate::json::{items, text};
+
+use super::{Settings, Severity, Translated, document, fields, label, labels_of};
+
+/// The label that says which Service a slice is of.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// How often endpoints that are refused are left out before the whole slice is.
+const ROUNDS_MAX: usize = 3;
+
+/// What is made of a slice: an EndpointSet of the same name. Of a slice without a Service, nothing.
+#[must_use]
+pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
+    let labels = labels_of(settings, slice);
+    let service = labels.get(SERVICE_NAME_LABEL).and_then(Value::as_str).unwrap_or_default().to_owned();
+    if service.is_empty() {
+        return Translated::default();
+    }
+    let mut made =
+        Translated { objects: Vec::new(), findings: fields::check(fields::Kind::EndpointSlice, slice) };
+    let family = text(slice, "/addressType");
+    if !matches!(family.as_str(), "IPv4" | "IPv6") {
+        made.find(
+            Severity::NotSupported,
+            "addressType",
+            format!("`{family}`: only addresses can be endpoints"),
+        );
+        return made;
+    }
+    let ports: Vec<_> = items(slice, "/ports")
+        .iter()
+        .enumerate()
+        .filter_map(|(at, each)| port(at, each, &mut made))
+        .collect();
+    let mut endpoints = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (number, each) in items(slice, "/endpoints").iter().enumerate() {
+        let made_of = endpoint(settings, number, each, &mut made);
+        endpoints.extend(made_of.filter(|(address, _)| seen.insert(*address)).map(|(_, endpoint)| endpoint));
+    }
+    if ports.is_empty() {
+        // A slice without ports offers none; here, a set without ports would offer all of the Service.
+        endpoints.clear();
+    }
+    let namespace = settings.name(&text(slice, "/metadata/namespace"));
+    let name = text(slice, "/metadata/name");
+    finish(&mut made, endpoints, |endpoints| {
+        let spec = json!({ "service": service, "ports": ports, "endpoints": endpoints });
+        document("EndpointSet", Some(&namespace), &name, &labels, spec)
+    });
+    made
+}
+
+/// Leaves out endpoints that the server would refuse, so that one bad address does not take the others with it.
+fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: impl Fn(&[Value]) -> Value) {
+    for _round in 0..ROUNDS_MAX {
+        let document = whole(&endpoints);
+        let Err(violations) = decode(&document, &Expect::default()) else { break };
+        let bad: BTreeSet<usize> = violations
+            .iter()
+            .filter_map(|violation| {
+                violation.pointer.strip_prefix("/spec/endpoints/")?.split('/').next()?.parse().ok()
+            })
+            .collect();
+        if bad.is_empty() {
+            break;
+        }
+        made.refuse(&violations);
+        let mut number = 0;
+        endpoints.retain(|_| {
+            number += 1;
+            !bad.contains(&(number - 1))
+        });
+    }
+    made.finish(&whole(&endpoints));
+}
+
+fn port(number: usize, theirs: &Value, made: &mut Translated) -> Option<Value> {
+    let mut port = Map::new();
+    let Some(listens) = theirs.get("port").and_then(Value::as_u64) else {
+        made.find(
+            Severity::NotSupported,
+            format!("ports[{number}].port"),
+            "without a number it stands for all ports, which endpoints cannot have here",
+        );
+        return None;
+    };
+    port.insert("port".to_owned(), json!(listens));
+    for key in ["name", "protocol"] {
+        let word = text(theirs, &format!("/{key}"));
+        if !word.is_empty() {
+            port.insert(key.to_owned(), json!(word));
+        }
+    }
+    Some(Value::Object(port))
+}
+
+fn endpoint(
+    settings: &Settings,
+    number: usize,
+    theirs: &Value,
+    made: &mut Translated,
+) -> Option<(IpAddr, Value)> {
+    let at = format!("endpoints[{number}]");
+    // More than one address is of the same endpoint; consumers take the first.
+    let first = text(theirs, "/addresses/0");
+    let Ok(address) = first.parse::<IpAddr>() else {
+        made.find(Severity::Invalid, format!("{at}.addresses"), format!("`{first}` is no address"));
+        return None;
+    };
+    let condition = |key: &str| theirs.pointer(&format!("/conditions/{key}")).and_then(Value::as_bool);
+    // What is unknown counts as good; serving, as ready.
+    let ready = condition("ready").unwrap_or(true);
+    let conditions = json!({
+        "ready": ready,
+        "serving": condition("serving").unwrap_or(ready),
+        "terminating": condition("terminating").unwrap_or(false),
+    });
+    let mut endpoint = json!({ "address": address, "conditions": conditions });
+    let node = text(theirs, "/nodeName");
+    if !node.is_empty() {
+        endpoint["node"] = json!(settings.name(&node));
+    }
+    let zone = text(theirs, "/zone");
+    match label(&zone) {
+        Some(zone) => endpoint["zone"] = json!(zone),
+        None if zone.is_empty() => {}
+        None => made.find(
+            Severity::NotSupported,
+            format!("{at}.zone"),
+            format!("`{zone}` is no DNS label, as zones are here; the endpoint has none"),
+        ),
+    }
+    Some((address, endpoint))
+}

@@ -1,0 +1,237 @@
+//! Writes addresses and conditions into the status of Services, and findings into events.
+//!
+//! One loop over whole states: what differs from the last look is dirty, and stays so until it was written or needs nothing.
+
+mod plan;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use futures::StreamExt as _;
+use imbl::{OrdMap, ordmap::DiffItem};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+use model::resource::ObjectKey;
+use tokio::sync::watch;
+use translate::json::text;
+
+pub use self::plan::{SUPPORTED, Said, plan};
+use super::{
+    resource::Resource,
+    state::{Entry, Findings, Id, Published},
+    translate::{Finding, Severity},
+};
+use crate::wanted::Observed;
+
+/// How long changes are collected, so that a Service that climbs its ladder is not written at every rung.
+const COLLECT: Duration = Duration::from_millis(100);
+/// How long to wait after the API server could not be written to.
+const RETRY: Duration = Duration::from_secs(5);
+/// Writes under way at once; the API server has other clients.
+const WRITES_MAX: usize = 8;
+/// Events of one round: a cluster full of findings is told little by little.
+const EVENTS_MAX: usize = 32;
+/// How an API server knows us.
+const MANAGER: &str = "tidegate-sync";
+
+/// Writes until the source of states is gone.
+pub(super) async fn run(
+    client: Client,
+    instance: String,
+    mut published: watch::Receiver<Published>,
+    mut observed: watch::Receiver<Observed>,
+) {
+    let reporter = Reporter { controller: MANAGER.to_owned(), instance: Some(instance) };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let mut desk = Desk::default();
+    loop {
+        let retry = tokio::time::sleep(RETRY);
+        tokio::select! {
+            changed = published.changed() => if changed.is_err() { return },
+            changed = observed.changed() => if changed.is_err() { return },
+            () = retry, if desk.has_work() => {}
+        }
+        tokio::time::sleep(COLLECT).await;
+        let (new, said) = (published.borrow_and_update().clone(), observed.borrow_and_update().clone());
+        desk.take(new, said);
+        desk.write(&client).await;
+        desk.tell(&recorder).await;
+    }
+}
+
+/// What was seen, what is to be written, and what was told.
+#[derive(Default)]
+struct Desk {
+    published: Published,
+    observed: Observed,
+    /// The Services of objects in Tidegate.
+    services: BTreeMap<ObjectKey, Id>,
+    dirty: BTreeSet<Id>,
+    /// Findings that were told as events.
+    told: BTreeMap<(Resource, Id), Vec<Finding>>,
+    untold: BTreeSet<(Resource, Id)>,
+}
+
+impl Desk {
+    fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || !self.untold.is_empty()
+    }
+
+    /// Finds what differs; costs what differs.
+    fn take(&mut self, published: Published, observed: Observed) {
+        for item in self.published.services.diff(&published.services) {
+            let (id, old, new) = match item {
+                DiffItem::Add(id, new) => (id, None, Some(new)),
+                DiffItem::Update { old: (id, old), new: (_, new) } => (id, Some(old), Some(new)),
+                DiffItem::Remove(id, old) => (id, Some(old), None),
+            };
+            if let Some(key) = old.and_then(|entry| entry.key.as_ref()) {
+                self.services.remove(key);
+            }
+            if let Some(key) = new.and_then(|entry| entry.key.as_ref()) {
+                self.services.insert(key.clone(), id.clone());
+            }
+            self.dirty.insert(id.clone());
+            self.untold.insert((Resource::Service, id.clone()));
+        }
+        for item in self.published.findings.diff(&published.findings) {
+            let key = match item {
+                DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => {
+                    key
+                }
+            };
+            self.untold.insert(key.clone());
+        }
+        let changed = keys_that_differ(&self.observed.objects, &observed.objects)
+            .into_iter()
+            .chain(keys_that_differ(&self.observed.refused, &observed.refused));
+        let changed: Vec<Id> = changed.filter_map(|key| self.services.get(&key).cloned()).collect();
+        self.dirty.extend(changed);
+        (self.published, self.observed) = (published, observed);
+    }
+
+    /// Writes the status of what is dirty. What could not be written stays dirty.
+    async fn write(&mut self, client: &Client) {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut patches = Vec::new();
+        for id in std::mem::take(&mut self.dirty) {
+            let Some(entry) = self.published.services.get(&id) else { continue };
+            if let Some(patch) = plan(entry, self.said(entry), &now) {
+                patches.push((id, patch));
+            }
+        }
+        let writes = patches.into_iter().map(|(id, patch)| async move {
+            let api = Api::<Service>::namespaced(client.clone(), &id.namespace);
+            let written = api.patch_status(&id.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            (id, written.err())
+        });
+        let failed: Vec<_> = futures::stream::iter(writes).buffer_unordered(WRITES_MAX).collect().await;
+        for (id, error) in failed {
+            match error {
+                None => {}
+                // Somebody was faster, or it is gone: what is so is heard, and looked at then.
+                Some(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Some(error) => {
+                    tracing::warn!(
+                        service = format!("{}/{}", id.namespace, id.name),
+                        "its status cannot be written: {error}"
+                    );
+                    self.dirty.insert(id);
+                }
+            }
+        }
+    }
+
+    fn said(&self, entry: &Entry) -> Said<'_> {
+        let Some(key) = &entry.key else { return Said::default() };
+        Said {
+            published: self.observed.objects.get(key),
+            refused: self.observed.refused.get(key).map(String::as_str),
+        }
+    }
+
+    /// Tells what was not told before. Events are for people: what cannot be told is logged, and not tried again.
+    async fn tell(&mut self, recorder: &Recorder) {
+        let now: Vec<_> = self.untold.iter().take(EVENTS_MAX).cloned().collect();
+        for key in now {
+            self.untold.remove(&key);
+            let (findings, reference) = self.findings(&key);
+            let told = self.told.remove(&key).unwrap_or_default();
+            for finding in findings.iter().filter(|finding| !told.contains(finding)) {
+                publish(recorder, &reference, finding).await;
+            }
+            if !findings.is_empty() {
+                self.told.insert(key, findings);
+            }
+        }
+    }
+
+    fn findings(&self, key: &(Resource, Id)) -> (Vec<Finding>, ObjectReference) {
+        let (resource, id) = key;
+        let place = resource.places().into_iter().next();
+        let entry = self.published.services.get(id).filter(|_| *resource == Resource::Service);
+        let findings = match entry {
+            Some(entry) => entry.findings.clone(),
+            None => of(&self.published.findings, key),
+        };
+        let reference = ObjectReference {
+            api_version: place.as_ref().map(|place| place.api_version.clone()),
+            kind: place.map(|place| place.kind),
+            name: Some(id.name.clone()),
+            namespace: Some(id.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            uid: entry.map(|entry| text(&entry.object, "/metadata/uid")),
+            ..ObjectReference::default()
+        };
+        (findings, reference)
+    }
+}
+
+fn of(findings: &Findings, key: &(Resource, Id)) -> Vec<Finding> {
+    findings.get(key).cloned().unwrap_or_default()
+}
+
+async fn publish(recorder: &Recorder, reference: &ObjectReference, finding: &Finding) {
+    let (event_type, reason) = match finding.severity {
+        Severity::Approximated => (EventType::Normal, "Approximated"),
+        Severity::NotSupported => (EventType::Warning, "NotSupported"),
+        Severity::Invalid => (EventType::Warning, "Invalid"),
+    };
+    let note = format!("{}: {}", finding.field, finding.message);
+    tracing::info!(
+        kind = reference.kind,
+        name = reference.name,
+        namespace = reference.namespace,
+        reason,
+        note
+    );
+    let event = Event {
+        type_: event_type,
+        reason: reason.to_owned(),
+        // What the API server takes.
+        note: Some(note.chars().take(1000).collect()),
+        action: "Translate".to_owned(),
+        secondary: None,
+    };
+    if let Err(error) = recorder.publish(&event, reference).await {
+        tracing::warn!("an event cannot be written: {error}");
+    }
+}
+
+fn keys_that_differ<V: PartialEq + Clone>(
+    old: &OrdMap<ObjectKey, V>,
+    new: &OrdMap<ObjectKey, V>,
+) -> Vec<ObjectKey> {
+    let keys = old.diff(new).map(|item| match item {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => {
+            key.clone()
+        }
+    });
+    keys.collect()
+}

@@ -1,0 +1,231 @@
+//! A small API server of Kubernetes: lists in pages, watches with bookmarks, 410 for what is forgotten, 409 for what was changed
+//! meanwhile, `status` apart, kinds that are not installed, and all the ways in which a server goes away. What it checks and how
+//! it words things was written after the documentation of the real one. No admission, no fields of objects.
+
+mod routes;
+mod store;
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+use self::store::{Id, Place, Store};
+
+/// What every cluster has.
+const CORE: [(&str, &str); 5] = [
+    ("api/v1", "services"),
+    ("api/v1", "nodes"),
+    ("api/v1", "namespaces"),
+    ("apis/discovery.k8s.io/v1", "endpointslices"),
+    ("apis/coordination.k8s.io/v1", "leases"),
+];
+/// MetalLB's kinds.
+const METALLB: [(&str, &str); 6] = [
+    ("apis/metallb.io/v1beta1", "ipaddresspools"),
+    ("apis/metallb.io/v1beta1", "l2advertisements"),
+    ("apis/metallb.io/v1beta1", "bgpadvertisements"),
+    ("apis/metallb.io/v1beta2", "bgppeers"),
+    ("apis/metallb.io/v1beta1", "bfdprofiles"),
+    ("apis/metallb.io/v1beta1", "communities"),
+];
+
+/// How the server behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    /// It serves.
+    Well,
+    /// It answers 503 to everything.
+    Unavailable,
+    /// Lists end in the middle: the second page is never had.
+    Torn,
+}
+
+struct Shared {
+    store: Mutex<Store>,
+    /// Rises with every change, so that watches look.
+    news: watch::Sender<u64>,
+    /// Rises when all streams are to be cut.
+    cuts: watch::Sender<u64>,
+    mood: Mutex<Mood>,
+    /// `verb group resource`, as rules of RBAC name them.
+    asked: Mutex<BTreeSet<String>>,
+    pages: Mutex<u64>,
+}
+
+/// A cluster.
+pub(crate) struct ApiServer {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    task: Option<JoinHandle<()>>,
+}
+
+impl ApiServer {
+    /// Starts on a free port of loopback.
+    pub(crate) async fn start(has_metallb: bool) -> Self {
+        let mut store = Store::default();
+        let extra = [("apis/events.k8s.io/v1", "events")];
+        let kinds = CORE.iter().chain(&extra).chain(METALLB.iter().filter(|_| has_metallb));
+        for (prefix, plural) in kinds {
+            store.kinds.insert(place(prefix, plural), Default::default());
+        }
+        let shared = Arc::new(Shared {
+            store: Mutex::new(store),
+            news: watch::Sender::new(0),
+            cuts: watch::Sender::new(0),
+            mood: Mutex::new(Mood::Well),
+            asked: Mutex::default(),
+            pages: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut server = Self { shared, address, task: None };
+        server.serve(listener);
+        server
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let routes = routes::routes(Arc::clone(&self.shared));
+        self.task = Some(tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() }));
+    }
+
+    /// Stops; whoever connects is refused.
+    pub(crate) async fn stop(&mut self) {
+        self.cut();
+        if let Some(task) = self.task.take() {
+            task.abort();
+            let _aborted = task.await;
+        }
+    }
+
+    /// Starts again where it was, with what it had.
+    pub(crate) async fn start_again(&mut self) {
+        for _attempt in 0..100 {
+            if let Ok(listener) = TcpListener::bind(self.address).await {
+                return self.serve(listener);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{} cannot be had again", self.address);
+    }
+
+    /// A kubeconfig file that leads here.
+    pub(crate) fn kubeconfig(&self) -> String {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.address) } }],
+            "users": [{ "name": "test", "user": {} }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "tidegate" } }],
+        });
+        config.to_string()
+    }
+
+    /// Cuts all watches and lists where they are.
+    pub(crate) fn cut(&self) {
+        self.shared.cuts.send_modify(|count| *count += 1);
+    }
+
+    /// Forgets all changes, so that watches that come again get 410, and cuts those that are there.
+    pub(crate) fn forget(&self) {
+        let mut store = self.store();
+        store.forget();
+        drop(store);
+        self.cut();
+    }
+
+    /// Behaves in another way from now on.
+    pub(crate) fn set_mood(&self, mood: Mood) {
+        *self.shared.mood.lock().unwrap() = mood;
+    }
+
+    /// `verb group resource` of everything that was asked for.
+    pub(crate) fn asked(&self) -> BTreeSet<String> {
+        self.shared.asked.lock().unwrap().clone()
+    }
+
+    /// How many pages of lists were had.
+    pub(crate) fn pages(&self) -> u64 {
+        *self.shared.pages.lock().unwrap()
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.shared.store.lock().unwrap()
+    }
+
+    fn told(&self) {
+        self.shared.news.send_modify(|count| *count += 1);
+    }
+
+    /// Creates or replaces an object; its status stays.
+    pub(crate) fn put(&self, object: &Value) {
+        let place = place_of(object);
+        let id = store::id_of(object);
+        let mut store = self.store();
+        match store.get(&place, &id).ok().cloned() {
+            None => drop(store.create(&place, object.clone()).unwrap()),
+            Some(old) => {
+                let mut new = object.clone();
+                new["metadata"]["creationTimestamp"] = old["metadata"]["creationTimestamp"].clone();
+                if new.get("status").is_none() && old.get("status").is_some() {
+                    new["status"] = old["status"].clone();
+                }
+                drop(store.replace(&place, &id, new).unwrap());
+            }
+        }
+        drop(store);
+        self.told();
+    }
+
+    /// Removes an object.
+    pub(crate) fn delete(&self, object: &Value) {
+        let removed = self.store().delete(&place_of(object), &store::id_of(object));
+        removed.unwrap();
+        self.told();
+    }
+
+    /// Removes all objects of a kind without a word to any watch, as a server does that has lost its store.
+    pub(crate) fn lose(&self, prefix: &str, plural: &str) {
+        self.store().kinds.insert(place(prefix, plural), Default::default());
+        self.forget();
+    }
+
+    /// An object as it is.
+    pub(crate) fn get(&self, prefix: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let id: Id = (namespace.to_owned(), name.to_owned());
+        self.store().get(&place(prefix, plural), &id).ok().cloned()
+    }
+
+    /// All objects of a kind.
+    pub(crate) fn all(&self, prefix: &str, plural: &str) -> Vec<Value> {
+        self.store()
+            .kind(&place(prefix, plural))
+            .map(|kind| kind.values().cloned().collect())
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+fn place(prefix: &str, plural: &str) -> Place {
+    (prefix.to_owned(), plural.to_owned())
+}
+
+/// Where an object's kind is.
+fn place_of(object: &Value) -> Place {
+    let version = object["apiVersion"].as_str().unwrap();
+    let prefix = if version.contains('/') { format!("apis/{version}") } else { format!("api/{version}") };
+    let kind = object["kind"].as_str().unwrap().to_ascii_lowercase();
+    let plural = kind.strip_suffix('y').map_or_else(|| format!("{kind}s"), |stem| format!("{stem}ies"));
+    (prefix, plural)
+}

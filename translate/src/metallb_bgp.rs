@@ -1,0 +1,377 @@
+//! MetalLB's settings of BGP: peers, BFD profiles and names of communities, as resources and in the ConfigMap, which differ
+//! only in how fields are spelt.
+
+use std::net::IpAddr;
+
+use model::{community::Community, name::Name, selector::Selector};
+use serde_json::{Map, Value, json};
+
+use crate::json::{items, scalar, text};
+use crate::{Draft, fields::Fields, pool, report::Report};
+
+const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
+
+/// How the fields of an input are spelt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spelling {
+    /// As resources have it: `holdTime`.
+    Resource,
+    /// As the ConfigMap has it: `hold-time`.
+    ConfigMap,
+}
+
+/// The fields of resources whose names in the ConfigMap are others.
+const CONFIG_MAP: [(&str, &str); 22] = [
+    ("myASN", "my-asn"),
+    ("peerASN", "peer-asn"),
+    ("peerAddress", "peer-address"),
+    ("peerPort", "peer-port"),
+    ("sourceAddress", "source-address"),
+    ("holdTime", "hold-time"),
+    ("keepaliveTime", "keepalive-time"),
+    ("connectTime", "connect-time"),
+    ("routerID", "router-id"),
+    ("nodeSelectors", "node-selectors"),
+    ("bfdProfile", "bfd-profile"),
+    ("ebgpMultiHop", "ebgp-multihop"),
+    ("receiveInterval", "receive-interval"),
+    ("transmitInterval", "transmit-interval"),
+    ("detectMultiplier", "detect-multiplier"),
+    ("echoInterval", "echo-interval"),
+    ("echoMode", "echo-mode"),
+    ("passiveMode", "passive-mode"),
+    ("minimumTtl", "minimum-ttl"),
+    ("aggregationLength", "aggregation-length"),
+    ("aggregationLengthV6", "aggregation-length-v6"),
+    ("localPref", "localpref"),
+];
+
+impl Spelling {
+    fn of(self, key: &'static str) -> &'static str {
+        let other = CONFIG_MAP.iter().find(|(resource, _)| self == Self::ConfigMap && *resource == key);
+        other.map_or(key, |(_, config_map)| config_map)
+    }
+}
+
+/// One object of ours on its way: what is left of theirs, and what was made of it.
+pub(crate) struct Work<'a> {
+    pub(crate) fields: Fields<'a>,
+    spelling: Spelling,
+    /// `bgppeer/router`.
+    pub(crate) target: String,
+    pub(crate) spec: Map<String, Value>,
+}
+
+impl<'a> Work<'a> {
+    pub(crate) fn new(fields: Fields<'a>, spelling: Spelling, target: String) -> Self {
+        Self { fields, spelling, target, spec: Map::new() }
+    }
+
+    pub(crate) fn path(&self, key: &'static str) -> String {
+        self.fields.path(self.spelling.of(key))
+    }
+
+    pub(crate) fn take(&mut self, key: &'static str) -> Option<&'a Value> {
+        self.fields.take(self.spelling.of(key))
+    }
+
+    fn flag(&mut self, key: &'static str, careful: bool, report: &mut Report) -> Option<bool> {
+        self.fields.flag(self.spelling.of(key), careful, report)
+    }
+
+    pub(crate) fn put(&mut self, key: &'static str, ours: &str, value: Value, report: &mut Report) {
+        report.mapped(&self.path(key), &format!("{ours} of {}", self.target));
+        self.spec.insert(ours.to_owned(), value);
+    }
+
+    /// Carries a value over as it is; whether it is what it should be is checked with the finished object.
+    pub(crate) fn carry(&mut self, key: &'static str, ours: &str, report: &mut Report) {
+        if let Some(value) = self.take(key) {
+            self.put(key, ours, value.clone(), report);
+        }
+    }
+
+    /// Carries a truth value over.
+    fn carry_flag(&mut self, key: &'static str, ours: &str, report: &mut Report) {
+        if let Some(flag) = self.flag(key, false, report) {
+            self.put(key, ours, json!(flag), report);
+        }
+    }
+
+    /// Carries a duration over, in whole seconds.
+    fn carry_seconds(&mut self, key: &'static str, report: &mut Report) {
+        let Some(value) = self.take(key) else { return };
+        let at = self.path(key);
+        match milliseconds(&scalar(value)) {
+            Some(time) if time % 1000 == 0 => self.put(key, key, json!(time / 1000), report),
+            Some(time) => {
+                let seconds = time.div_ceil(1000);
+                report.approximated(&at, &format!("{key}: {seconds} of {}, in whole seconds", self.target));
+                self.spec.insert(key.to_owned(), json!(seconds));
+            }
+            None => report.ignored(&at, "no duration such as 90s or 1m30s"),
+        }
+    }
+
+    /// Takes the selectors of nodes.
+    pub(crate) fn node_selectors(&mut self, report: &mut Report) -> Result<(), String> {
+        let Some(value) = self.take("nodeSelectors") else { return Ok(()) };
+        let at = self.path("nodeSelectors");
+        let mut value = value.clone();
+        if self.spelling == Spelling::ConfigMap {
+            for selector in value.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                for (theirs, ours) in
+                    [("match-labels", "matchLabels"), ("match-expressions", "matchExpressions")]
+                {
+                    if let Some(entries) = selector.remove(theirs) {
+                        selector.insert(ours.to_owned(), entries);
+                    }
+                }
+            }
+        }
+        let selectors: Vec<Selector> =
+            serde_json::from_value(value).map_err(|error| format!("{at}: {error}"))?;
+        if !selectors.is_empty() {
+            report.approximated(&at, NODE_LABELS);
+            self.spec.insert("nodeSelectors".to_owned(), json!(selectors));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn done(self, report: &mut Report) -> Map<String, Value> {
+        self.fields.rest(report);
+        self.spec
+    }
+}
+
+/// A BGPPeer.
+pub(crate) fn peer_object(draft: &mut Draft, document: &Value) {
+    let name = text(document, "/metadata/name");
+    let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
+    let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
+    peer(draft, name, fields, Spelling::Resource);
+}
+
+/// A router, under a name.
+pub(crate) fn peer(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
+    let at = fields.path("");
+    let at = at.trim_end_matches('.');
+    if draft.peers.contains_key(&name) {
+        draft.report.ignored(at, &format!("a second peer {name}; it is left out"));
+        return;
+    }
+    let work = Work::new(fields, spelling, format!("bgppeer/{name}"));
+    match peer_spec(draft, work) {
+        Ok(spec) => drop(draft.peers.insert(name, spec)),
+        Err(reason) => draft.report.ignored(at, &format!("the peer is left out: {reason}")),
+    }
+}
+
+fn peer_spec(draft: &mut Draft, mut work: Work<'_>) -> Result<Map<String, Value>, String> {
+    let report = &mut draft.report;
+    if work.take("vrf").is_some_and(|vrf| !scalar(vrf).is_empty()) {
+        return Err(format!(
+            "{}: sessions of a VRF are not supported, and another network may have its address",
+            work.path("vrf")
+        ));
+    }
+    work.node_selectors(report)?;
+    for (theirs, ours) in [
+        ("peerAddress", "peerAddress"),
+        ("interface", "interface"),
+        ("peerPort", "peerPort"),
+        ("sourceAddress", "sourceAddress"),
+        ("myASN", "localASN"),
+        ("peerASN", "peerASN"),
+        ("dynamicASN", "peerASN"),
+    ] {
+        // 0 and the empty text are theirs for what is not given.
+        if let Some(value) = work.take(theirs).filter(|value| !matches!(scalar(value).as_str(), "" | "0")) {
+            work.put(theirs, ours, value.clone(), report);
+        }
+    }
+    for key in ["holdTime", "keepaliveTime", "connectTime"] {
+        work.carry_seconds(key, report);
+    }
+    multi_hop(&mut work, report);
+    password(&mut work, report);
+    if work.flag("enableGracefulRestart", false, report) == Some(true) {
+        work.put("enableGracefulRestart", "gracefulRestart", json!({}), report);
+    }
+    families(&mut work, report);
+    if work.take("routerID").is_some() {
+        let at = work.path("routerID");
+        report.ignored(&at, "belongs to the node here: set spec.bgp.routerId of each Node");
+    }
+    if let Some(profile) = work.take("bfdProfile").map(scalar).filter(|profile| !profile.is_empty()) {
+        let at = work.path("bfdProfile");
+        match Name::parse(&profile) {
+            Ok(profile) if draft.profiles.contains_key(&profile) => {
+                work.put("bfdProfile", "bfdProfile", json!(profile), report);
+            }
+            Ok(profile) => {
+                report.approximated(
+                    &at,
+                    &format!("bfdprofile/{profile} is not in the input; it has to be there before"),
+                );
+                work.spec.insert("bfdProfile".to_owned(), json!(profile));
+            }
+            Err(error) => report.ignored(&at, &format!("the name {error}")),
+        }
+    }
+    Ok(work.done(report))
+}
+
+fn multi_hop(work: &mut Work<'_>, report: &mut Report) {
+    if work.flag("ebgpMultiHop", false, report) != Some(true) {
+        return;
+    }
+    let [own, peer] = ["localASN", "peerASN"].map(|key| work.spec.get(key).map(scalar).unwrap_or_default());
+    if peer == "internal" || own == peer {
+        let at = work.path("ebgpMultiHop");
+        report.approximated(&at, "left out: an internal peer may be any number of hops away");
+    } else {
+        work.put("ebgpMultiHop", "ebgpMultiHop", json!(true), report);
+    }
+}
+
+/// A session that was protected is not tried without protection.
+fn password(work: &mut Work<'_>, report: &mut Report) {
+    if let Some(password) = work.take("password").map(scalar).filter(|password| !password.is_empty()) {
+        work.put("password", "password", json!(password), report);
+    }
+    let secret = work.take("passwordSecret").map(|secret| text(secret, "/name"));
+    if let Some(secret) = secret.filter(|secret| !secret.is_empty()) {
+        let at = work.path("passwordSecret");
+        let said = format!(
+            "Secrets of the cluster are not read: {} is disabled until its spec.password is that of Secret {secret}",
+            work.target
+        );
+        report.approximated(&at, &said);
+        work.spec.insert("disabled".to_owned(), json!(true));
+    }
+}
+
+fn families(work: &mut Work<'_>, report: &mut Report) {
+    let both = work.flag("dualStackAddressFamily", false, report);
+    let single = work.flag("disableMP", true, report);
+    let address = work.spec.get("peerAddress").map(scalar).and_then(|text| text.parse::<IpAddr>().ok());
+    let family = match address {
+        Some(IpAddr::V4(_)) => "IPv4",
+        Some(IpAddr::V6(_)) => "IPv6",
+        None => return,
+    };
+    let key = match (both, single) {
+        (Some(true), _) => {
+            report
+                .mapped(&work.path("dualStackAddressFamily"), &format!("families of {}: both", work.target));
+            return;
+        }
+        (Some(false), _) => "dualStackAddressFamily",
+        (None, Some(true)) => "disableMP",
+        (None, Some(false) | None) => return,
+    };
+    work.put(key, "families", json!([family]), report);
+}
+
+/// A BFDProfile.
+pub(crate) fn profile_object(draft: &mut Draft, document: &Value) {
+    let name = text(document, "/metadata/name");
+    let Some(name) = pool::name(&name, "metadata.name", &mut draft.report) else { return };
+    let fields = Fields::of(document.get("spec").unwrap_or(&Value::Null), "spec");
+    profile(draft, name, fields, Spelling::Resource);
+}
+
+/// A BFD profile, under a name.
+pub(crate) fn profile(draft: &mut Draft, name: Name, fields: Fields<'_>, spelling: Spelling) {
+    let report = &mut draft.report;
+    if draft.profiles.contains_key(&name) {
+        report.ignored(&fields.path("name"), &format!("a second profile {name}; it is left out"));
+        return;
+    }
+    let mut work = Work::new(fields, spelling, format!("bfdprofile/{name}"));
+    for key in ["receiveInterval", "transmitInterval", "detectMultiplier", "minimumTtl"] {
+        work.carry(key, key, report);
+    }
+    work.carry_flag("passiveMode", "passiveMode", report);
+    if work.flag("echoMode", false, report) == Some(true) {
+        let at = work.path("echoMode");
+        report.ignored(&at, "echo packets are not sent; the intervals of control packets count");
+    }
+    if work.take("echoInterval").is_some() {
+        let at = work.path("echoInterval");
+        report.ignored(&at, "echo packets are not sent");
+    }
+    let spec = work.done(report);
+    draft.profiles.insert(name, spec);
+}
+
+/// A Community: names of communities.
+pub(crate) fn communities_object(draft: &mut Draft, document: &Value) {
+    for (number, entry) in items(document, "/spec/communities").iter().enumerate() {
+        let at = format!("spec.communities[{number}]");
+        community(draft, &at, &text(entry, "/name"), &text(entry, "/value"));
+    }
+}
+
+/// A name of a community.
+pub(crate) fn community(draft: &mut Draft, at: &str, name: &str, value: &str) {
+    match value.parse::<Community>() {
+        Ok(community) => {
+            draft.report.mapped(at, &format!("{name}: written as {community} where it is named"));
+            draft.communities.insert(name.to_owned(), community);
+        }
+        Err(error) => draft.report.ignored(at, &error),
+    }
+}
+
+/// A duration as Go writes it, such as `90s`, `1m30s`, `1.5h` or `500ms`, in milliseconds.
+fn milliseconds(text: &str) -> Option<u64> {
+    let (mut rest, mut total) = (text.trim(), 0.0_f64);
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let factor = match unit {
+            "h" => 3_600_000.0,
+            "m" => 60_000.0,
+            "s" => 1000.0,
+            "ms" => 1.0,
+            _ => return None,
+        };
+        total += number.parse::<f64>().ok()? * factor;
+        rest = tail;
+    }
+    // A day is longer than any of these times may be.
+    let is_sound = total.is_finite() && (0.0..=86_400_000.0).contains(&total);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    is_sound.then_some(total.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, expected) in [
+            ("90s", Some(90_000)),
+            ("1m30s", Some(90_000)),
+            ("1.5h", Some(5_400_000)),
+            ("500ms", Some(500)),
+            ("0s", Some(0)),
+            ("", None),
+            ("90", None),
+            ("s", None),
+            ("-3s", None),
+            ("1d", None),
+            ("999999h", None),
+        ] {
+            assert_eq!(milliseconds(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Finds out which objects a manifest holds: for `delete -f`, and to say which object of which file a refusal is about.
+//! Whether they are valid is the server's to say.
+
+use serde_json::Value;
+
+/// Documents and list entries looked at in one run; the server takes fewer in one request.
+const OBJECTS_MAX: usize = 20_000;
+
+/// The two languages of manifests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    /// RFC 8259.
+    Json,
+    /// YAML 1.2, possibly several documents.
+    Yaml,
+}
+
+impl Language {
+    /// The media type of a request body.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+        }
+    }
+
+    /// The language of a text: JSON when it is JSON, or when its file name says so, so that a broken JSON file is
+    /// refused as JSON.
+    pub fn detect(file_name: &str, bytes: &[u8]) -> Self {
+        let opens = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+        let is_json = matches!(opens, Some(b'{' | b'['))
+            && serde_json::from_slice::<serde::de::IgnoredAny>(bytes).is_ok();
+        if is_json || file_name.ends_with(".json") { Self::Json } else { Self::Yaml }
+    }
+}
+
+/// The objects of a manifest in order, with lists taken apart as the server does.
+///
+/// # Errors
+/// What is wrong with the text, in words.
+pub fn objects(language: Language, bytes: &[u8]) -> Result<Vec<Value>, String> {
+    let documents: Vec<Value> = match language {
+        Language::Json => vec![serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?],
+        Language::Yaml => {
+            let text = std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))?;
+            serde_saphyr::from_multiple(text).map_err(|error| format!("not YAML: {error}"))?
+        }
+    };
+    let mut objects = Vec::new();
+    for document in documents {
+        match document {
+            Value::Null => {}
+            Value::Array(items) => objects.extend(items),
+            Value::Object(mut fields) if fields.get("kind").is_some_and(|kind| kind == "List") => {
+                match fields.remove("items") {
+                    Some(Value::Array(items)) => objects.extend(items),
+                    Some(_) | None => return Err("a List must have `items`".to_owned()),
+                }
+            }
+            other @ (Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                objects.push(other)
+            }
+        }
+        if objects.len() > OBJECTS_MAX {
+            return Err(format!("more than {OBJECTS_MAX} objects; split the manifest"));
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_language_is_seen_in_the_content() {
+        assert_eq!(Language::detect("-", b" {\"kind\": \"Service\"}\n"), Language::Json);
+        assert_eq!(Language::detect("-", b"{kind: Service}"), Language::Yaml);
+        assert_eq!(Language::detect("-", b"kind: Service"), Language::Yaml);
+        assert_eq!(Language::detect("x.json", b"{\"kind\": "), Language::Json);
+    }
+
+    #[test]
+    fn documents_lists_and_arrays_are_taken_apart_in_order() {
+        let yaml =
+            b"# nothing\n---\nkind: A\n---\nkind: List\nitems: [{kind: B}, {kind: C}]\n---\n- kind: D\n";
+        let found = objects(Language::Yaml, yaml).unwrap();
+        let kinds: Vec<&str> = found.iter().filter_map(|object| object["kind"].as_str()).collect();
+        assert_eq!(kinds, ["A", "B", "C", "D"]);
+        assert_eq!(objects(Language::Json, b"[{\"kind\": \"A\"}]").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn broken_text_is_an_error_in_words_never_a_panic() {
+        let deep = "[".repeat(10_000);
+        for bad in ["{", "a: [", "\u{0}", "kind: List", "a: *x", deep.as_str()] {
+            assert!(objects(Language::Yaml, bad.as_bytes()).is_err(), "{:.20}", bad);
+            assert!(objects(Language::Json, bad.as_bytes()).is_err(), "{:.20}", bad);
+        }
+        assert!(objects(Language::Yaml, b"\xff\xfe").unwrap_err().contains("UTF-8"));
+    }
+}

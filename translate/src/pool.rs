@@ -1,0 +1,52 @@
+//! What every form of a pool has: a name and ranges.
+
+use ipnet::IpNet;
+use model::{address_pool::AddressRange, name::Name};
+use serde_json::Value;
+
+use crate::json::scalar;
+use crate::report::Report;
+
+/// The ranges of a pool in our form; what is none is reported.
+pub(crate) fn ranges(list: &[Value], at: &str, name: &Name, report: &mut Report) -> Vec<String> {
+    let mut ranges = Vec::new();
+    for (number, entry) in list.iter().enumerate() {
+        let (at, entry) = (format!("{at}[{number}]"), scalar(entry));
+        match (entry.parse::<AddressRange>(), entry.trim().parse::<IpNet>()) {
+            (Ok(range), _) => {
+                // As it was written: a range that we understand needs no other form.
+                report.mapped(&at, &format!("{entry} in addresspool/{name}"));
+                ranges.push(if entry.contains(['/', '-']) { entry } else { range.to_string() });
+            }
+            (Err(_), Ok(network)) => {
+                let network = network.trunc();
+                report.approximated(
+                    &at,
+                    &format!("{entry} is written as {network}, the network that it is in"),
+                );
+                ranges.push(network.to_string());
+            }
+            (Err(error), Err(_)) => report.ignored(&at, &error),
+        }
+    }
+    ranges
+}
+
+/// The nearest name that an object can have.
+pub(crate) fn name(text: &str, at: &str, report: &mut Report) -> Option<Name> {
+    if let Ok(name) = Name::parse(text) {
+        return Some(name);
+    }
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c.to_ascii_lowercase() } else { '-' };
+    let near: String = text.chars().map(allowed).collect();
+    match Name::parse(near.trim_matches(|c| c == '-' || c == '.')) {
+        Ok(name) => {
+            report.approximated(at, &format!("`{text}` is named {name}"));
+            Some(name)
+        }
+        Err(error) => {
+            report.ignored(at, &format!("left out: its name {error}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// Conditions as rungs: each needs those before it, so the first that is not met is where to look.
+import { html } from '../core/html.js';
+import { remark, useRoute } from '../core/route.js';
+import { Field } from './field.js';
+import { Shape, tone, word } from './state.js';
+
+const STATE = { True: 'ok', False: 'failing', Unknown: 'waiting' };
+/** What is met may still have something to say. */
+const words = (type) => type.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.toLowerCase()}`);
+
+/**
+ * The rungs, and the words of one: the first that is not met, or the one that is chosen.
+ * @param {{path: string, conditions: any[], order: string[], problem?: any}} props `path` of the request whose `/status/conditions` they are;
+ *   `problem` of the overview says what is wrong where all rungs are met
+ */
+export function Ladder({ path, conditions, order, problem }) {
+  const { params } = useRoute();
+  const rungs = order.map((type) => conditions.find((one) => one.type === type) ?? { type, status: 'Unknown', reason: 'NotSaid' });
+  const unmet = rungs.find(({ status }) => status !== 'True');
+  const open = rungs.find(({ type }) => type === params.rung) ?? unmet;
+  const notes = rungs.filter((rung) => rung !== open && rung.status === 'True' && rung.message && rung.message !== problem?.message);
+  return html`<div class="ladder">
+    <ol class="ladder-rungs">${rungs.map((rung) => html`<${Rung} key=${rung.type} rung=${rung} isOpen=${rung === open} isFirst=${rung === unmet} choose=${() => remark({ rung: rung === open ? '' : rung.type })} />`)}</ol>
+    <div aria-live="polite">${open && html`<${Said} rung=${open} path=${path} at=${conditions.indexOf(open)} />`}${problem && !unmet && html`<${Wrong} problem=${problem} />`}</div>
+    ${notes.length > 0 && html`<ul class="ladder-notes">${notes.map((rung) => html`<li key=${rung.type}><b>${words(rung.type)}</b> <${Field} path=${path} at=${`/status/conditions/${conditions.indexOf(rung)}/message`}>${rung.message}<//></li>`)}</ul>`}
+  </div>`;
+}
+
+function Rung({ rung: { type, status, reason }, isOpen, isFirst, choose }) {
+  const state = STATE[status];
+  return html`<li class=${`tone-${tone(state)}`} data-condition=${type} data-state=${status}>
+    <button type="button" aria-expanded=${isOpen} aria-current=${isFirst ? 'step' : undefined} onClick=${choose}>
+      <span class="ladder-mark"><${Shape} state=${state} size=${14} /></span><span class="ladder-type">${words(type)}</span><span class="ladder-reason">${status === 'True' ? '' : status === 'False' ? 'no: ' : 'not known: '}${words(reason)}</span>
+    </button>
+  </li>`;
+}
+
+/** What is wrong although each rung is met: some of it is not as it should be. */
+function Wrong({ problem: { impact, reason, message, hint } }) {
+  return html`<div class=${`ladder-said tone-${tone(impact)}`} data-impact=${impact}>
+    <p><b>${word(impact)}</b> <code class="muted">${reason}</code></p>
+    <p>${message}</p>
+    ${hint && html`<p class="muted">What helps: ${hint}</p>`}
+  </div>`;
+}
+
+function Said({ rung: { type, status, reason, message, hint }, path, at }) {
+  const of = (field, value) => (at < 0 ? value : html`<${Field} path=${path} at=${`/status/conditions/${at}/${field}`}>${value}<//>`);
+  return html`<div class=${`ladder-said tone-${tone(STATE[status])}`}>
+    <p><b>${words(type)}</b> <code class="muted">${of('reason', reason)}</code></p>
+    ${message && html`<p>${of('message', message)}</p>`}
+    ${hint && html`<p class="muted">What helps: ${of('hint', hint)}</p>`}
+    ${!message && !hint && html`<p class="muted">${status === 'True' ? 'Nothing more is to be said.' : 'The server has not said why yet.'}</p>`}
+  </div>`;
+}

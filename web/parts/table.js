@@ -1,0 +1,154 @@
+// Tables of any length: sorted by a click, filtered by words, and only the rows in sight are in the document, all of the same
+// height. Sort and filter stand in the address.
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../core/html.js';
+import { remark, useRoute } from '../core/route.js';
+import { count } from '../core/format.js';
+
+/** Height of a row in CSS pixels; `--row` in style/parts.css is the same. */
+const ROW_PX = 40;
+/** Rows beyond the edges that are drawn. */
+const MARGIN_ROWS = 10;
+/** Up to so many rows all of them are drawn. */
+const WHOLE_ROWS_MAX = 60;
+
+/**
+ * @typedef {object} Column
+ * @property {string} key
+ * @property {string} label
+ * @property {(row: any) => any} show what stands in the cell
+ * @property {((row: any) => string | number)=} by what it is sorted by; without it it cannot be
+ * @property {((row: any) => string)=} words what the filter looks at
+ * @property {string=} width of the column, in CSS
+ * @property {boolean=} isNumber on the right
+ * @property {boolean=} isExtra left out where there is little room
+ */
+
+/**
+ * A table.
+ * @param {{id: string, label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, linkOf?: (row: any) => string, stateOf?: (row: any) => string,
+ *   empty?: any, filters?: any, initialSort?: string, hasFilter?: boolean}} props `id` names its parameters in the address;
+ *   `initialSort` a key of a column, with `-` before it for the other direction
+ */
+export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty, filters, initialSort, hasFilter = true }) {
+  const { params } = useRoute();
+  const sort = params[`${id}.sort`] ?? initialSort ?? '';
+  const filter = params[`${id}.q`] ?? '';
+  const shown = useMemo(() => arranged(rows, columns, sort, filter), [rows, columns, sort, filter]);
+  const [body, range] = useWindow(shown.length);
+  const sortBy = (key) => remark({ [`${id}.sort`]: sort === key ? `-${key}` : key });
+  return html`<div class="table-box">
+    ${(hasFilter || filters) &&
+    html`<div class="table-tools">
+      ${hasFilter &&
+      html`<label class="filter"><span class="unseen">Filter ${label}</span
+        ><input type="search" placeholder="Filter" value=${filter} onInput=${(event) => remark({ [`${id}.q`]: event.target.value })}
+      /></label>`}
+      ${filters}
+      <span class="muted" aria-live="polite">${shown.length === rows.length ? count(rows.length) : `${count(shown.length)} of ${count(rows.length)}`}</span>
+    </div>`}
+    ${shown.length === 0
+      ? rows.length === 0
+        ? empty
+        : html`<p class="muted pad">Nothing matches “${filter}”. <button type="button" class="quiet" onClick=${() => remark({ [`${id}.q`]: '' })}>Show all</button></p>`
+      : html`<table class="table" aria-label=${label} aria-rowcount=${shown.length + 1} data-table=${id}>
+          <colgroup>${columns.map((column) => html`<col key=${column.key} class=${column.isExtra ? 'extra' : ''} style=${{ width: column.width }} />`)}</colgroup>
+          <thead>
+            <tr>${columns.map((column) => html`<${Head} key=${column.key} column=${column} sort=${sort} sortBy=${sortBy} />`)}</tr>
+          </thead>
+          <tbody ref=${body}>
+            ${range.first > 0 && html`<tr class="space" aria-hidden="true" style=${{ height: `${range.first * ROW_PX}px` }}></tr>`}
+            ${shown.slice(range.first, range.end).map((row, at) => html`<${Row} key=${keyOf(row)} ...${{ row, columns, keyOf, linkOf, stateOf, index: range.first + at }} />`)}
+            ${range.end < shown.length && html`<tr class="space" aria-hidden="true" style=${{ height: `${(shown.length - range.end) * ROW_PX}px` }}></tr>`}
+          </tbody>
+        </table>`}
+  </div>`;
+}
+
+function Head({ column, sort, sortBy }) {
+  const direction = sort === column.key ? 'ascending' : sort === `-${column.key}` ? 'descending' : undefined;
+  const name = `${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`;
+  if (!column.by) return html`<th scope="col" class=${name}>${column.label}</th>`;
+  return html`<th scope="col" class=${name} aria-sort=${direction ?? 'none'}>
+    <button type="button" onClick=${() => sortBy(column.key)}>${column.label}<span class="sort" aria-hidden="true">${{ ascending: '↑', descending: '↓' }[direction] ?? ''}</span></button>
+  </th>`;
+}
+
+function Row({ row, columns, keyOf, linkOf, stateOf, index }) {
+  const link = linkOf?.(row);
+  // The whole row leads where its link leads; keyboards and readers of the screen have the link.
+  const click = (event) => link && !event.target.closest('a, button, input, [data-field]') && !getSelection().toString() && (location.hash = link);
+  return html`<tr data-key=${keyOf(row)} data-row-state=${stateOf?.(row)} aria-rowindex=${index + 2} class=${link ? 'leads' : ''} onClick=${click}>
+    ${columns.map((column) => html`<td key=${column.key} class=${`${column.isNumber ? 'number' : ''} ${column.isExtra ? 'extra' : ''}`}>${column.show(row)}</td>`)}
+  </tr>`;
+}
+
+function arranged(rows, columns, sort, filter) {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
+  const looked = columns.filter((column) => column.words);
+  let shown = words.length
+    ? rows.filter((row) => {
+        const text = looked.map((column) => column.words(row)).join('\n').toLowerCase();
+        return words.every((word) => text.includes(word));
+      })
+    : rows;
+  const column = columns.find(({ key }) => key === sort.replace(/^-/, ''));
+  if (!column?.by) return shown;
+  const sign = sort.startsWith('-') ? -1 : 1;
+  // Computed once a row: comparisons are many.
+  return shown
+    .map((row) => [column.by(row), row])
+    .sort(([a], [b]) => sign * compare(a, b))
+    .map(([, row]) => row);
+}
+
+function compare(a, b) {
+  if (typeof a === 'number' && typeof b === 'number') return a - b;
+  return collator.compare(String(a ?? ''), String(b ?? ''));
+}
+/** `node-10` after `node-9`. */
+const collator = new Intl.Collator('en', { numeric: true });
+
+/** Which rows are in sight, of so many. */
+function useWindow(total) {
+  const body = useRef();
+  const [range, setRange] = useState({ first: 0, end: Math.min(total, WHOLE_ROWS_MAX) });
+  useLayoutEffect(() => {
+    if (total <= WHOLE_ROWS_MAX) {
+      setRange({ first: 0, end: total });
+      return undefined;
+    }
+    const look = () => {
+      if (!body.current) return;
+      const top = -body.current.getBoundingClientRect().top;
+      const first = Math.max(0, Math.min(Math.floor(top / ROW_PX) - MARGIN_ROWS, total - 1));
+      const end = Math.min(total, Math.max(first, 0) + Math.ceil(innerHeight / ROW_PX) + 2 * MARGIN_ROWS);
+      setRange((before) => (before.first === first && before.end === end ? before : { first, end }));
+    };
+    look();
+    addEventListener('scroll', look, { passive: true });
+    addEventListener('resize', look);
+    return () => {
+      removeEventListener('scroll', look);
+      removeEventListener('resize', look);
+    };
+  }, [total]);
+  return [body, range.end > total ? { first: 0, end: Math.min(total, WHOLE_ROWS_MAX) } : range];
+}
+
+/** Keys j and k, or the arrows, go from row to row; Enter goes where a row leads. */
+export function useRowKeys() {
+  useEffect(() => {
+    const press = (event) => {
+      if (event.target.closest('input, textarea, select, [contenteditable]') || event.ctrlKey || event.metaKey || event.altKey) return;
+      const step = { j: 1, k: -1 }[event.key];
+      if (!step) return;
+      const links = [...document.querySelectorAll('main tbody tr.leads a:first-of-type, main [data-problem] a.problem-object')];
+      const at = links.indexOf(document.activeElement);
+      links[Math.max(0, Math.min(links.length - 1, at + step))]?.focus();
+      event.preventDefault();
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  }, []);
+}
+
