@@ -11,7 +11,8 @@ fi
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
   dockerd:docker.io dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
-  protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd)
+  protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
+  chromium:chromium chromedriver:chromium-driver npm:npm)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

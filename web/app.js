@@ -1,6 +1,6 @@
 // The page: who one is, what is live, and the view that the address names.
 import { learnSession, session } from './core/api.js';
-import { html, render, useEffect, useState } from './core/html.js';
+import { html, render, useEffect, useRef, useState } from './core/html.js';
 import { follow } from './core/live.js';
 import { useRoute } from './core/route.js';
 import { useStore } from './core/store.js';
@@ -21,10 +21,13 @@ const VIEWS = {
   login: () => import('./views/login.js'),
 };
 
+/** Which module a path has: its first step, and how many there are. */
+const keyOf = (path) => `${path[0] ?? ''}/${path.length}`;
+
 function useModule(path) {
   const [loaded, setLoaded] = useState({});
   const load = VIEWS[path[0] ?? ''] ?? VIEWS[''];
-  const key = `${path[0] ?? ''}/${path.length}`;
+  const key = keyOf(path);
   useEffect(() => {
     let isWanted = true;
     load(path).then(
@@ -43,7 +46,11 @@ function Page() {
   const route = useRoute();
   const known = useStore(session);
   const mustLogIn = known.isKnown && known.securityEnabled && !known.authenticated;
-  const { View, error, key } = useModule(mustLogIn ? ['login'] : route.path);
+  const path = mustLogIn ? ['login'] : route.path;
+  const { View, error, key } = useModule(path);
+  // A view that stays until the next one is there is not drawn with the address of the next.
+  const shown = useRef(route);
+  if (key === keyOf(path)) shown.current = route;
   useRowKeys();
   useEffect(() => {
     if (!known.isKnown || mustLogIn) return undefined;
@@ -59,9 +66,9 @@ function Page() {
     }
     if (View) document.querySelector('main').dataset.moved = 'true';
   }, [View, route.path.join('/')]);
-  const isThere = View && (key.startsWith(`${(mustLogIn ? 'login' : route.path[0]) ?? ''}/`) || !error);
+  const isThere = View && (!mustLogIn || key === keyOf(path));
   return html`<${Shell} route=${route} isLocked=${mustLogIn}>
-    ${error ? html`<${Failed} error=${error} retry=${() => location.reload()} />` : isThere ? html`<${View} route=${route} />` : html`<${Waiting} rows=${6} />`}
+    ${error ? html`<${Failed} error=${error} retry=${() => location.reload()} />` : isThere ? html`<${View} route=${shown.current} />` : html`<${Waiting} rows=${6} />`}
   <//>`;
 }
 

@@ -21,6 +21,19 @@ pub fn find(name: &str) -> Result<PathBuf> {
     }
 }
 
+/// The target directory of this build.
+///
+/// # Errors
+/// This executable is in none.
+pub fn target_directory() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this executable is")?;
+    let directories = own.ancestors().skip(1);
+    // Test executables are in `target/debug/deps`, binaries in `target/debug`.
+    let profile = directories.into_iter().find(|directory| !directory.ends_with("deps"));
+    let target = profile.and_then(Path::parent).context("this executable is in no target directory")?;
+    Ok(target.to_owned())
+}
+
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)

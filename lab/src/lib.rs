@@ -9,12 +9,15 @@
 
 pub mod addresses;
 pub mod binaries;
+pub mod browser;
 pub mod client;
 pub mod cluster;
 pub mod control;
+pub mod demo;
 pub mod echo;
 pub mod etcd;
 pub mod forward;
+pub mod herd;
 pub mod guest;
 pub mod histories;
 pub mod kernel;

@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use lab::{
     cluster::{Cluster, Options},
+    demo,
     forward, kernel, registry, topology,
 };
 
@@ -65,6 +66,13 @@ fn show(arguments: &Arguments) -> Result<()> {
     story::tell(&mut out, &mut cluster, &address.to_string())?;
     if arguments.ends_by_itself() {
         return Ok(());
+    }
+    if cluster.topology.nodes.len() >= demo::NODES_MIN {
+        out.chapter("Somebody's cluster, for the page")?;
+        demo::add(&mut cluster)?;
+        demo::fall_ill(&mut cluster)?;
+        let (namespace, name, machine) = demo::ILL;
+        out.seen(&format!("nine Services of four teams; a backend of {namespace}/{name} on node{machine} is killed, and health checks notice"))?;
     }
     story::where_to_look(&mut out, &cluster, &address.to_string())?;
     wait_forever()

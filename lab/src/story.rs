@@ -127,7 +127,8 @@ pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> 
     let inside = cluster.place("client-inside")?.name().to_owned();
     let node = cluster.place("node1")?.name().to_owned();
     out.quote(&format!(
-        "documentation      http://{host}/docs\n\
+        "the page           http://{host}/\n\
+         documentation      http://{host}/docs\n\
          API                curl http://{host}/v1/status\n\
          what a node gets   curl -N http://{host}/v1/nodes/node1/state\n\
          CLI                export TIDEGATE_API=http://{host}; {} get all\n\

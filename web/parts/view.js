@@ -38,7 +38,7 @@ export function Empty({ title, children, command }) {
   return html`<div class="empty">
     <p class="empty-title">${title}</p>
     <div>${children}</div>
-    ${command && html`<pre><code>${command}</code></pre>`}
+    ${command && html`<pre tabindex="0"><code>${command}</code></pre>`}
   </div>`;
 }
 

@@ -69,8 +69,8 @@ function Form({ params }) {
       ? html`<label class="named wide">Service <input list="explain-services" required value=${asked.service} placeholder="namespace/name" spellcheck="false" autocomplete="off" onInput=${set('service')} /></label>
           <datalist id="explain-services">${services.slice(0, 500).map((name) => html`<option key=${name} value=${name} />`)}</datalist>`
       : html`<label class="named wide">From <input value=${asked.source} placeholder="any source" spellcheck="false" autocomplete="off" inputmode="text" onInput=${set('source')} /></label>
-          <label class="named wide">To <input required value=${asked.destination} placeholder="an address of a Service" spellcheck="false" autocomplete="off" onInput=${set('destination')} /></label>
-          <label class="named">Port <input type="number" min="1" max="65535" required=${Boolean(asked.source)} value=${asked.port} placeholder="80" onInput=${set('port')} /></label>
+          <label class="named wide">To <input name="destination" required value=${asked.destination} placeholder="an address of a Service" spellcheck="false" autocomplete="off" onInput=${set('destination')} /></label>
+          <label class="named">Port <input type="number" name="port" min="1" max="65535" required=${Boolean(asked.source)} value=${asked.port} placeholder="80" onInput=${set('port')} /></label>
           <label class="named">Protocol <select value=${asked.protocol || 'TCP'} onChange=${set('protocol')}>${PROTOCOLS.map((one) => html`<option key=${one}>${one}</option>`)}</select></label>`}
     <label class="named">On node <input list="explain-nodes" value=${asked.node} placeholder="where it goes" spellcheck="false" autocomplete="off" onInput=${set('node')} /></label>
     <datalist id="explain-nodes">${nodes.slice(0, 500).map((name) => html`<option key=${name} value=${name} />`)}</datalist>

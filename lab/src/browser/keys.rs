@@ -1,0 +1,69 @@
+//! The keyboard, as a person without a mouse uses it.
+
+use anyhow::{Context, Result};
+use fantoccini::{
+    actions::{InputSource, KeyAction, KeyActions},
+    key,
+};
+
+use super::Browser;
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// A letter or sign.
+    Of(char),
+    /// To the next element.
+    Tab,
+    /// To the element before.
+    BackTab,
+    /// What is focused is done.
+    Enter,
+    /// Out of what is open.
+    Escape,
+    /// Down.
+    Down,
+    /// Up.
+    Up,
+    /// A page down.
+    PageDown,
+    /// To the last.
+    End,
+}
+
+impl Browser {
+    /// Presses keys, one after the other, on what has the focus.
+    ///
+    /// # Errors
+    /// The browser refuses.
+    pub fn press(&mut self, pressed: &[Key]) -> Result<()> {
+        let mut actions = KeyActions::new("keyboard".to_owned());
+        for key in pressed {
+            for step in steps(*key) {
+                actions = actions.then(step);
+            }
+        }
+        self.run(async |client| client.perform_actions(actions).await).with_context(|| format!("pressing {pressed:?}"))
+    }
+}
+
+fn steps(key: Key) -> Vec<KeyAction> {
+    let (value, is_shifted) = match key {
+        Key::Of(letter) => (letter, false),
+        Key::Tab => (char::from(key::Key::Tab), false),
+        Key::BackTab => (char::from(key::Key::Tab), true),
+        Key::Enter => (char::from(key::Key::Enter), false),
+        Key::Escape => (char::from(key::Key::Escape), false),
+        Key::Down => (char::from(key::Key::Down), false),
+        Key::Up => (char::from(key::Key::Up), false),
+        Key::PageDown => (char::from(key::Key::PageDown), false),
+        Key::End => (char::from(key::Key::End), false),
+    };
+    let press = [KeyAction::Down { value }, KeyAction::Up { value }];
+    let shift = char::from(key::Key::Shift);
+    if is_shifted {
+        let [down, up] = press;
+        return vec![KeyAction::Down { value: shift }, down, up, KeyAction::Up { value: shift }];
+    }
+    press.to_vec()
+}
