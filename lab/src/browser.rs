@@ -99,7 +99,8 @@ impl Browser {
             builder.capabilities(capabilities);
             runtime.block_on(builder.connect(&format!("http://127.0.0.1:{port}")))
         });
-        let client = client.with_context(|| format!("no browser; the driver says:\n{}", driver.log_tail()))?;
+        let client =
+            client.with_context(|| format!("no browser; the driver says:\n{}", driver.log_tail()))?;
         let namespace = namespace.clone();
         let mut browser =
             Self { client: Some(client), runtime, driver, profile, namespace, console: Vec::new() };
@@ -113,8 +114,7 @@ impl Browser {
     /// The browser refuses.
     pub fn look(&mut self, look: Look) -> Result<()> {
         let Look { width, height, is_phone, is_dark } = look;
-        let metrics =
-            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
         self.devtools("Emulation.setDeviceMetricsOverride", &metrics)?;
         self.devtools("Emulation.setTouchEmulationEnabled", &json!({"enabled": is_phone}))?;
         let scheme = if is_dark { "dark" } else { "light" };
@@ -141,7 +141,8 @@ impl Browser {
     /// It throws.
     pub fn script(&mut self, body: &str, arguments: &[Value]) -> Result<Value> {
         let arguments = arguments.to_vec();
-        self.run(async |client| client.execute(body, arguments).await).with_context(|| format!("running {body}"))
+        self.run(async |client| client.execute(body, arguments).await)
+            .with_context(|| format!("running {body}"))
     }
 
     /// As [`Self::script`], for a body that calls its last argument with what it gives when it is done.
@@ -195,7 +196,8 @@ impl Browser {
     /// # Errors
     /// The selector is none.
     pub fn count(&mut self, selector: &str) -> Result<u64> {
-        let found = self.script("return document.querySelectorAll(arguments[0]).length;", &[json!(selector)])?;
+        let found =
+            self.script("return document.querySelectorAll(arguments[0]).length;", &[json!(selector)])?;
         found.as_u64().context("a length is a number")
     }
 

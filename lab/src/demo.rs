@@ -71,10 +71,14 @@ pub fn fall_ill(cluster: &mut Cluster) -> Result<()> {
     let (namespace, name, machine) = ILL;
     let patch = json!({"metadata": {"labels": {"release": "2026-11"}}});
     let path = format!("/v1/namespaces/{namespace}/services/{name}");
-    let headers = [("content-type", "application/merge-patch+json"), ("x-tidegate-author", "ben"), ("x-change-message", "release 2026-11")];
+    let headers = [
+        ("content-type", "application/merge-patch+json"),
+        ("x-tidegate-author", "ben"),
+        ("x-change-message", "release 2026-11"),
+    ];
     cluster.api.send("PATCH", &path, &headers, patch.to_string())?.success()?;
     cluster.topology.stop_serving(&workload(name, machine));
-    wait_unhealthy(cluster, 1)
+    wait_unhealthy(cluster, 2)
 }
 
 /// The name of a backend.
@@ -83,9 +87,7 @@ fn workload(name: &str, machine: u8) -> String {
 }
 
 fn settings() -> Vec<Value> {
-    let object = |kind: &str, name: &str, spec: Value| {
-        json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
-    };
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     vec![
         object("AddressPool", "public", json!({"addresses": ["172.25.1.208/28"], "autoAssign": false})),
         object("Advertisement", "public", json!({"type": "L2", "addressPools": ["public"]})),
@@ -104,7 +106,8 @@ fn put_up(cluster: &mut Cluster, offer: &Offer, number: u8) -> Result<Vec<Value>
         spec["loadBalancer"] = json!({"pool": "public"});
     }
     if *name == "checkout" {
-        spec["healthCheck"] = json!({"type": "Tcp", "intervalMs": 500, "timeoutMs": 400, "rise": 2, "fall": 2});
+        spec["healthCheck"] =
+            json!({"type": "Tcp", "intervalMs": 500, "timeoutMs": 400, "rise": 2, "fall": 2});
     }
     let mut objects = vec![json!({"apiVersion": "tidegate/v1", "kind": "Service",
         "metadata": {"namespace": namespace, "name": name, "labels": {"team": namespace}}, "spec": spec})];
@@ -126,7 +129,8 @@ fn write(cluster: &Cluster, author: &str, objects: &[Value]) -> Result<()> {
     answer.success().map(drop).with_context(|| format!("writing in the name of {author}"))
 }
 
-/// Waits until health checks have found so many endpoints of the Service that falls ill unhealthy, and know of all.
+/// Waits until health checks have found so many addresses of the Service that falls ill unhealthy; a backend has two, one of
+/// each family.
 fn wait_unhealthy(cluster: &Cluster, wanted: u64) -> Result<()> {
     let (namespace, name, _) = ILL;
     wait::until(&format!("{wanted} endpoints of {namespace}/{name} to be unhealthy"), || {

@@ -101,11 +101,18 @@ impl Herd {
     ///
     /// # Errors
     /// There are too many, or there is no thread or HTTP client for them.
-    pub fn start(namespace: &Namespace, base: &str, position: Position, members: Vec<Member>) -> Result<Self> {
+    pub fn start(
+        namespace: &Namespace,
+        base: &str,
+        position: Position,
+        members: Vec<Member>,
+    ) -> Result<Self> {
         ensure!(members.len() <= HERD_MAX, "a herd has at most {HERD_MAX} agents, not {}", members.len());
         let (stop, stopped) = watch::channel(false);
-        let behaviours: BTreeMap<_, _> =
-            members.iter().map(|member| (member.node.clone(), watch::channel(member.behaviour.clone()).0)).collect();
+        let behaviours: BTreeMap<_, _> = members
+            .iter()
+            .map(|member| (member.node.clone(), watch::channel(member.behaviour.clone()).0))
+            .collect();
         let told: Vec<_> = members.iter().map(|member| behaviours[&member.node].subscribe()).collect();
         let (runtime, client, base) = (runtime()?, client()?, base.to_owned());
         let heard = Heard::default();

@@ -11,8 +11,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use lab::{
     cluster::{Cluster, Options},
-    demo,
-    forward, kernel, registry, topology,
+    demo, forward, kernel, registry, topology,
 };
 
 /// The port on the host at which the control server is reached, if it is free.

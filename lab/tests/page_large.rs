@@ -32,7 +32,8 @@ const OBSERVE: &str = "window.slowest = 0; \
 fn the_page_is_small_and_virtual_on_500_nodes_and_5000_services() {
     let begun = Instant::now();
     let large = Large::start(Options::default()).unwrap();
-    let times: Vec<_> = large.times.iter().map(|(step, took)| format!("{step} {} ms", took.as_millis())).collect();
+    let times: Vec<_> =
+        large.times.iter().map(|(step, took)| format!("{step} {} ms", took.as_millis())).collect();
     println!("page: large set up after {} ms: {}", begun.elapsed().as_millis(), times.join(", "));
     let mut browser = Browser::start(&large.namespace, Look::DESK).unwrap();
 
@@ -59,7 +60,9 @@ fn first_paint(browser: &mut Browser, large: &Large) -> u64 {
     browser.wait_for("[data-view='overview'] [data-field='/v1/overview#/totals/services/ok']").unwrap();
     let mark = "performance.getEntriesByName('tidegate:first-content').length === 1";
     browser.wait_true("the page to mark its first content", mark).unwrap();
-    let at = browser.script("return performance.getEntriesByName('tidegate:first-content')[0].startTime;", &[]).unwrap();
+    let at = browser
+        .script("return performance.getEntriesByName('tidegate:first-content')[0].startTime;", &[])
+        .unwrap();
     rounded(&at)
 }
 
@@ -81,7 +84,10 @@ fn measure_lists(browser: &mut Browser, large: &Large) {
     few_rows(browser);
     let sort = interaction(browser, |browser, round| {
         let column = ["name", "addresses"][round % 2];
-        let find = format!("[...document.querySelectorAll('[data-table=services] th button')][{}]", if column == "name" { 1 } else { 2 });
+        let find = format!(
+            "[...document.querySelectorAll('[data-table=services] th button')][{}]",
+            if column == "name" { 1 } else { 2 }
+        );
         browser.script(&format!("{find}.dataset.measured = '';"), &[]).unwrap();
         browser.click("[data-table=services] th button[data-measured]").unwrap();
         browser.script(&format!("delete {find}.dataset.measured;"), &[]).unwrap();
@@ -139,7 +145,9 @@ fn follows(browser: &mut Browser, large: &Large) {
     let node = large.node(7);
     browser.wait_for(&format!("[data-view='overview'] [data-key='{node}'][data-state='converged']")).unwrap();
     large.herd.behave(&node, lab::herd::Behaviour::IsSilent).unwrap();
-    browser.wait_for(&format!("[data-view='overview'] [data-key='{node}'][data-state='disconnected']")).unwrap();
+    browser
+        .wait_for(&format!("[data-view='overview'] [data-key='{node}'][data-state='disconnected']"))
+        .unwrap();
 }
 
 /// The middle of several rounds of the slowest interaction in what `act` does, in ms.

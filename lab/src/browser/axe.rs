@@ -63,8 +63,14 @@ impl Browser {
     /// # Errors
     /// It does; each finding is in the error.
     pub fn expect_accessible(&mut self) -> Result<()> {
-        let serious: Vec<_> = self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();
-        ensure!(serious.is_empty(), "{} serious findings of axe-core:\n{}", serious.len(), serious.join("\n"));
+        let serious: Vec<_> =
+            self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();
+        ensure!(
+            serious.is_empty(),
+            "{} serious findings of axe-core:\n{}",
+            serious.len(),
+            serious.join("\n")
+        );
         Ok(())
     }
 }
@@ -77,7 +83,13 @@ fn finding(found: &Value) -> Finding {
     let places: Vec<String> = nodes
         .iter()
         .take(PLACES_MAX)
-        .map(|node| format!("  {} {}", node["target"], node["failureSummary"].as_str().unwrap_or_default().replace('\n', " ")))
+        .map(|node| {
+            format!(
+                "  {} {}",
+                node["target"],
+                node["failureSummary"].as_str().unwrap_or_default().replace('\n', " ")
+            )
+        })
         .collect();
     let (rule, impact) = (text("id"), text("impact"));
     let text = format!("{impact} {rule}: {} ({} places)\n{}", text("help"), nodes.len(), places.join("\n"));

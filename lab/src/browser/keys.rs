@@ -43,7 +43,8 @@ impl Browser {
                 actions = actions.then(step);
             }
         }
-        self.run(async |client| client.perform_actions(actions).await).with_context(|| format!("pressing {pressed:?}"))
+        self.run(async |client| client.perform_actions(actions).await)
+            .with_context(|| format!("pressing {pressed:?}"))
     }
 }
 

@@ -56,7 +56,9 @@ pub(super) fn kill_users_of(profile: &Path) {
     let wanted = profile.display().to_string();
     let Ok(processes) = fs::read_dir("/proc") else { return };
     for process in processes.flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
         if String::from_utf8_lossy(&command).contains(&wanted) {
             let _already_gone = kill(Pid::from_raw(pid), Signal::SIGKILL);

@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn the_port_is_read_from_the_line_that_names_it() {
-        let log = "Starting ChromeDriver 1.2.3 on port 0\nChromeDriver was started successfully on port 43245.\n";
+        let log =
+            "Starting ChromeDriver 1.2.3 on port 0\nChromeDriver was started successfully on port 43245.\n";
         assert_eq!(port_in(log), Some(43245));
         assert_eq!(port_in("Starting ChromeDriver on port 0"), None);
     }

@@ -68,8 +68,10 @@ pub(super) async fn register(client: &Client, base: &str, member: &Member) -> Re
     if let Some(zone) = zone {
         spec["zone"] = json!(zone);
     }
-    let object = json!({"apiVersion": "tidegate/v1", "kind": "Node", "metadata": {"name": node}, "spec": spec});
-    let request = client.post(format!("{base}/v1/nodes")).header("x-tidegate-author", format!("agent:{node}"));
+    let object =
+        json!({"apiVersion": "tidegate/v1", "kind": "Node", "metadata": {"name": node}, "spec": spec});
+    let request =
+        client.post(format!("{base}/v1/nodes")).header("x-tidegate-author", format!("agent:{node}"));
     let answer = request.json(&object).timeout(REQUEST_TIMEOUT).send().await?;
     let status = answer.status();
     let is_there = status.is_success() || status == http::StatusCode::CONFLICT;
@@ -120,7 +122,8 @@ impl Agent {
     }
 
     async fn follow(&mut self) -> Result<()> {
-        let url = format!("{}/v1/nodes/{}/state?resume={}", self.control.base, self.member.node, self.received);
+        let url =
+            format!("{}/v1/nodes/{}/state?resume={}", self.control.base, self.member.node, self.received);
         let answer = timeout(REQUEST_TIMEOUT, self.control.client.get(url).send()).await??;
         let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new() };
         self.is_complete_told = false;
@@ -173,7 +176,8 @@ impl Agent {
 
     fn note(&mut self, address: IpAddr, announcement: Option<&Announcement>) {
         let rank = announcement.and_then(|announcement| {
-            let place = announcement.candidates.iter().position(|candidate| candidate.node == self.member.node)?;
+            let place =
+                announcement.candidates.iter().position(|candidate| candidate.node == self.member.node)?;
             Some((announcement.epoch, place == 0))
         });
         let before = match rank {
@@ -208,7 +212,9 @@ impl Agent {
         let behaviour = self.told.borrow();
         let applied = self.verified();
         let failures: BTreeMap<String, Value> = match &*behaviour {
-            Behaviour::Refuses(services) => services.iter().map(|key| (key.to_string(), self.refusal())).collect(),
+            Behaviour::Refuses(services) => {
+                services.iter().map(|key| (key.to_string(), self.refusal())).collect()
+            }
             Behaviour::Converges | Behaviour::Lags | Behaviour::IsSilent => BTreeMap::new(),
         };
         let mut body = json!({
@@ -240,7 +246,8 @@ impl Agent {
     fn say_parts(&self, body: &mut Value) {
         let now = now();
         let part = |(epoch, is_first): (u64, bool)| {
-            let (role, reason) = if is_first { ("Owner", "first candidate") } else { ("Standby", "another is before it") };
+            let (role, reason) =
+                if is_first { ("Owner", "first candidate") } else { ("Standby", "another is before it") };
             json!({"role": role, "epoch": epoch, "since": now, "reason": reason, "interfaces": ["eth0"]})
         };
         let (mut parts, mut gone) = (serde_json::Map::new(), Vec::new());

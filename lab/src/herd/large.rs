@@ -87,8 +87,16 @@ impl Large {
         let position = fill(&api, &options)?;
         laps.end("objects");
         let herd = Herd::start(&namespace, api.url(), position, members)?;
-        let mut large =
-            Self { herd, server, api, namespace, times: Vec::new(), options, filled: position, _directory: directory };
+        let mut large = Self {
+            herd,
+            server,
+            api,
+            namespace,
+            times: Vec::new(),
+            options,
+            filled: position,
+            _directory: directory,
+        };
         large.wait_verified(position, u64::from(large.options.nodes))?;
         laps.end("agents");
         // What lags needs something to lag behind.

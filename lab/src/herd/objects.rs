@@ -31,8 +31,26 @@ const EDGE_NODES: u16 = 6;
 const REFUSED: u32 = 13;
 
 const NAMESPACES: [&str; 20] = [
-    "accounts", "billing", "cart", "catalog", "checkout", "default", "delivery", "fraud", "identity", "inventory",
-    "mail", "media", "metrics", "orders", "payments", "pricing", "reports", "search", "support", "web",
+    "accounts",
+    "billing",
+    "cart",
+    "catalog",
+    "checkout",
+    "default",
+    "delivery",
+    "fraud",
+    "identity",
+    "inventory",
+    "mail",
+    "media",
+    "metrics",
+    "orders",
+    "payments",
+    "pricing",
+    "reports",
+    "search",
+    "support",
+    "web",
 ];
 const ROLES: [&str; 10] =
     ["api", "worker", "cache", "queue", "db", "admin", "front", "sync", "export", "gateway"];
@@ -65,7 +83,12 @@ fn member(number: u16, nodes: u16) -> Option<Member> {
         networks.push(network(Ipv4Addr::new(198, 18, 0, 10 + low), 22)?);
     }
     let zone = ZONES[usize::from(number) % ZONES.len()];
-    Some(Member { node: Name::parse(&node_name(number)).ok()?, networks, zone: Some(zone.to_owned()), behaviour })
+    Some(Member {
+        node: Name::parse(&node_name(number)).ok()?,
+        networks,
+        zone: Some(zone.to_owned()),
+        behaviour,
+    })
 }
 
 /// The Service that some kernels refuse.
@@ -81,9 +104,7 @@ fn network(address: Ipv4Addr, length: u8) -> Option<IpNet> {
 
 /// What Services get addresses from.
 pub(super) fn settings() -> Vec<Value> {
-    let object = |kind: &str, name: &str, spec: Value| {
-        json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
-    };
+    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     vec![
         object("AddressPool", "public", json!({"addresses": ["198.18.1.0/25"]})),
         object("Advertisement", "public", json!({"type": "L2", "addressPools": ["public"]})),
@@ -104,8 +125,9 @@ pub(super) fn service(number: u32, nodes: u16) -> Vec<Value> {
         spec["disabled"] = json!(true);
     }
     let labels = json!({"team": namespace});
-    let mut objects =
-        vec![json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": metadata(labels), "spec": spec})];
+    let mut objects = vec![
+        json!({"apiVersion": "tidegate/v1", "kind": "Service", "metadata": metadata(labels), "spec": spec}),
+    ];
     if number % WITHOUT_ENDPOINTS_EVERY != 3 {
         let spec = json!({"service": name, "ports": [{"name": "http", "port": 8080}], "endpoints": endpoints(number, nodes)});
         objects.push(json!({"apiVersion": "tidegate/v1", "kind": "EndpointSet", "metadata": metadata(json!({})), "spec": spec}));
@@ -132,7 +154,8 @@ fn endpoints(number: u32, nodes: u16) -> Vec<Value> {
         let node = (number * 7 + place * 131) % u32::from(nodes);
         let [_, _, high, low] = node.to_be_bytes();
         let [.., host] = (number + place).to_be_bytes();
-        let address = Ipv4Addr::new(10, high + 16 * u8::try_from(place % 6).unwrap_or(0), low, host.clamp(1, 254));
+        let address =
+            Ipv4Addr::new(10, high + 16 * u8::try_from(place % 6).unwrap_or(0), low, host.clamp(1, 254));
         json!({"address": address, "node": node_name(u16::try_from(node).unwrap_or(0)), "conditions": {"ready": place < ready}})
     };
     (0..total).map(endpoint).collect()

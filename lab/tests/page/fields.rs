@@ -16,7 +16,8 @@ pub(crate) fn expect_true(browser: &mut Browser, api: &lab::control::Http, what:
         let mut answers: BTreeMap<String, Value> = BTreeMap::new();
         let fields = shown(browser)?;
         for (field, text) in &fields {
-            let (path, pointer) = field.split_once('#').with_context(|| format!("`{field}` names no pointer"))?;
+            let (path, pointer) =
+                field.split_once('#').with_context(|| format!("`{field}` names no pointer"))?;
             if !answers.contains_key(path) {
                 answers.insert(path.to_owned(), api.get_json(path)?);
             }
@@ -42,12 +43,15 @@ fn tells(value: &Value, text: &str) -> bool {
     let text = text.trim();
     match value {
         Value::Null => is_nothing(text),
-        Value::Bool(is_so) => text.eq_ignore_ascii_case(if *is_so { "yes" } else { "no" }) || text == is_so.to_string(),
+        Value::Bool(is_so) => {
+            text.eq_ignore_ascii_case(if *is_so { "yes" } else { "no" }) || text == is_so.to_string()
+        }
         Value::Number(number) => number.as_f64().is_some_and(|number| tells_number(number, text)),
         Value::String(word) => tells_word(word, text),
         Value::Array(items) if items.is_empty() => is_nothing(text) || text == "0" || text == "none",
         Value::Array(items) => {
-            tells_number(items.len() as f64, text) || items.iter().all(|item| tells(item, text) || contains(item, text))
+            tells_number(items.len() as f64, text)
+                || items.iter().all(|item| tells(item, text) || contains(item, text))
         }
         Value::Object(_) => false,
     }
@@ -73,7 +77,8 @@ fn tells_word(word: &str, text: &str) -> bool {
         return true;
     }
     // `UnsupportedSetting`, in words: `unsupported setting`.
-    let letters = |text: &str| text.chars().filter(|one| one.is_alphanumeric()).collect::<String>().to_lowercase();
+    let letters =
+        |text: &str| text.chars().filter(|one| one.is_alphanumeric()).collect::<String>().to_lowercase();
     letters(text) == letters(word) || is_time(word) && tells_time(word, text)
 }
 
@@ -91,7 +96,10 @@ fn tells_time(word: &str, text: &str) -> bool {
 fn tells_number(number: f64, text: &str) -> bool {
     // Words may stand before it: `share 25 %`.
     let starts = text.char_indices().filter(|(at, one)| {
-        one.is_ascii_digit() && !text[..*at].ends_with(|before: char| before.is_alphanumeric() && before != 'r' || before == '.' || before == ',')
+        one.is_ascii_digit()
+            && !text[..*at].ends_with(|before: char| {
+                before.is_alphanumeric() && before != 'r' || before == '.' || before == ','
+            })
     });
     starts.map(|(at, _)| &text[at..]).any(|rest| begins_with_number(number, rest))
 }
@@ -120,7 +128,8 @@ fn begins_with_number(number: f64, text: &str) -> bool {
 /// The number at the beginning of a text, the value of its last digit, and what follows it.
 fn number_of(text: &str) -> Option<(f64, f64, &str)> {
     let text = text.strip_prefix('r').unwrap_or(text);
-    let end = text.find(|one: char| !(one.is_ascii_digit() || one == ',' || one == '.')).unwrap_or(text.len());
+    let end =
+        text.find(|one: char| !(one.is_ascii_digit() || one == ',' || one == '.')).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     let digits = digits.trim_end_matches('.').replace(',', "");
     let decimals = digits.split_once('.').map_or(0, |(_, decimals)| decimals.len());
@@ -139,12 +148,24 @@ pub(crate) fn expect_some(count: usize, what: &str) -> Result<()> {
 #[test]
 fn a_text_tells_a_number_by_itself_rounded_or_in_a_larger_unit_and_no_other() {
     for (number, text) in [
-        (5000.0, "5,000"), (5000.0, "5 k"), (1234.0, "1.23 k"), (38.0, "38 ms"), (2412.0, "2.4 s"), (240_000.0, "4 min"),
-        (12.5, "12.5/s"), (1_500_000.0, "1.50 MB"), (17.0, "r17"), (0.25, "25%"), (3.0, "3 nodes"), (0.0, "share 0 %, 0 of 1"),
+        (5000.0, "5,000"),
+        (5000.0, "5 k"),
+        (1234.0, "1.23 k"),
+        (38.0, "38 ms"),
+        (2412.0, "2.4 s"),
+        (240_000.0, "4 min"),
+        (12.5, "12.5/s"),
+        (1_500_000.0, "1.50 MB"),
+        (17.0, "r17"),
+        (0.25, "25%"),
+        (3.0, "3 nodes"),
+        (0.0, "share 0 %, 0 of 1"),
     ] {
         assert!(tells(&json!(number), text), "{number} {text}");
     }
-    for (number, text) in [(5000.0, "4,999"), (5000.0, "5"), (38.0, "39 ms"), (2412.0, "2.5 s"), (3.0, ""), (3.0, "–")] {
+    for (number, text) in
+        [(5000.0, "4,999"), (5000.0, "5"), (38.0, "39 ms"), (2412.0, "2.5 s"), (3.0, ""), (3.0, "–")]
+    {
         assert!(!tells(&json!(number), text), "{number} {text}");
     }
 }

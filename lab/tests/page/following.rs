@@ -20,12 +20,16 @@ fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching
     stage.browser.wait_for(CHECKOUT).unwrap();
     let said = stage.browser.text(CHECKOUT).unwrap();
     assert!(said.contains("shop/checkout"), "{said}");
-    let unhealthy = "document.querySelector(\"[data-field='/v1/overview#/totals/endpoints/ready']\") !== null";
+    let unhealthy =
+        "document.querySelector(\"[data-field='/v1/overview#/totals/endpoints/ready']\") !== null";
     stage.browser.wait_true("the endpoints to be counted", unhealthy).unwrap();
 
     let (_, name, machine) = demo::ILL;
     stage.cluster.topology.serve(&format!("{name}-{machine}"), lab::scene::BACKEND_PORT).unwrap();
-    stage.browser.wait_true("the problem to be over", &format!("!document.querySelector(\"{CHECKOUT}\")")).unwrap();
+    stage
+        .browser
+        .wait_true("the problem to be over", &format!("!document.querySelector(\"{CHECKOUT}\")"))
+        .unwrap();
 
     stage.cluster.agents.get_mut("node2").unwrap().kill();
     stage.browser.wait_for("[data-view='overview'] [data-key='node2'][data-state='disconnected']").unwrap();
@@ -41,7 +45,10 @@ fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching
     stage.browser.expect_accessible().unwrap();
     stage.cluster.start_control_again().unwrap();
     stage.browser.wait_for("#live[data-state='live']").unwrap();
-    stage.browser.wait_true("the banner to be gone", "!document.querySelector('.banner.tone-worst')").unwrap();
+    stage
+        .browser
+        .wait_true("the banner to be gone", "!document.querySelector('.banner.tone-worst')")
+        .unwrap();
     stage.browser.wait_true("the same document to be shown", "window.isTheSame === true").unwrap();
     // That the server was away is the only thing to complain about.
     let mut complaints = stage.browser.take_console().unwrap();

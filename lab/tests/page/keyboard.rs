@@ -35,11 +35,18 @@ fn everything_can_be_reached_and_left_by_the_keyboard_alone_and_the_focus_is_alw
         assert_eq!(now["isSeen"], json!(true), "the focus cannot be seen on {now}");
         seen.push(now);
     }
-    assert!(seen[0]["name"].as_str().unwrap().contains("Skip"), "the first key leads past the menu: {}", seen[0]);
+    assert!(
+        seen[0]["name"].as_str().unwrap().contains("Skip"),
+        "the first key leads past the menu: {}",
+        seen[0]
+    );
     for wanted in ["#/services", "#/nodes", "#/addresses", "#/bgp", "#/history", "#/plan", "#/explain"] {
         assert!(seen.iter().any(|one| one["href"] == wanted), "{wanted} cannot be reached by Tab: {seen:#?}");
     }
-    assert!(seen.iter().any(|one| one["view"] == "overview"), "nothing in the view can be reached: {seen:#?}");
+    assert!(
+        seen.iter().any(|one| one["view"] == "overview"),
+        "nothing in the view can be reached: {seen:#?}"
+    );
 
     stage.load(view_named("overview"));
     stage.browser.press(&[Key::Of('/')]).unwrap();
@@ -63,6 +70,9 @@ fn everything_can_be_reached_and_left_by_the_keyboard_alone_and_the_focus_is_alw
     stage.browser.wait_for("dialog[open], [role='dialog']").unwrap();
     stage.browser.expect_accessible().unwrap();
     stage.browser.press(&[Key::Escape]).unwrap();
-    stage.browser.wait_true("the dialog to be closed", "!document.querySelector('dialog[open], [role=dialog]')").unwrap();
+    stage
+        .browser
+        .wait_true("the dialog to be closed", "!document.querySelector('dialog[open], [role=dialog]')")
+        .unwrap();
     stage.browser.expect_quiet_console().unwrap();
 }

@@ -43,7 +43,13 @@ impl Guarded {
         let api = Http::new(&namespace, CONTROL.parse().unwrap());
         server.wait_ready(|| api.get("/readyz")?.success().map(drop)).unwrap();
         let admin = fs::read_to_string(directory.path().join("bootstrap-token")).unwrap().trim().to_owned();
-        let made = send(&api, &admin, "POST", "/v1/tokens", &json!({"name": "watcher", "bindings": [{"role": "viewer"}]}));
+        let made = send(
+            &api,
+            &admin,
+            "POST",
+            "/v1/tokens",
+            &json!({"name": "watcher", "bindings": [{"role": "viewer"}]}),
+        );
         let viewer = made["token"].as_str().unwrap_or_else(|| panic!("no token in {made}")).to_owned();
         let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
         send(&api, &admin, "POST", "/v1/namespaces/default/services", &service);
@@ -63,7 +69,8 @@ fn send(api: &Http, token: &str, method: &str, path: &str, body: &Value) -> Valu
     api.send(method, path, &headers, body.to_string()).unwrap().success().unwrap().json()
 }
 
-const MANIFEST: &str = "apiVersion: tidegate/v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
+const MANIFEST: &str =
+    "apiVersion: tidegate/v1\nkind: Service\nmetadata: {name: other}\nspec: {ports: [{port: 80}]}\n";
 
 /// Without a token nothing is shown but the form; a wrong one is refused in words; a viewer sees and cannot change, by the page nor
 /// behind its back; whoever may can; and after logging out nothing is shown any longer.
@@ -82,14 +89,18 @@ fn a_token_opens_the_page_a_viewer_cannot_change_anything_and_logging_out_closes
     let viewer = guarded.viewer.clone();
     guarded.log_in(&viewer);
     guarded.browser.wait_for("[data-view='services'] [data-key='default/web']").unwrap();
-    let kept = guarded.browser.script("return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage);", &[]);
+    let kept = guarded.browser.script(
+        "return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage);",
+        &[],
+    );
     assert!(!kept.unwrap().to_string().contains(&viewer), "the token is kept where scripts can read it");
 
     guarded.browser.script("location.hash = '#/plan';", &[]).unwrap();
     guarded.browser.wait_for("[data-view='plan'] textarea").unwrap();
     guarded.browser.fill("[data-view='plan'] textarea", MANIFEST).unwrap();
     let apply = "[...document.querySelectorAll('[data-view=plan] button')].filter((one) => /apply/i.test(one.innerText))";
-    let is_closed = format!("{apply}.every((one) => one.disabled || one.getAttribute('aria-disabled') === 'true')");
+    let is_closed =
+        format!("{apply}.every((one) => one.disabled || one.getAttribute('aria-disabled') === 'true')");
     guarded.browser.wait_true("a viewer to be kept from applying", &is_closed).unwrap();
     let refused = guarded
         .browser

@@ -24,12 +24,14 @@ fn wanted() -> [(&'static str, View, Look); 4] {
 
 /// Takes every picture, and compares it with the one that is kept, or keeps it.
 pub(crate) fn check(stage: &mut Stage, wrong: &mut Vec<String>) {
-    let is_update = std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");
+    let is_update =
+        std::env::var_os("UPDATE_SCREENSHOTS").is_some_and(|value| !value.is_empty() && value != "0");
     for (name, view, look) in wanted() {
         stage.browser.look(look).unwrap();
         stage.load(view);
         let taken = stage.browser.picture(name).unwrap();
-        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/screenshots").join(format!("{name}.png"));
+        let kept =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/screenshots").join(format!("{name}.png"));
         let outcome = if is_update { keep(&taken, &kept) } else { compare(&taken, &kept) };
         if let Err(error) = outcome {
             wrong.push(format!("picture {name}: {error:#}"));
@@ -44,7 +46,9 @@ fn keep(taken: &PathBuf, kept: &Path) -> Result<()> {
 
 fn compare(taken: &Path, kept: &Path) -> Result<()> {
     let read = |path: &Path| {
-        image::open(path).map(|image| image.to_luma8()).with_context(|| format!("cannot read {}", path.display()))
+        image::open(path)
+            .map(|image| image.to_luma8())
+            .with_context(|| format!("cannot read {}", path.display()))
     };
     let (taken, kept) = (read(taken)?, read(kept).context("UPDATE_SCREENSHOTS=1 takes it")?);
     ensure!(taken.dimensions() == kept.dimensions(), "{:?} was {:?}", taken.dimensions(), kept.dimensions());

@@ -64,7 +64,8 @@ impl Stage {
     /// Opens a view by its link, in a page that is loaded anew, and waits until it is there and the data is live.
     #[track_caller]
     pub(crate) fn load(&mut self, view: View) {
-        let newest = self.cluster.api.get_json("/v1/history?limit=1").unwrap()["items"][0]["revision"].to_string();
+        let newest =
+            self.cluster.api.get_json("/v1/history?limit=1").unwrap()["items"][0]["revision"].to_string();
         let url = format!("{}/#/{}", self.cluster.api.url(), view.link.replace(NEWEST, &newest));
         // The same address with another fragment would not be loaded again.
         self.browser.open("about:blank").unwrap();

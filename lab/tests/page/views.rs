@@ -17,12 +17,13 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
     for view in VIEWS {
         stage.browser.look(Look::DESK).unwrap();
         stage.load(view);
-        let counted = fields::expect_true(&mut stage.browser, &stage.cluster.api, view.name)
-            .and_then(|count| match view.name {
+        let counted = fields::expect_true(&mut stage.browser, &stage.cluster.api, view.name).and_then(
+            |count| match view.name {
                 // Forms show no number until they are filled; rows of lists name their objects instead.
                 "plan" | "explain" | "bgp" | "history" => Ok(count),
                 _ => fields::expect_some(count, view.name).map(|()| count),
-            });
+            },
+        );
         match &counted {
             Ok(count) => println!("page: {}: {count} fields are what the API says", view.name),
             Err(error) => wrong.push(format!("{}: {error:#}", view.name)),
@@ -36,7 +37,9 @@ fn every_view_opens_by_its_link_tells_the_truth_and_keeps_nobody_out() {
                 stage.browser.picture(&format!("{}-{name}", view.name)).map(drop),
                 stage.browser.expect_quiet_console(),
             ];
-            wrong.extend(checks.into_iter().filter_map(Result::err).map(|error| format!("{label}: {error:#}")));
+            wrong.extend(
+                checks.into_iter().filter_map(Result::err).map(|error| format!("{label}: {error:#}")),
+            );
         }
     }
     pictures::check(&mut stage, &mut wrong);

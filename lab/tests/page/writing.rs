@@ -33,7 +33,11 @@ fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
     stage.browser.fill("[data-view='plan'] textarea", MANIFEST).unwrap();
     press(&mut stage, "[data-view='plan'] button", "^make a plan");
     stage.browser.wait_for("[data-view='plan'] [data-action='apply']").unwrap();
-    assert_eq!(stage.cluster.api.get("/v1/namespaces/shop/services/wishlist").unwrap().status, 404, "it is only a plan");
+    assert_eq!(
+        stage.cluster.api.get("/v1/namespaces/shop/services/wishlist").unwrap().status,
+        404,
+        "it is only a plan"
+    );
     let said = stage.browser.text("[data-view='plan']").unwrap();
     assert!(said.contains("wishlist") && said.contains("node1"), "{said}");
     stage.browser.expect_accessible().unwrap();
@@ -46,7 +50,11 @@ fn a_change_is_planned_applied_and_rolled_back_by_clicks() {
 
     press(&mut stage, "[data-view='change'] button", "^undo this");
     stage.browser.wait_for("dialog[open] [data-action='apply']").unwrap();
-    assert_eq!(stage.cluster.api.get("/v1/namespaces/shop/services/wishlist").unwrap().status, 200, "it is only a plan");
+    assert_eq!(
+        stage.cluster.api.get("/v1/namespaces/shop/services/wishlist").unwrap().status,
+        200,
+        "it is only a plan"
+    );
     stage.browser.expect_accessible().unwrap();
     stage.browser.click("dialog[open] [data-action='apply']").unwrap();
     stage.wait_api("/v1/services?limit=500", |answer| !answer.to_string().contains("wishlist"));
@@ -62,7 +70,13 @@ fn the_form_explains_what_becomes_of_a_packet() {
     stage.browser.fill("[data-view='explain'] input[name='destination']", &address.to_string()).unwrap();
     stage.browser.fill("[data-view='explain'] input[name='port']", "80").unwrap();
     press(&mut stage, "[data-view='explain'] button", "explain");
-    stage.browser.wait_true("the Service to be named", "/shop\\/cart/.test(document.querySelector('[data-view=explain]').innerText)").unwrap();
+    stage
+        .browser
+        .wait_true(
+            "the Service to be named",
+            "/shop\\/cart/.test(document.querySelector('[data-view=explain]').innerText)",
+        )
+        .unwrap();
     let linked = stage.browser.script("return location.hash;", &[]).unwrap();
     assert!(linked.as_str().unwrap().contains(&address.to_string()), "the answer has a link: {linked}");
     stage.browser.expect_accessible().unwrap();
