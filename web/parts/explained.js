@@ -39,12 +39,17 @@ export function ExplainedPath({ path, isOpen, isBroken, endpoint }) {
       <div class="way-sides">
         <div><h3>What should become of it</h3><${Steps} steps=${steps} label=${`Steps on ${node}`} /></div>
         <div><h3>What the kernel does</h3>
-          ${kernel ? html`<${Kernel} kernel=${kernel} desired=${fate} />${difference && html`<${Difference} difference=${difference} />`}` : html`<p class="muted way-none">${steps.find(({ about, state }) => about === 'Kernel' && state !== 'Fine')?.outcome ?? 'The kernel was not asked.'}</p>`}
+          ${kernel ? html`<${Kernel} kernel=${kernel} desired=${fate} />${difference && html`<${Difference} difference=${difference} />`}` : html`<${Unread} step=${steps.find(({ about, state }) => about === 'Kernel' && state !== 'Fine')} />`}
         </div>
       </div>
       ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} omitted=${candidatesOmitted} endpoint=${endpoint} />`}
     </details>
   <//>`;
+}
+
+/** Why there is no side of the kernel. */
+function Unread({ step }) {
+  return html`<p class="muted way-none">${step ? [step.outcome, step.why].filter(Boolean).join(': ') : 'The kernel was not asked.'}</p>`;
 }
 
 /** What the packet meets in the kernel, line by line. */

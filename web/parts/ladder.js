@@ -1,8 +1,9 @@
 // Conditions as rungs: each needs those before it, so the first that is not met is where to look.
 import { html } from '../core/html.js';
-import { remark, useRoute } from '../core/route.js';
+import { remark, to, useRoute } from '../core/route.js';
 import { Field } from './field.js';
 import { Shape, tone, word } from './state.js';
+import { Ago } from './view.js';
 
 const STATE = { True: 'ok', False: 'failing', Unknown: 'waiting' };
 /** What is met may still have something to say. */
@@ -10,18 +11,19 @@ const words = (type) => type.replace(/([a-z])([A-Z])/g, (_, a, b) => `${a} ${b.t
 
 /**
  * The rungs, and the words of one: the first that is not met, or the one that is chosen.
- * @param {{path: string, conditions: any[], order: string[], problem?: any}} props `path` of the request whose `/status/conditions` they are;
- *   `problem` of the overview says what is wrong where all rungs are met
+ * @param {{path: string, conditions: any[], order: string[], problems?: any[]}} props `path` of the request whose `/status/conditions` they are;
+ *   `problems` of the overview say what else is wrong, and which write preceded it
  */
-export function Ladder({ path, conditions, order, problem }) {
+export function Ladder({ path, conditions, order, problems = [] }) {
   const { params } = useRoute();
   const rungs = order.map((type) => conditions.find((one) => one.type === type) ?? { type, status: 'Unknown', reason: 'NotSaid' });
   const unmet = rungs.find(({ status }) => status !== 'True');
   const open = rungs.find(({ type }) => type === params.rung) ?? unmet;
-  const notes = rungs.filter((rung) => rung !== open && rung.status === 'True' && rung.message && rung.message !== problem?.message);
+  const notes = rungs.filter((rung) => rung !== open && rung.status === 'True' && rung.message && !problems.some(({ id, message }) => message === rung.message || id.endsWith(`/${rung.type}`)));
+  const own = open && problems.find(({ message }) => message === open.message);
   return html`<div class="ladder">
     <ol class="ladder-rungs">${rungs.map((rung) => html`<${Rung} key=${rung.type} rung=${rung} isOpen=${rung === open} isFirst=${rung === unmet} choose=${() => remark({ rung: rung === open ? '' : rung.type })} />`)}</ol>
-    <div aria-live="polite">${open && html`<${Said} rung=${open} path=${path} at=${conditions.indexOf(open)} />`}${problem && !unmet && html`<${Wrong} problem=${problem} />`}</div>
+    <div aria-live="polite">${open && html`<${Said} rung=${open} path=${path} at=${conditions.indexOf(open)} change=${own?.change} />`}${problems.filter((problem) => problem !== own).map((problem) => html`<${Wrong} key=${problem.id} problem=${problem} />`)}</div>
     ${notes.length > 0 && html`<ul class="ladder-notes">${notes.map((rung) => html`<li key=${rung.type}><b>${words(rung.type)}</b> <${Field} path=${path} at=${`/status/conditions/${conditions.indexOf(rung)}/message`}>${rung.message}<//></li>`)}</ul>`}
   </div>`;
 }
@@ -35,21 +37,28 @@ function Rung({ rung: { type, status, reason }, isOpen, isFirst, choose }) {
   </li>`;
 }
 
-/** What is wrong although each rung is met: some of it is not as it should be. */
-function Wrong({ problem: { impact, reason, message, hint } }) {
+/** What is wrong besides: some of a rung that is met, such as one endpoint of several. */
+function Wrong({ problem: { impact, reason, message, hint, change } }) {
   return html`<div class=${`ladder-said tone-${tone(impact)}`} data-impact=${impact}>
     <p><b>${word(impact)}</b> <code class="muted">${reason}</code></p>
     <p>${message}</p>
     ${hint && html`<p class="muted">What helps: ${hint}</p>`}
+    ${change && html`<${Preceded} change=${change} />`}
   </div>`;
 }
 
-function Said({ rung: { type, status, reason, message, hint }, path, at }) {
+/** The write before it. */
+function Preceded({ change: { revision, author, message, at } }) {
+  return html`<p class="ladder-change">Before it: <a href=${to(['history', String(revision)])}>revision ${revision}</a>${author ? ` by ${author}` : ''}${message ? `: “${message}”` : ''}, <${Ago} time=${at} /></p>`;
+}
+
+function Said({ rung: { type, status, reason, message, hint }, path, at, change }) {
   const of = (field, value) => (at < 0 ? value : html`<${Field} path=${path} at=${`/status/conditions/${at}/${field}`}>${value}<//>`);
   return html`<div class=${`ladder-said tone-${tone(STATE[status])}`}>
     <p><b>${words(type)}</b> <code class="muted">${of('reason', reason)}</code></p>
     ${message && html`<p>${of('message', message)}</p>`}
     ${hint && html`<p class="muted">What helps: ${of('hint', hint)}</p>`}
     ${!message && !hint && html`<p class="muted">${status === 'True' ? 'Nothing more is to be said.' : 'The server has not said why yet.'}</p>`}
+    ${change && html`<${Preceded} change=${change} />`}
   </div>`;
 }

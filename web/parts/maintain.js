@@ -1,6 +1,6 @@
 // Out of service, and back: what `tidegate drain`, `maintenance` and `undrain` do, with the plan shown first.
-import { request } from '../core/api.js';
-import { html, useState } from '../core/html.js';
+import { request, session } from '../core/api.js';
+import { html, useEffect, useState } from '../core/html.js';
 import { Dialog } from './dialog.js';
 import { Planned } from './planned.js';
 
@@ -23,6 +23,9 @@ const PAGE = 500;
  */
 export function Maintain({ subject, name, isBack = false, close }) {
   const [wish, setWish] = useState(isBack ? { maintenance: undefined } : undefined);
+  // One dialog follows another, so the browser does not know any longer where the keyboard was.
+  const [before] = useState(() => document.activeElement);
+  useEffect(() => () => before?.isConnected && before.focus(), []);
   if (!wish) return html`<${Ask} name=${name} choose=${setWish} close=${close} />`;
   const title = isBack ? `Give ${name} back` : wish.maintenance.mode === 'Drain' ? `Drain ${name}` : `Take ${name} out of service`;
   const message = isBack ? `${name} back in service` : `${wish.maintenance.mode === 'Drain' ? 'drain' : 'maintenance of'} ${name}${wish.maintenance.reason ? `: ${wish.maintenance.reason}` : ''}`;
@@ -36,7 +39,7 @@ function Ask({ name, choose, close }) {
   const next = (event) => {
     event.preventDefault();
     const deadline = mode === 'Drain' && minutes ? `${new Date(Date.now() + Number(minutes) * 60_000).toISOString().slice(0, 19)}Z` : undefined;
-    choose({ maintenance: { mode, reason: reason.trim() || undefined, by: 'page', deadline } });
+    choose({ maintenance: { mode, reason: reason.trim() || undefined, by: session.get().who ?? 'page', deadline } });
   };
   const option = (value, title, text) => html`<label class="choice"><input type="radio" name="mode" value=${value} checked=${mode === value} onChange=${() => setMode(value)} /><span><b>${title}</b><br /><span class="muted">${text}</span></span></label>`;
   return html`<${Dialog} title=${`Out of service: ${name}`} close=${close}>

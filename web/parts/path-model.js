@@ -18,8 +18,9 @@ const isBad = ({ state }) => tone(state) !== 'ok';
 
 /**
  * The graph of a Service.
- * @param {{service: any, compiled: any, addresses: any[], endpoints: any[], nodes: any[], explained?: any}} known `endpoints` and `nodes` are rows of
- *   endpoints-model.js, `addresses` objects of kind Address, `explained` the answer of `…/explain`
+ * @param {{service: any, compiled: any, addresses?: any[], endpoints: any[], nodes: any[], explained?: any}} known `endpoints` and `nodes` are rows of
+ *   endpoints-model.js, `addresses` objects of kind Address, none where one
+ *   may not see them, `explained` the answer of `…/explain`
  * @returns {{columns: any[][], edges: any[]}}
  */
 export function graphOf({ service, compiled, addresses, endpoints, nodes, explained }) {
@@ -41,8 +42,8 @@ function frontsOf(service, compiled, addresses) {
   const ports = (service.spec.ports ?? []).map(({ port, protocol = 'TCP' }) => `${port}/${protocol}`).join(' ');
   const nodePorts = (compiled?.ports ?? []).filter(({ nodePort }) => nodePort);
   const balanced = (service.status?.loadBalancer?.ingress ?? []).map(({ ip }, index) => {
-    const object = addresses.find(({ spec }) => spec.address === ip);
-    return { address: ip, kind: 'load balancer', announcer: announcerOf(ip, object), href: to(['addresses', ip]), at: ['service', `/status/loadBalancer/ingress/${index}/ip`] };
+    const object = addresses?.find(({ spec }) => spec.address === ip);
+    return { address: ip, kind: 'load balancer', announcer: addresses ? announcerOf(ip, object) : UNSEEN, href: to(['addresses', ip]), at: ['service', `/status/loadBalancer/ingress/${index}/ip`] };
   });
   const wanted = service.spec.type === 'LoadBalancer' && balanced.length === 0 ? [missing(service)] : [];
   const routed = (service.spec.externalIPs ?? []).map((address, index) => ({ address, kind: 'external', announcer: ROUTED, at: ['service', `/spec/externalIPs/${index}`] }));
@@ -55,6 +56,7 @@ function frontsOf(service, compiled, addresses) {
 }
 
 const EVERY = { id: 'every', state: 'ok', title: 'Every node', note: 'answers by itself' };
+const UNSEEN = { id: 'unseen', state: 'unknown', title: 'Not known', note: 'addresses cannot be read' };
 const ROUTED = { id: 'routed', state: 'notice', title: 'Your network', note: 'routes it to nodes' };
 
 function missing(service) {
@@ -153,7 +155,7 @@ function frontEdges(fronts, nodeBoxes, explained) {
       const broken = ways.find(({ steps = [] }) => steps.some(({ state }) => state === 'Broken'));
       const isSingle = box.names.length === 1;
       const href = explainOf(broken ?? ways[0]) ?? to(['explain'], { destination: front.address, node: isSingle ? box.names[0] : undefined });
-      const cause = isBad(box) ? isSingle && box.reason : broken && `${front.title}: ${broken.steps.find(({ state }) => state === 'Broken').outcome}`;
+      const cause = isBad(box) ? isSingle && box.reason : broken && `port ${broken.packet.port}: ${broken.steps.find(({ state }) => state === 'Broken').outcome}`;
       // What the policy drops there is no fault of the node.
       edges.push({ from: announcer.id, to: box.id, state: isBad(box) || !broken ? box.state : 'atRisk', href, cause: cause || undefined });
     }

@@ -1,12 +1,15 @@
 // A graph of boxes in columns, drawn from the left to the right: edges as SVG, what stands in the boxes as text. Behind it is the
 // same as a list.
 import { html, useLayoutEffect, useMemo, useRef, useState } from '../core/html.js';
-import { perSecond } from '../core/format.js';
+import { perSecond, plural } from '../core/format.js';
 import { Field } from './field.js';
 import { Shape, tone, word } from './state.js';
 
-/** Widths of the columns in CSS pixels. */
+/** Widths of the columns in CSS pixels, and where there is little room. */
 const WIDTHS = [122, 178, 176, 154, 214];
+const TIGHT_WIDTHS = [98, 146, 138, 128, 172];
+/** Less than this is little room. */
+const ROOMY_MIN = 1_000;
 /** Between two boxes of a column, from top to bottom. */
 const GAP_PX = 12;
 /** Heights of a box with two lines, and with a third. */
@@ -14,10 +17,12 @@ const LOW_PX = 52;
 const HIGH_PX = 72;
 /** What is left free around the drawing for the outline of what has the keyboard; padding of `.path-scroll`. */
 const EDGE_OF_SCROLL_PX = 4;
+/** Causes that are written out below the drawing. */
+const CAUSES_MAX = 5;
 /** Room for the heading of a column. */
 const HEAD_PX = 28;
 /** Less than this is scrolled. */
-const WIDTH_MIN = 1_080;
+const WIDTH_MIN = 800;
 /** Up to this the columns are drawn one below the other, with so many boxes beside each other. */
 const NARROW_MAX = 700;
 const NARROW_BOXES = 2;
@@ -28,6 +33,8 @@ const EDGE_MAX = 8;
 const EDGE_MIN = 1.5;
 /** Between two columns, from the left to the right, where no words have to stand. */
 const GAP_MIN_PX = 38;
+/** Words that have less room say nothing; the box that their edge leads to says the same. */
+const WORDS_MIN_PX = 72;
 
 /**
  * The drawing.
@@ -44,28 +51,29 @@ export function PathGraph({ graph, headings, label, paths }) {
   return html`<figure class="path" aria-label=${label}>
     <div class="path-scroll" ref=${box} tabindex=${placed.width > width ? 0 : undefined} role="group" aria-label=${`${label}, drawn`}>
       <div class="path-room" style=${{ width: `${placed.width}px` }} ...${point}>
-        <div class="path-board" style=${{ height: `${placed.height}px` }}>
+        <div class=${`path-board ${placed.isTight ? 'is-tight' : ''}`} style=${{ height: `${placed.height}px` }}>
           ${placed.heads.map(({ left, top }, at) => html`<span key=${headings[at]} class="path-head" aria-hidden="true" style=${{ left: `${left}px`, top: `${top}px` }}>${headings[at]}</span>`)}
           <svg class="path-edges" width=${placed.width} height=${placed.height} role="group" aria-label="Edges: arrow keys go from one to the next" onKeyDown=${keys}>
             ${placed.edges.map((edge, at) => html`<${Edge} key=${edge.id} edge=${edge} isFirst=${at === 0} isFaint=${pointed !== undefined && edge.from !== pointed && edge.to !== pointed} />`)}
           </svg>
           ${placed.words.map((edge) => html`<span key=${edge.id} class="path-cause tone-worst" title=${edge.cause} aria-hidden="true" style=${{ left: `${edge.left}px`, top: `${edge.top}px`, width: `${edge.room}px` }}><span>${edge.cause}</span></span>`)}
-          ${placed.boxes.map((one) => html`<${Box} key=${one.id} box=${one} paths=${paths} isFaint=${!isNear(one.id)} />`)}
+          ${placed.boxes.map((one) => html`<${Box} key=${one.id} box=${one} paths=${paths} isRateBelow=${one.isGroup || placed.isTight} isFaint=${!isNear(one.id)} />`)}
         </div>
       </div>
     </div>
+    <${Causes} edges=${placed.edges} />
     <${Legend} edges=${placed.edges} />
     <details class="path-list"><summary>As a list</summary><${List} columns=${graph.columns} edges=${placed.edges} headings=${headings} /></details>
   </figure>`;
 }
 
-function Box({ box, paths, isFaint }) {
+function Box({ box, paths, isRateBelow, isFaint }) {
   const { id, state, title, note, detail, reason, href, at, rate, rateAt, sum, isGroup, left, top, width, height } = box;
   const name = at ? html`<${Field} path=${paths[at[0]] ?? at[0]} at=${at[1]}>${title}<//>` : title;
   const shown = rate !== undefined && rate !== null ? html`<${Field} path=${paths.traffic} at=${rateAt}>${perSecond(rate)}<//>` : sum !== undefined ? perSecond(sum) : undefined;
   return html`<div class=${`path-box tone-${tone(state)} ${isGroup ? 'is-group' : ''} ${isFaint ? 'is-faint' : ''}`} data-box=${id} data-state=${state} style=${{ left: `${left}px`, top: `${top}px`, width: `${width}px`, height: `${height}px` }}>
-    <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && !isGroup && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
-    ${note && html`<p class="path-note" title=${detail ?? note}>${note}${shown && isGroup && html` · ${shown}`}</p>`}
+    <p class="path-title">${state !== 'notice' && html`<${Shape} state=${state} size=${14} /><span class="unseen">${word(state)}:</span>`}${href ? html`<a href=${href} title=${title}>${name}</a>` : html`<span title=${title}>${name}</span>`}${shown && !isRateBelow && html`<span class="path-rate" title="New connections a second">${shown}</span>`}</p>
+    ${note && html`<p class="path-note" title=${detail ?? note}>${shown && isRateBelow && html`${shown} · `}${note}</p>`}
     ${reason && html`<p class="path-reason" title=${reason}>${reason}</p>`}
   </div>`;
 }
@@ -82,6 +90,16 @@ function Edge({ edge, isFirst, isFaint }) {
 const edgeTone = ({ state }) => ({ worst: 'worst', bad: 'worst', risk: 'risk' })[tone(state)] ?? 'none';
 /** The cause of what is broken stands beside it. */
 const isWordedEdge = (edge) => Boolean(edge.cause) && edgeTone(edge) === 'worst';
+
+/** Each cause once, in full, with the edges that it stands for. */
+function Causes({ edges }) {
+  const causes = [...Map.groupBy(edges.filter((edge) => edge.cause && !edge.isDashed), ({ cause }) => cause)].reverse();
+  if (causes.length === 0) return null;
+  return html`<ul class="path-causes" aria-label="What is wrong on the way">
+    ${causes.slice(0, CAUSES_MAX).map(([cause, of]) => html`<li key=${cause} class=${`tone-${edgeTone(of[0])}`}><${Shape} state=${of[0].state} size=${14} /><span>${of[0].href ? html`<a href=${of[0].href}>${of[0].ends}</a>` : of[0].ends}${of.length > 1 ? ` and ${plural(of.length - 1, 'more edge')}` : ''}: ${cause}</span></li>`)}
+    ${causes.length > CAUSES_MAX && html`<li class="muted">and ${causes.length - CAUSES_MAX} more, in the list</li>`}
+  </ul>`;
+}
 
 function Legend({ edges }) {
   const has = (test) => edges.some(test);
@@ -131,25 +149,26 @@ function useWidth() {
 
 /** Where each box and edge is, in a room so wide. */
 function place({ columns, edges }, width) {
+  const widths = width < ROOMY_MIN ? TIGHT_WIDTHS : WIDTHS;
   const columnOf = new Map(columns.flatMap((boxes, at) => boxes.map(({ id }) => [id, at])));
-  const isWorded = WIDTHS.slice(1).map((_, at) => edges.some((edge) => isWordedEdge(edge) && columnOf.get(edge.to) === at + 1));
-  const worded = isWorded.filter(Boolean).length;
-  const free = width - sum(WIDTHS);
+  const isWorded = widths.slice(1).map((_, at) => edges.some((edge) => isWordedEdge(edge) && columnOf.get(edge.to) === at + 1));
+  const free = width - sum(widths);
+  const worded = free < isWorded.length * GAP_MIN_PX ? 0 : isWorded.filter(Boolean).length;
   // Words get what the gaps without them can spare.
   const gaps = isWorded.map((has) => (worded === 0 ? free / isWorded.length : has ? (free - (isWorded.length - worded) * GAP_MIN_PX) / worded : GAP_MIN_PX));
-  const x = WIDTHS.map((_, at) => sum(WIDTHS.slice(0, at)) + sum(gaps.slice(0, at)));
+  const x = widths.map((_, at) => sum(widths.slice(0, at)) + sum(gaps.slice(0, at)));
   const tall = columns.map((boxes) => sum(boxes.map((box) => heightOf(box) + GAP_PX)) - GAP_PX);
   const height = Math.max(LOW_PX, ...tall);
   const boxes = columns.flatMap((list, at) => {
     let top = HEAD_PX + (height - tall[at]) / 2;
     return list.map((box) => {
-      const one = { ...box, left: x[at], top, width: WIDTHS[at], height: heightOf(box) };
+      const one = { ...box, left: x[at], top, width: widths[at], height: heightOf(box) };
       top += one.height + GAP_PX;
       return one;
     });
   });
   const drawn = drawnEdges(edges, boxes, curveAcross);
-  return { width, height: HEAD_PX + height, boxes, edges: drawn, words: words(drawn, boxes, (id) => gaps[columnOf.get(id) - 1]), heads: x.map((left) => ({ left, top: 0 })) };
+  return { width, isTight: width < ROOMY_MIN, height: HEAD_PX + height, boxes, edges: drawn, words: words(drawn, boxes, (id) => gaps[columnOf.get(id) - 1]), heads: x.map((left) => ({ left, top: 0 })) };
 }
 
 /** The same one below the other, for narrow screens; causes stand in the boxes only. */
@@ -181,7 +200,7 @@ function drawnEdges(edges, boxes, curve) {
   const thick = (rate) => (rate > 0 ? EDGE_MIN + (EDGE_MAX - EDGE_MIN) * Math.sqrt(rate / busiest) : EDGE_MIN);
   return edges
     .filter(({ from, to }) => byId.has(from) && byId.has(to))
-    .map((edge) => ({ ...edge, d: curve(byId.get(edge.from), byId.get(edge.to)), said: said(edge, byId), thickness: thick(edge.rate) }))
+    .map((edge) => ({ ...edge, d: curve(byId.get(edge.from), byId.get(edge.to)), said: said(edge, byId), ends: `${byId.get(edge.from).title} → ${byId.get(edge.to).title}`, thickness: thick(edge.rate) }))
     .sort((a, b) => (edgeTone(a) === 'worst' ? 1 : 0) - (edgeTone(b) === 'worst' ? 1 : 0));
 }
 
@@ -210,7 +229,7 @@ function words(edges, boxes, roomOf) {
   const byId = new Map(boxes.map((box) => [box.id, box]));
   const ends = new Map();
   for (const edge of edges) if (isWordedEdge(edge) && !ends.has(edge.to)) ends.set(edge.to, edge);
-  return [...ends.values()].map((edge) => {
+  return [...ends.values()].filter((edge) => roomOf(edge.to) >= WORDS_MIN_PX).map((edge) => {
     const to = byId.get(edge.to);
     const room = roomOf(edge.to);
     return { id: edge.to, cause: edge.cause, left: to.left - room + 10, room: room - 18, top: to.top + to.height / 2 - 11 };

@@ -2,6 +2,8 @@
 
 /** What YAML takes for a word and nothing else, without quotes. */
 const PLAIN = /^[A-Za-z/][A-Za-z0-9_./-]*$/;
+/** What some take for the end of a line, or for nothing. */
+const ODD = /[\u007f-\u009f\u2028\u2029\ufeff]/g;
 const RESERVED = /^(?:true|false|null|yes|no|on|off|y|n)$/i;
 
 /** A document in block style. */
@@ -29,5 +31,5 @@ function nested(value, indent) {
 
 function scalar(value) {
   if (typeof value !== 'string') return String(value);
-  return PLAIN.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value);
+  return PLAIN.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value).replace(ODD, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -32,16 +32,17 @@ function useService(namespace, name, row) {
   const when = row && [row.state, row.reason, row.revision, row.endpointsReady, row.endpointsTotal, row.nodesVerified, row.addresses.join()].join();
   const service = useApi(path, { when });
   const isThere = service.data !== undefined;
+  const hasPackets = isThere && service.data.spec.type !== 'ExternalName';
   const isDraining = service.data?.status?.endpoints?.draining > 0;
   return {
     path,
     service,
-    compiled: useApi(isThere ? `/v1/namespaces/${namespace}/endpoints/${name}` : undefined, { when }),
+    compiled: useApi(hasPackets ? `/v1/namespaces/${namespace}/endpoints/${name}` : undefined, { when }),
     health: useApi(isThere && service.data.spec.healthCheck ? `${path}/health` : undefined, { when }),
-    traffic: useApi(isThere ? `${path}/traffic` : undefined),
+    traffic: useApi(hasPackets ? `${path}/traffic` : undefined),
     addresses: useApi(isThere && service.data.spec.type === 'LoadBalancer' ? `/v1/addresses?service=${namespace}/${name}` : undefined, { when }),
     drains: useApi(isDraining ? `/v1/drains?namespace=${namespace}&service=${name}` : undefined, { everyMs: 2_000 }),
-    explained: useApi(isThere ? `${path}/explain?desiredOnly=true` : undefined, { everyMs: SLOWLY_MS, when }),
+    explained: useApi(hasPackets ? `${path}/explain?desiredOnly=true` : undefined, { everyMs: SLOWLY_MS, when }),
     // The newest write of the Service itself; and those of all that has its name, such as its EndpointSet.
     last: useApi(isThere ? `/v1/history?kind=Service&namespace=${namespace}&name=${name}&limit=1` : undefined, { everyMs: SLOWLY_MS, when }),
     history: useApi(isThere ? `/v1/history?namespace=${namespace}&name=${name}&limit=${CHANGES_SHOWN}` : undefined, { when }),
@@ -53,7 +54,7 @@ export default function ServiceView({ route }) {
   const doc = useStore(live, (state) => state.doc);
   const row = doc?.services.get(`${namespace}/${name}`);
   const known = useService(namespace, name, row);
-  const problem = doc?.problems.find((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name);
+  const problems = doc?.problems.filter((one) => one.kind === 'Service' && one.namespace === namespace && one.name === name);
   const [asked, setAsked] = useState(undefined);
   const service = known.service.data;
   const title = `${namespace}/${name}`;
@@ -62,8 +63,8 @@ export default function ServiceView({ route }) {
   const heading = html`${title} <span class="service-state">${row && html`<${State} state=${row.state} />`}${row?.since && html`<span class="service-since">since <${Ago} time=${row.since} /></span>`}</span>`;
   return html`<${View} name="service" title=${heading} heading=${title} kicker=${kicker(service)} copy=${copy} aside=${html`<${Actions} service=${service} known=${known} ask=${setAsked} />`}>
     <${Head} known=${known} />
-    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problem=${problem} /><${Before} problem=${problem} /><//>
-    ${service.spec.type === 'ExternalName' ? html`<${Panel} title="Path"><${Empty} title="Only a name">A Service of type ExternalName stands for <code>${service.spec.externalName}</code>; no packet goes through nodes.<//><//>` : html`<${Reach} known=${known} doc=${doc} ask=${setAsked} />`}
+    <${Panel} title="Conditions"><${Ladder} path=${known.path} conditions=${service.status?.conditions ?? []} order=${RUNGS} problems=${problems} /><//>
+    ${service.spec.type === 'ExternalName' ? html`<${Pathless} service=${service} />` : html`<${Reach} known=${known} doc=${doc} ask=${setAsked} />`}
     <${Hour} of=${`service/${namespace}/${name}`} marks=${marksOf(known.history.data)} />
     <${Changes} answer=${known.history} namespace=${namespace} name=${name} />
     <${Source} service=${service} />
@@ -71,19 +72,12 @@ export default function ServiceView({ route }) {
   <//>`;
 }
 
-/** The writes, as moments in charts. */
-const marksOf = (history) => (history?.items ?? []).map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
+/** The writes of people and automation, as moments in charts. */
+const marksOf = (history) => (history?.items ?? []).filter(({ maker }) => maker !== 'server').map(({ revision, at, author }) => ({ at, label: `revision ${revision}${author ? ` by ${author}` : ''}`, href: to(['history', String(revision)]) }));
 
 function Gone({ error, retry, name }) {
   if (error.status !== 404) return html`<${Failed} error=${error} retry=${retry} />`;
   return html`<${Empty} title="There is no such Service">${name} was deleted, or never was. <a href=${to(['services'])}>All Services</a>, or <a href=${to(['history'], { kind: 'Service', namespace: name.split('/')[0], name: name.split('/')[1] })}>what was changed</a>.<//>`;
-}
-
-/** The change that preceded what is wrong. */
-function Before({ problem }) {
-  if (!problem?.change) return null;
-  const { revision, author, message, at } = problem.change;
-  return html`<p class="problem-change service-before">Before it: <a href=${to(['history', String(revision)])}>revision ${revision}</a>${author ? ` by ${author}` : ''}${message ? `: “${message}”` : ''}, <${Ago} time=${at} /></p>`;
 }
 
 const kicker = ({ spec }) => html`<a href=${to(['services'])}>Services</a> · ${spec.type}${spec.disabled ? ' · disabled' : ''}`;
@@ -107,8 +101,8 @@ function Head({ known: { path, service: { data: service }, last: newest } }) {
   return html`<div class="service-head">
     <p class="service-chips">
       <${Chip} label="intent" state=${isAccepted ? 'ok' : 'failing'}>${isAccepted ? 'accepted' : 'not accepted'}<//>
-      <${Chip} label="sync" state=${nodes.total === 0 ? 'unknown' : nodes.verified === nodes.total ? 'ok' : nodes.verified ? 'lagging' : 'failing'}>${at('/status/nodes/verified', count(nodes.verified))}/${at('/status/nodes/total', count(nodes.total))}<//>
-      <${Chip} label="health" state=${endpoints.ready === endpoints.total ? (endpoints.total ? 'ok' : 'down') : endpoints.ready ? 'atRisk' : 'down'}>${at('/status/endpoints/ready', count(endpoints.ready))}/${at('/status/endpoints/total', count(endpoints.total))}<//>
+      <${Chip} label="sync" state=${nodes.total === 0 ? 'disabled' : nodes.verified === nodes.total ? 'ok' : nodes.verified ? 'lagging' : 'failing'}>${at('/status/nodes/verified', count(nodes.verified))}/${at('/status/nodes/total', count(nodes.total))}<//>
+      <${Chip} label="health" state=${endpoints.total === 0 ? (met('EndpointsAvailable') ? 'disabled' : 'down') : endpoints.ready === endpoints.total ? 'ok' : endpoints.ready ? 'atRisk' : 'down'}>${at('/status/endpoints/ready', count(endpoints.ready))}/${at('/status/endpoints/total', count(endpoints.total))}<//>
       ${out && html`<${Chip} label=${out.mode === 'Drain' ? 'drains' : 'maintenance'} state="draining">${out.reason ?? 'no reason given'}${out.by ? `, by ${out.by}` : ''}<//>`}
     </p>
     <p class="muted service-last">
@@ -122,6 +116,19 @@ function Chip({ label, state, children }) {
   return html`<span class="chip" data-chip=${label}><span class="muted">${label}</span><${State} state=${state} text=${children} /></span>`;
 }
 
+/** Why no packet goes through nodes to a Service; nothing where packets do. */
+function whyPathless({ spec }) {
+  if (spec.type === 'ExternalName') return ['Only a name', html`A Service of type ExternalName stands for <code>${spec.externalName}</code>; no packet goes through nodes.`];
+  if (spec.disabled) return ['Disabled', html`No node has this Service, until <code>spec.disabled</code> is false.`];
+  if (spec.clusterIPs?.[0] === 'None' || spec.clusterIP === 'None') return ['Without an address', html`This Service is headless (<code>clusterIP: None</code>): clients learn its endpoints by name, and go to them without nodes in between.`];
+  return undefined;
+}
+
+function Pathless({ service }) {
+  const [title, text] = whyPathless(service);
+  return html`<${Panel} id="path" title="Path of packets"><${Empty} title=${title}>${text}<//><//>`;
+}
+
 /** The graph, and the tables of what is in it. */
 function Reach({ known, doc, ask }) {
   const [service, compiled, health, traffic, drains, explained] = ['service', 'compiled', 'health', 'traffic', 'drains', 'explained'].map((key) => known[key].data);
@@ -129,12 +136,14 @@ function Reach({ known, doc, ask }) {
   const endpoints = useMemo(() => endpointRows({ compiled, health, traffic, drains }), [compiled, health, traffic, drains]);
   const nodes = useMemo(() => nodeRows({ service, nodes: doc?.nodes ?? new Map(), traffic }), [service, doc?.nodes, traffic]);
   const isKnown = compiled && doc && (explained || known.explained.error) && (addresses || service.spec.type !== 'LoadBalancer' || known.addresses.error);
-  const graph = useMemo(() => (isKnown ? graphOf({ service, compiled, addresses: addresses ?? [], endpoints, nodes, explained }) : undefined), [isKnown, service, compiled, addresses, endpoints, nodes, explained]);
+  const graph = useMemo(() => (isKnown ? graphOf({ service, compiled, addresses, endpoints, nodes, explained }) : undefined), [isKnown, service, compiled, addresses, endpoints, nodes, explained]);
   const { namespace, name } = service.metadata;
+  const table = html`<${Endpoints} rows=${endpoints} known=${known} namespace=${namespace} ask=${ask} />`;
+  if (whyPathless(service)) return html`<${Pathless} service=${service} />${table}`;
   return html`<${Panel} id="path" title="Path of packets" aside=${traffic && html`<${Total} traffic=${traffic} path=${`${known.path}/traffic`} />`}>
       ${graph ? html`<${PathGraph} graph=${graph} headings=${COLUMNS} label=${`Path of packets to ${namespace}/${name}`} paths=${{ service: known.path, traffic: `${known.path}/traffic` }} />` : known.compiled.error ? html`<${Failed} error=${known.compiled.error} retry=${known.compiled.refresh} />` : html`<${Waiting} rows=${6} />`}
     <//>
-    <${Endpoints} rows=${endpoints} known=${known} namespace=${namespace} ask=${ask} />
+    ${table}
     <${Nodes} rows=${nodes} known=${{ ...known, isPartial: doc?.isWhole === false }} />`;
 }
 
