@@ -78,7 +78,7 @@ pub fn fall_ill(cluster: &mut Cluster) -> Result<()> {
     ];
     cluster.api.send("PATCH", &path, &headers, patch.to_string())?.success()?;
     cluster.topology.stop_serving(&workload(name, machine));
-    wait_unhealthy(cluster, 1)
+    wait_unhealthy(cluster, 2)
 }
 
 /// The name of a backend.
@@ -129,7 +129,8 @@ fn write(cluster: &Cluster, author: &str, objects: &[Value]) -> Result<()> {
     answer.success().map(drop).with_context(|| format!("writing in the name of {author}"))
 }
 
-/// Waits until health checks have found so many endpoints of the Service that falls ill unhealthy, and know of all.
+/// Waits until health checks have found so many addresses of the Service that falls ill unhealthy; a backend has two, one of
+/// each family.
 fn wait_unhealthy(cluster: &Cluster, wanted: u64) -> Result<()> {
     let (namespace, name, _) = ILL;
     wait::until(&format!("{wanted} endpoints of {namespace}/{name} to be unhealthy"), || {

@@ -26,15 +26,15 @@ use super::{Behaviour, Heard, Member};
 /// share a machine with the server and much else, that would be most of what the machine does.
 const REPORT_EVERY: Duration = Duration::from_secs(7);
 /// What comes within this time after a change is in one report.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER: Duration = Duration::from_millis(100);
 /// Before an agent connects again.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long one request may take on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest line of a feed, in bytes; the server's own limit of an object is far below.
 const LINE_MAX: usize = 16 * 1024 * 1024;
-/// How the lines begin that an agent of a herd does not look into.
-const SKIPPED: &[u8] = br#"{"type":"service""#;
+/// How the lines begin that an agent of a herd does not look into: most of what it is sent.
+const SKIPPED: [&[u8]; 2] = [br#"{"type":"service""#, br#"{"type":"network""#];
 
 /// The control server, as agents reach it.
 pub(super) struct Control {
@@ -152,7 +152,7 @@ impl Agent {
 
     /// Takes a line; says whether control should hear of it soon.
     fn hear(&mut self, line: &[u8]) -> Result<bool> {
-        if line.starts_with(SKIPPED) {
+        if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
             return Ok(false);
         }
         match serde_json::from_slice(line).context("a line of the feed")? {
