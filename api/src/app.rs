@@ -334,7 +334,8 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } = self;
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } =
+            self;
         overview.abort();
         series.abort();
         waiting.abort();
