@@ -15,6 +15,7 @@ use ipnet::IpNet;
 use model::{
     config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
     health::GUARD_PERCENT_DEFAULT,
+    resource::ServiceKey,
 };
 use serde::Deserialize;
 
@@ -86,6 +87,10 @@ pub struct Flags {
     /// What this control server is called among those of its store [default: the name of the machine]
     #[arg(long, env = "TIDEGATE_REPLICA_NAME", value_name = "NAME")]
     pub replica_name: Option<String>,
+    /// Make this server an endpoint of a Service, as NAMESPACE/NAME, so that the control servers of a store are reached at one
+    /// virtual address; the Service is made if there is none, and the nodes check which servers live
+    #[arg(long, env = "TIDEGATE_PUBLISH_AS", value_name = "SERVICE", value_parser = service_key)]
+    pub publish_as: Option<ServiceKey>,
     /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
     /// [default: auto]
     #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
@@ -212,6 +217,7 @@ struct File {
     guard_vips_percent: Option<Percent>,
     guard_endpoints_percent: Option<Percent>,
     replica_name: Option<String>,
+    publish_as: Option<ServiceKey>,
     tls: Option<TlsChoice>,
     tls_min: Option<TlsMin>,
     tls_cert_file: Option<PathBuf>,
@@ -241,6 +247,8 @@ pub struct Config {
     pub is_new_epoch: bool,
     /// Where the first token is written.
     pub bootstrap_token_file: PathBuf,
+    /// The Service that this server becomes an endpoint of.
+    pub publish_as: Option<ServiceKey>,
     /// What the server itself needs to know.
     pub settings: Settings,
     /// What to log.
@@ -333,6 +341,7 @@ impl Config {
             guard_endpoints_percent,
             new_epoch,
             replica_name,
+            publish_as,
             tls,
             tls_min,
             tls_cert_file,
@@ -420,6 +429,7 @@ impl Config {
             store_options,
             is_new_epoch: new_epoch,
             bootstrap_token_file,
+            publish_as: publish_as.or(file.publish_as),
             settings: Settings {
                 cluster,
                 is_insecure: !is_loopback && tls.is_none(),
@@ -440,6 +450,10 @@ impl Config {
 fn beside(store: &str) -> PathBuf {
     let database = store.strip_prefix("sqlite:").map(Path::new);
     database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
+}
+
+fn service_key(text: &str) -> Result<ServiceKey, String> {
+    ServiceKey::try_from(text.to_owned())
 }
 
 fn named(name: String) -> Result<String, InvalidConfig> {

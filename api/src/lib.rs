@@ -41,6 +41,7 @@ mod params;
 mod patch;
 mod peer_key;
 mod plans;
+pub mod publish;
 mod ring;
 mod routes;
 mod schema;

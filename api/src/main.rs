@@ -15,6 +15,7 @@ use api::{
     config::{Config, LogFormat},
     entropy::{Source, System},
     notify::Notifier,
+    publish::{self, Publication},
     serve::serve,
     watchdog,
 };
@@ -81,6 +82,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
         store_options,
         is_new_epoch,
         bootstrap_token_file,
+        publish_as,
         settings,
         log: _,
         log_format: _,
@@ -91,7 +93,8 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
         let position = store.raise_epoch(source.now()).await.context("--new-epoch")?;
         tracing::info!(%position, "a new life of the store begins");
     }
-    let (is_insecure, speaks_tls) = (settings.is_insecure, settings.tls.is_some());
+    let (is_insecure, speaks_tls, replica_name) =
+        (settings.is_insecure, settings.tls.is_some(), settings.replica_name.clone());
     let running =
         App::start(settings, Arc::clone(&store), source).await.context("the store cannot be read")?;
     if api::bootstrap(&running.app, &bootstrap_token_file).await? {
@@ -103,6 +106,10 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
+    let publication = match publish_as {
+        Some(service) => Some(Publication::of(service, &replica_name, address)?),
+        None => None,
+    };
     let tls = if speaks_tls { Some(Tls::start(&running.app).await?) } else { None };
     let scheme = if tls.is_some() { "https" } else { "http" };
     let stop = CancellationToken::new();
@@ -122,8 +129,12 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
     let notifier = Arc::new(Notifier::of_environment());
     notifier.say(&format!("READY=1\nSTATUS=serving at {address}"));
     let watchdog = tokio::spawn(watchdog::feed(Arc::clone(&running.app), Arc::clone(&notifier)));
+    let publishing = publication.map(|one| tokio::spawn(publish::run(Arc::clone(&running.app), one)));
     signals.wait().await;
     watchdog.abort();
+    if let Some(publishing) = publishing {
+        publishing.abort();
+    }
     notifier.say("STOPPING=1");
     tracing::info!("stopping");
     running.stop_streams();

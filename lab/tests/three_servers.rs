@@ -71,9 +71,10 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Types the five commands.
-    fn start() -> Self {
-        let commands = Commands::read();
+    /// Types the five commands, the servers' with variables besides.
+    fn start(variables: &str) -> Self {
+        let mut commands = Commands::read();
+        commands.server = format!("env {variables} {}", commands.server);
         let mut stage = Stage::new();
         for (machine, host) in CONTROL.into_iter().chain([("node-1", 11), ("backend", 21), ("user", 31)]) {
             stage.add(machine, host);
@@ -198,7 +199,7 @@ impl Cluster {
 /// of it, and a further change arrives.
 #[test]
 fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_its_servers() {
-    let mut cluster = Cluster::start();
+    let mut cluster = Cluster::start("");
     cluster.start_agent();
     let to = cluster.serve("web");
     let node = cluster.stage.place("node-1").clone();
@@ -241,4 +242,37 @@ fn f002_the_five_commands_of_the_readme_lead_to_a_cluster_that_survives_any_of_i
     connection.exchange("after a further change").unwrap();
     assert!(cluster.told("late").split("add table ip after").nth(1).unwrap().contains("tidegate"));
     println!("the state came from {gone}, which was killed with its etcd, then from {next}");
+}
+
+/// In: servers that publish themselves as a Service, and the end of one of them. Out: the API answers at the Service's
+/// virtual address, on the node and whichever server is meant, and who died is no endpoint any longer.
+#[test]
+fn f007_control_servers_publish_themselves_and_one_that_dies_is_left_out() {
+    let mut cluster = Cluster::start("TIDEGATE_PUBLISH_AS=tidegate/control");
+    cluster.start_agent();
+    let ready = |cluster: &Cluster| -> anyhow::Result<(String, Value)> {
+        let service = cluster.tidegate("tidegate get service control -n tidegate -o json")?;
+        let service: Value = serde_json::from_str(&service)?;
+        let address = service["spec"]["clusterIP"].as_str().context("it has no address")?.to_owned();
+        Ok((address, service["status"]["endpoints"]["ready"].clone()))
+    };
+    let expect = |cluster: &Cluster, wanted: u64| {
+        wait::until("so many control servers to be endpoints", || {
+            let (address, found) = ready(cluster)?;
+            ensure!(found == wanted, "{found} are, not {wanted}");
+            Ok(address)
+        })
+        .unwrap()
+    };
+    let address = expect(&cluster, 3);
+    // A server's certificate names its own address; who uses the virtual one says whom they mean.
+    let ask = format!("curl -ksS --max-time 5 --fail https://{address}/healthz");
+    wait::until("the API at the virtual address", || cluster.stage.run("node-1", &ask)).unwrap();
+
+    let gone = CONTROL.into_iter().find(|(name, _)| *name != cluster.state_from().unwrap()).unwrap().0;
+    cluster.stage.program(gone, "server").kill();
+    expect(&cluster, 2);
+    for _ in 0..8 {
+        cluster.stage.run("node-1", &ask).unwrap();
+    }
 }

@@ -102,17 +102,13 @@ async fn addresses(resolver: &TokioResolver, name: &str) -> Result<(Vec<IpAddr>,
     let mut addresses = Vec::new();
     // Half an answer is none: what the other half said would be taken away.
     for (data, ttl) in v4?.into_iter().chain(v6?) {
-        let address = match data {
-            RData::A(address) => IpAddr::V4(address.0),
-            RData::AAAA(address) => IpAddr::V6(address.0),
-            // Names that stand for others on the way have lifetimes as well.
-            _ => {
-                lifetime = lifetime.min(ttl);
-                continue;
-            }
-        };
+        // Names that stand for others on the way have lifetimes as well.
         lifetime = lifetime.min(ttl);
-        addresses.push(address);
+        if let RData::A(address) = data {
+            addresses.push(IpAddr::V4(address.0));
+        } else if let RData::AAAA(address) = data {
+            addresses.push(IpAddr::V6(address.0));
+        }
     }
     if addresses.is_empty() { Err(format!("{name} has no addresses")) } else { Ok((addresses, lifetime)) }
 }

@@ -18,7 +18,7 @@ pub mod translate;
 mod watch;
 pub mod write_back;
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -34,6 +34,7 @@ use self::{
     translate::{ClusterName, Mode, Settings},
 };
 use crate::{
+    engine::progress::Progress,
     run::Outlet,
     wanted::{Observed, Wanted},
 };
@@ -90,7 +91,6 @@ impl Arguments {
 }
 
 /// What the adapter tells others, and what it is told.
-#[derive(Debug)]
 pub struct Ports {
     /// What Tidegate is to have.
     pub wanted: channel::Sender<Wanted>,
@@ -98,6 +98,8 @@ pub struct Ports {
     pub observed: channel::Receiver<Observed>,
     /// What the cluster says of its nodes.
     pub nodes: channel::Sender<Nodes>,
+    /// How it is going.
+    pub progress: Arc<Progress>,
 }
 
 /// Keeps Tidegate equal to a cluster until the Lease is lost.
@@ -105,10 +107,10 @@ pub struct Ports {
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
-    let Outlet { wanted, observed, control, progress: _ } = outlet;
+    let Outlet { wanted, observed, control, progress } = outlet;
     let (nodes, nodes_receiver) = channel::channel(Nodes::default());
     tokio::select! {
-        ended = follow(arguments, Ports { wanted, observed, nodes }) => ended,
+        ended = follow(arguments, Ports { wanted, observed, nodes, progress }) => ended,
         () = nodes::keep(control, nodes_receiver) => Ok(()),
     }
 }
@@ -163,7 +165,7 @@ fn identity() -> String {
 
 /// Watches, works out what follows, and writes back, until nobody wants to know.
 async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
-    let Ports { wanted, observed, nodes } = ports;
+    let Ports { wanted, observed, nodes, progress } = ports;
     let settings = Settings {
         cluster: arguments.cluster.clone(),
         mode: arguments.mode,
@@ -172,14 +174,23 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
     let needed = needed(!arguments.no_metallb, !arguments.no_nodes);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
     let (published, published_receiver) = channel::channel(state::Published::default());
+    let ends = Ends { wanted, published, nodes, progress };
     let watches = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
     let watches = futures::future::join_all(watches);
     let state = State::new(settings, needed.iter().copied());
     tokio::select! {
         _ = watches => {}
-        () = keep(state, changes, &wanted, &published, &nodes) => {}
+        () = keep(state, changes, ends) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
     }
+}
+
+/// Where what follows from the cluster goes.
+struct Ends {
+    wanted: channel::Sender<Wanted>,
+    published: channel::Sender<state::Published>,
+    nodes: channel::Sender<Nodes>,
+    progress: Arc<Progress>,
 }
 
 /// Takes changes one after the other. Nothing is wanted before everything has been read once: what a Service means depends on
@@ -187,37 +198,45 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
 async fn keep(
     mut state: State,
     mut changes: mpsc::Receiver<(resource::Resource, state::Change)>,
-    wanted: &channel::Sender<Wanted>,
-    published: &channel::Sender<state::Published>,
-    nodes: &channel::Sender<Nodes>,
+    ends: Ends,
 ) {
-    let mut doubted = BTreeMap::new();
+    let mut said = Vec::new();
+    complain(&state, &mut said, &ends.progress);
     while let Some((resource, change)) = changes.recv().await {
         state.apply(resource, change);
         while let Ok((resource, change)) = changes.try_recv() {
             state.apply(resource, change);
         }
-        if state.doubted() != &doubted {
-            doubted.clone_from(state.doubted());
-            for (kind, count) in &doubted {
-                tracing::error!(
-                    ?kind,
-                    count,
-                    "HELD BACK: the cluster lists none of what it had and did not delete; all is kept. If that is \
-                     meant, start the adapter again"
-                );
-            }
-        }
+        complain(&state, &mut said, &ends.progress);
         let new = state.wanted();
         if new.is_complete {
-            wanted.send_replace(new);
+            ends.wanted.send_replace(new);
             let new = state.published();
-            nodes.send_if_modified(|nodes| {
+            ends.nodes.send_if_modified(|nodes| {
                 let is_changed = nodes.diff(&new.nodes).next().is_some();
                 nodes.clone_from(&new.nodes);
                 is_changed
             });
-            published.send_replace(new);
+            ends.published.send_replace(new);
         }
+    }
+}
+
+/// Says what is not as it should be, when that has changed.
+fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
+    let unread = state
+        .unread()
+        .map(|kind| format!("{kind:?} has not been read to its end; nothing is written before"));
+    let doubted = state.doubted().iter().map(|(kind, count)| {
+        format!(
+            "HELD BACK: the cluster lists no {kind:?} of {count} that it had and did not delete; all are kept. If that is meant, \
+             start the adapter again"
+        )
+    });
+    let complaints: Vec<String> = unread.chain(doubted).collect();
+    if complaints != *said {
+        complaints.iter().filter(|line| line.starts_with("HELD")).for_each(|line| tracing::error!("{line}"));
+        progress.complain(complaints.clone());
+        *said = complaints;
     }
 }

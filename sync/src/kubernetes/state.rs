@@ -122,7 +122,12 @@ impl State {
     /// What Tidegate is to have.
     #[must_use]
     pub fn wanted(&self) -> Wanted {
-        Wanted { objects: self.objects_wanted.clone(), is_complete: self.read.is_superset(&self.needed) }
+        Wanted { objects: self.objects_wanted.clone(), is_complete: self.unread().next().is_none() }
+    }
+
+    /// Kinds that have not been read to their end yet.
+    pub fn unread(&self) -> impl Iterator<Item = Resource> {
+        self.needed.difference(&self.read).copied()
     }
 
     /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.

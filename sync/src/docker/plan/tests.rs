@@ -131,7 +131,9 @@ fn f024_containers_in_another_one_s_network_have_its_address_and_those_in_the_ma
     assert_eq!(found["spec"]["addresses"], json!(["172.17.0.2"]));
     assert_eq!(found["spec"]["ports"]["tcp-90"]["port"], 90);
     assert!(
-        one(&engine(20, &[joined.clone()])).unwrap_err().contains("container id-owner, which is not there")
+        one(&engine(20, std::slice::from_ref(&joined)))
+            .unwrap_err()
+            .contains("container id-owner, which is not there")
     );
     let itself = Container { mode: NetworkMode::Of("id-joined".to_owned()), ..joined.clone() };
     assert!(one(&engine(20, &[itself])).unwrap_err().contains("more than 8 times"));
@@ -143,13 +145,16 @@ fn f024_containers_in_another_one_s_network_have_its_address_and_those_in_the_ma
 fn an_address_is_never_guessed() {
     let mut several = container("a", "bridge", "172.17.0.2", &[WEB]);
     several.networks.insert("other".to_owned(), Attachment { network_id: "x".to_owned(), addresses: vec![] });
-    let complaint = one(&engine(20, &[several.clone()])).unwrap_err();
+    let complaint = one(&engine(20, std::slice::from_ref(&several))).unwrap_err();
     assert!(
         complaint.contains("several networks (bridge, other)") && complaint.contains("tidegate.network"),
         "{complaint}"
     );
     several.labels.insert("tidegate.network".to_owned(), "bridge".to_owned());
-    assert_eq!(one(&engine(20, &[several.clone()])).unwrap()["spec"]["addresses"], json!(["172.17.0.2"]));
+    assert_eq!(
+        one(&engine(20, std::slice::from_ref(&several))).unwrap()["spec"]["addresses"],
+        json!(["172.17.0.2"])
+    );
     several.labels.insert("tidegate.network".to_owned(), "gone".to_owned());
     assert!(
         one(&engine(20, &[several])).unwrap_err().contains("not in network gone, only in: bridge, other")
@@ -161,8 +166,8 @@ fn an_address_is_never_guessed() {
 #[test]
 fn newer_engines_that_keep_machines_apart_are_answered_by_published_ports_or_by_words() {
     let bare = container("a", "bridge", "172.17.0.2", &[WEB]);
-    assert!(one(&engine(27, &[bare.clone()])).is_ok());
-    let complaint = one(&engine(28, &[bare.clone()])).unwrap_err();
+    assert!(one(&engine(27, std::slice::from_ref(&bare))).is_ok());
+    let complaint = one(&engine(28, std::slice::from_ref(&bare))).unwrap_err();
     for remedy in ["publish its ports", "nat-unprotected", "trusted_host_interfaces", "allow-direct-routing"]
     {
         assert!(complaint.contains(remedy), "{complaint}");
@@ -175,7 +180,7 @@ fn newer_engines_that_keep_machines_apart_are_answered_by_published_ports_or_by_
         (&found["spec"]["addresses"], &found["spec"]["ports"]["tcp-80"]["port"]),
         (&json!(["192.0.2.1"]), &json!(32768))
     );
-    let mut open = engine(28, &[bare.clone()]);
+    let mut open = engine(28, std::slice::from_ref(&bare));
     open.networks.get_mut("id-bridge").unwrap().is_open = true;
     assert!(one(&open).is_ok());
     let mut labelled = bare;
@@ -186,12 +191,23 @@ fn newer_engines_that_keep_machines_apart_are_answered_by_published_ports_or_by_
 #[test]
 fn published_ports_must_be_reachable_and_unambiguous() {
     let mut published = container("a", "bridge", "172.17.0.2", &[WEB, ("tidegate.address", "published")]);
-    assert!(one(&engine(20, &[published.clone()])).unwrap_err().contains("none of its ports is published"));
+    assert!(
+        one(&engine(20, std::slice::from_ref(&published)))
+            .unwrap_err()
+            .contains("none of its ports is published")
+    );
     let binding = |address: &str| Binding { address: address.parse().unwrap(), port: 8080 };
     published.ports.insert((80, Protocol::Tcp), vec![binding("127.0.0.1")]);
-    assert!(one(&engine(20, &[published.clone()])).unwrap_err().contains("none of its ports is published"));
+    assert!(
+        one(&engine(20, std::slice::from_ref(&published)))
+            .unwrap_err()
+            .contains("none of its ports is published")
+    );
     published.ports.insert((80, Protocol::Tcp), vec![binding("192.0.2.7")]);
-    assert_eq!(one(&engine(20, &[published.clone()])).unwrap()["spec"]["addresses"], json!(["192.0.2.7"]));
+    assert_eq!(
+        one(&engine(20, std::slice::from_ref(&published))).unwrap()["spec"]["addresses"],
+        json!(["192.0.2.7"])
+    );
     published.ports.insert((81, Protocol::Tcp), vec![binding("192.0.2.8")]);
     assert!(one(&engine(20, &[published])).unwrap_err().contains("at several addresses"));
 }

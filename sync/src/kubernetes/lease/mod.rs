@@ -31,12 +31,15 @@ impl Election {
         let (start, mut candidate) = (Instant::now(), Candidate::default());
         let mut is_said = false;
         loop {
-            match self.round(&mut candidate, start.elapsed()).await {
-                Ok(true) => return tracing::info!(lease = self.name, identity = self.me, "leading"),
-                Ok(false) if is_said => {}
-                Ok(false) => tracing::info!(lease = self.name, "another adapter leads; waiting"),
-                Err(error) => {
+            match tokio::time::timeout(DEADLINE, self.round(&mut candidate, start.elapsed())).await {
+                Ok(Ok(true)) => return tracing::info!(lease = self.name, identity = self.me, "leading"),
+                Ok(Ok(false)) if is_said => {}
+                Ok(Ok(false)) => tracing::info!(lease = self.name, "another adapter leads; waiting"),
+                Ok(Err(error)) => {
                     tracing::warn!(lease = self.name, "the lease cannot be read or written: {error}")
+                }
+                Err(elapsed) => {
+                    tracing::warn!(lease = self.name, "the lease cannot be read or written: {elapsed}")
                 }
             }
             is_said = true;

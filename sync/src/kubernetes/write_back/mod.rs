@@ -34,6 +34,8 @@ use crate::wanted::Observed;
 const COLLECT: Duration = Duration::from_millis(100);
 /// How long to wait after the API server could not be written to.
 const RETRY: Duration = Duration::from_secs(5);
+/// How long the API server may take for one write.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Writes under way at once; the API server has other clients.
 const WRITES_MAX: usize = 8;
 /// Events of one round: a cluster full of findings is told little by little.
@@ -129,23 +131,26 @@ impl Desk {
         }
         let writes = patches.into_iter().map(|(id, patch)| async move {
             let api = Api::<Service>::namespaced(client.clone(), &id.namespace);
-            let written = api.patch_status(&id.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-            (id, written.err())
+            let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+            let written =
+                tokio::time::timeout(PATIENCE, api.patch_status(&id.name, &parameters, &patch)).await;
+            (id, written)
         });
         let failed: Vec<_> = futures::stream::iter(writes).buffer_unordered(WRITES_MAX).collect().await;
-        for (id, error) in failed {
-            match error {
-                None => {}
+        for (id, written) in failed {
+            let cause = match written {
+                Ok(Ok(_)) => continue,
                 // Somebody was faster, or it is gone: what is so is heard, and looked at then.
-                Some(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Some(error) => {
-                    tracing::warn!(
-                        service = format!("{}/{}", id.namespace, id.name),
-                        "its status cannot be written: {error}"
-                    );
-                    self.dirty.insert(id);
-                }
-            }
+                Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(elapsed) => elapsed.to_string(),
+            };
+            tracing::warn!(
+                service = format!("{}/{}", id.namespace, id.name),
+                cause,
+                "its status cannot be written"
+            );
+            self.dirty.insert(id);
         }
     }
 
@@ -219,8 +224,10 @@ async fn publish(recorder: &Recorder, reference: &ObjectReference, finding: &Fin
         action: "Translate".to_owned(),
         secondary: None,
     };
-    if let Err(error) = recorder.publish(&event, reference).await {
-        tracing::warn!("an event cannot be written: {error}");
+    match tokio::time::timeout(PATIENCE, recorder.publish(&event, reference)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("an event cannot be written: {error}"),
+        Err(elapsed) => tracing::warn!("an event cannot be written: {elapsed}"),
     }
 }
 

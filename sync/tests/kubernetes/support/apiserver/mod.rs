@@ -6,7 +6,7 @@ mod routes;
 mod store;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -55,7 +55,8 @@ struct Shared {
     mood: Mutex<Mood>,
     /// `verb group resource`, as rules of RBAC name them.
     asked: Mutex<BTreeSet<String>>,
-    pages: Mutex<u64>,
+    /// By plural.
+    pages: Mutex<BTreeMap<String, u64>>,
 }
 
 /// A cluster.
@@ -148,9 +149,9 @@ impl ApiServer {
         self.shared.asked.lock().unwrap().clone()
     }
 
-    /// How many pages of lists were had.
-    pub(crate) fn pages(&self) -> u64 {
-        *self.shared.pages.lock().unwrap()
+    /// How many pages of a kind were had.
+    pub(crate) fn pages(&self, plural: &str) -> u64 {
+        self.shared.pages.lock().unwrap().get(plural).copied().unwrap_or_default()
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {

@@ -149,7 +149,7 @@ fn list(
     let items: Vec<Value> = rest.iter().take(page).map(|(_, object)| untyped(object)).collect();
     let next = rest.get(page.wrapping_sub(1)).filter(|_| rest.len() > page);
     let next = next.map(|(id, _)| format!("{version}|{}", key(id))).unwrap_or_default();
-    *shared.pages.lock().unwrap() += 1;
+    *shared.pages.lock().unwrap().entry(target.place.1.clone()).or_default() += 1;
     Ok(json!({
         "kind": "List", "apiVersion": "v1", "items": items,
         "metadata": { "resourceVersion": version.to_string(), "continue": next },
