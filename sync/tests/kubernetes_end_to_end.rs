@@ -1,7 +1,11 @@
 //! A cluster, `tidegate-sync` and a control server, as they run in production but for the cluster's API server, which is the
 //! test's own: over real connections, with processes that are killed.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 #[path = "kubernetes/support/mod.rs"]
 #[allow(dead_code, reason = "each test uses some of it")]

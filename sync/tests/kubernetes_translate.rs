@@ -178,7 +178,9 @@ fn take_out(value: &mut Value, path: &str) -> bool {
             })
         }
         Value::Array(entries) => {
-            entries.iter_mut().fold(false, |found, entry| take_out(entry, path) || found)
+            // In every entry, not only in the first that has it.
+            let found: Vec<bool> = entries.iter_mut().map(|entry| take_out(entry, path)).collect();
+            found.contains(&true)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -240,15 +242,15 @@ fn any_value_in_any_place_leads_to_objects_or_findings_and_never_to_a_panic() {
         serde_json::json!([[]]),
         serde_json::json!({"a": {}}),
     ];
-    for number in 0..everything.len() {
-        for field in TABLE.iter().filter(|field| field.kind.as_str() == text(&everything[number], "/kind")) {
+    for whole in &everything {
+        for field in TABLE.iter().filter(|field| field.kind.as_str() == text(whole, "/kind")) {
             let pointer = format!("/{}", field.path.replace("[]", "/0").replace('.', "/").replace("//", "/"));
             for odd in &odd {
-                let mut objects = vec![everything[number].clone()];
-                if let Some(place) = objects[0].pointer_mut(&pointer) {
+                let mut object = whole.clone();
+                if let Some(place) = object.pointer_mut(&pointer) {
                     *place = odd.clone();
                     let mut state = State::new(settings(Mode::LoadBalancer), needed(true, true));
-                    state.apply(resource(&everything[number]), Change::Put(objects[0].clone()));
+                    state.apply(resource(whole), Change::Put(object));
                     let _whatever = shown(&state);
                 }
             }

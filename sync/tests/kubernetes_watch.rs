@@ -1,7 +1,11 @@
 //! Following a cluster through all that its API server may do, and writing back. The API server is small, but its answers travel
 //! over real connections, and the adapter is the one that runs in production; the engine's ends of the channels are the test's.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 #[path = "kubernetes/support/mod.rs"]
 mod cluster;
