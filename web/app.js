@@ -54,9 +54,22 @@ function Page() {
   useRowKeys();
   useEffect(() => {
     if (!known.isKnown || mustLogIn) return undefined;
-    const controller = new AbortController();
-    follow(controller.signal);
-    return () => controller.abort();
+    let controller;
+    const begin = () => {
+      controller = new AbortController();
+      follow(controller.signal);
+    };
+    const end = () => controller.abort();
+    // A page that the browser keeps for the way back would keep its connection as well, of the six that it has for a server.
+    const comeBack = (event) => event.persisted && begin();
+    begin();
+    addEventListener('pagehide', end);
+    addEventListener('pageshow', comeBack);
+    return () => {
+      end();
+      removeEventListener('pagehide', end);
+      removeEventListener('pageshow', comeBack);
+    };
   }, [known.isKnown, mustLogIn, known.who]);
   useEffect(() => {
     // A new view begins at its top, and its title has the keyboard; not at the start, when nobody has moved.

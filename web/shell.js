@@ -135,6 +135,8 @@ function Search() {
   const [at, setAt] = useState(0);
   const [isOpen, setOpen] = useState(false);
   const input = useRef();
+  // Whoever comes back at once finds it open.
+  const closing = useRef();
   const index = useMemo(() => indexOf(doc), [doc?.services, doc?.nodes]);
   const hits = useMemo(() => find(index, text), [index, text]);
   const open = (hit) => {
@@ -155,7 +157,7 @@ function Search() {
   return html`<div class="search" role="search">
     <input id="search" ref=${input} type="search" placeholder="Search Services, nodes, addresses" aria-label="Search" role="combobox" aria-expanded=${isListed} aria-controls="hits" aria-autocomplete="list"
       aria-activedescendant=${isListed && hits[at] ? `hit-${at}` : undefined} autocomplete="off" spellcheck="false" value=${text}
-      onInput=${(event) => { setText(event.target.value); setAt(0); setOpen(true); }} onKeyDown=${press} onFocus=${() => setOpen(true)} onBlur=${() => setTimeout(() => setOpen(false), 150)} />
+      onInput=${(event) => { setText(event.target.value); setAt(0); setOpen(true); }} onKeyDown=${press} onFocus=${() => { clearTimeout(closing.current); setOpen(true); }} onBlur=${() => { closing.current = setTimeout(() => setOpen(false), 150); }} />
     <kbd aria-hidden="true">/</kbd>
     ${isListed && html`<ul class="hits" id="hits" role="listbox" aria-label="Found">
       ${hits.map((hit, place) => html`<li key=${hit.href} id=${`hit-${place}`} role="option" aria-selected=${place === at} onPointerDown=${(event) => { event.preventDefault(); open(hit); }}>
