@@ -50,7 +50,7 @@ export function Chart({ label, start, stepSeconds, series, show = short, marks =
   return html`<figure class="chart">
     <figcaption>
       <span>${label}</span>
-      <span class="chart-values">${seen && html`<span class="muted">${timeOf(at)}</span>`}${series.map(({ name, points }, index) => html`<span key=${name} class=${`line-${index}`}><i></i>${name} <b>${known(seen ? points[at] : lastOf(points), show)}</b></span>`)}</span>
+      <span class="chart-values">${seen && html`<span class="muted">${timeOf(at)}</span>`}${series.map(({ name, points }, index) => html`<span key=${name} class=${`line-${index}`}><i></i>${series.length > 1 ? name : ''} <b>${known(seen ? points[at] : lastOf(points), show)}</b></span>`)}</span>
     </figcaption>
     <svg viewBox=${`0 -4 ${WIDTH} ${HEIGHT + 8}`} preserveAspectRatio="none" role="img" aria-label=${`${label}: at most ${show(max)}`} onPointerMove=${point} onPointerLeave=${() => setAt(undefined)}>
       <path class="chart-grid" d=${`M0 0H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT}H${WIDTH}`} />

@@ -33,7 +33,9 @@ export function Table({ id, label, columns, rows, keyOf, linkOf, stateOf, empty,
   const { params } = useRoute();
   const sort = params[`${id}.sort`] ?? initialSort ?? '';
   const filter = params[`${id}.q`] ?? '';
-  const shown = useMemo(() => arranged(rows, columns, sort, filter), [rows, columns, sort, filter]);
+  // Sorted once for every filter: typing only leaves rows out.
+  const sorted = useMemo(() => sortedBy(rows, columns, sort), [rows, columns, sort]);
+  const shown = useMemo(() => filtered(sorted, columns, filter), [sorted, columns, filter]);
   const [body, range] = useWindow(shown.length);
   const sortBy = (key) => remark({ [`${id}.sort`]: sort === key ? `-${key}` : key });
   return html`<div class="table-box">
@@ -82,20 +84,34 @@ function Row({ row, columns, keyOf, linkOf, stateOf, index }) {
   </tr>`;
 }
 
-function arranged(rows, columns, sort, filter) {
+function filtered(rows, columns, filter) {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const looked = columns.filter((column) => column.words);
-  let shown = words.length
-    ? rows.filter((row) => {
-        const text = looked.map((column) => column.words(row)).join('\n').toLowerCase();
-        return words.every((word) => text.includes(word));
-      })
-    : rows;
+  if (words.length === 0) return rows;
+  return rows.filter((row) => {
+    const text = wordsOf(row, columns);
+    return words.every((word) => text.includes(word));
+  });
+}
+
+/** What the filter looks at in a row: made once, because rows are kept as long as nothing of them changes. */
+function wordsOf(row, columns) {
+  let byColumns = WORDS.get(row);
+  if (!byColumns) WORDS.set(row, (byColumns = new WeakMap()));
+  let text = byColumns.get(columns);
+  if (text === undefined) {
+    text = columns.map((column) => column.words?.(row) ?? '').join('\n').toLowerCase();
+    byColumns.set(columns, text);
+  }
+  return text;
+}
+const WORDS = new WeakMap();
+
+function sortedBy(rows, columns, sort) {
   const column = columns.find(({ key }) => key === sort.replace(/^-/, ''));
-  if (!column?.by) return shown;
+  if (!column?.by) return rows;
   const sign = sort.startsWith('-') ? -1 : 1;
   // Computed once a row: comparisons are many.
-  return shown
+  return rows
     .map((row) => [column.by(row), row])
     .sort(([a], [b]) => sign * compare(a, b))
     .map(([, row]) => row);

@@ -1,5 +1,5 @@
 // All nodes: who has what is wanted, how late, and why not.
-import { html } from '../core/html.js';
+import { html, useMemo } from '../core/html.js';
 import { count, duration } from '../core/format.js';
 import { live } from '../core/live.js';
 import { remark, to } from '../core/route.js';
@@ -29,8 +29,8 @@ const COLUMNS = [
 export default function Nodes({ route }) {
   const doc = useStore(live, (state) => state.doc);
   const state = route.params.state ?? '';
-  const all = doc ? [...doc.nodes.values()] : [];
-  const rows = state ? all.filter((row) => row.state === state) : all;
+  const nodes = doc?.nodes;
+  const rows = useMemo(() => [...(nodes?.values() ?? [])].filter((row) => !state || row.state === state), [nodes, state]);
   const filters = html`<label><span class="unseen">State</span><select value=${state} onChange=${(event) => remark({ state: event.target.value })}>
     <option value="">All states</option>${ORDER.map((one) => html`<option key=${one} value=${one}>${word(one)}</option>`)}</select></label>`;
   return html`<${View} name="nodes" title="Nodes" copy=${{ api: '/v1/nodes', cli: 'tidegate get nodes' }}

@@ -1,5 +1,5 @@
 // All Services, with what is wrong first.
-import { html } from '../core/html.js';
+import { html, useMemo } from '../core/html.js';
 import { count } from '../core/format.js';
 import { live } from '../core/live.js';
 import { remark, to } from '../core/route.js';
@@ -29,9 +29,10 @@ export default function Services({ route }) {
   const doc = useStore(live, (state) => state.doc);
   const namespace = route.params.namespace ?? '';
   const state = route.params.state ?? '';
-  const all = doc ? [...doc.services.values()] : [];
-  const rows = all.filter((row) => (!namespace || row.namespace === namespace) && (!state || row.state === state));
-  const namespaces = [...new Set(all.map((row) => row.namespace))].sort();
+  const services = doc?.services;
+  const all = useMemo(() => [...(services?.values() ?? [])], [services]);
+  const rows = useMemo(() => all.filter((row) => (!namespace || row.namespace === namespace) && (!state || row.state === state)), [all, namespace, state]);
+  const namespaces = useMemo(() => [...new Set(all.map((row) => row.namespace))].sort(), [all]);
   const filters = html`<label><span class="unseen">Namespace</span><select value=${namespace} onChange=${(event) => remark({ namespace: event.target.value })}>
       <option value="">All namespaces</option>${namespaces.map((one) => html`<option key=${one}>${one}</option>`)}</select></label>
     <label><span class="unseen">State</span><select value=${state} onChange=${(event) => remark({ state: event.target.value })}>
