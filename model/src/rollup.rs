@@ -179,10 +179,9 @@ pub(crate) fn progress<'a>(
     // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
     let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
     let failure = report.failures.get(key).filter(is_of_wanted);
-    let phase = match reached_phase(report, wanted) {
-        Phase::Received | Phase::Applied | Phase::Verified if failure.is_some() => Phase::Failed,
-        reached => reached,
-    };
+    let reached = reached_phase(report, wanted);
+    let has_failed = reached != Phase::Pending && failure.is_some();
+    let phase = if has_failed { Phase::Failed } else { reached };
     (phase, failure)
 }
 

@@ -166,7 +166,7 @@ fn endpoints_available(view: &ServiceView<'_>, condition: &Condition) -> Option<
         return with_nodes(Finding { since, ..finding(view, impact, condition) });
     }
     let counts = status.endpoints;
-    let lost = compiled.map(|compiled| lost(compiled)).unwrap_or_default();
+    let lost = compiled.map(lost).unwrap_or_default();
     let families = families_without(*compiled);
     if counts.unhealthy > 0 {
         let reason =
