@@ -72,7 +72,7 @@ impl Publication {
                 "type": "ClusterIP",
                 "ipFamilies": [family],
                 "ports": [{ "name": PORT_NAME, "port": PORT, "targetPort": self.address.port(), "protocol": "TCP" }],
-                "healthCheck": { "type": "TCP", "intervalMs": CHECK_INTERVAL_MS, "timeoutMs": CHECK_TIMEOUT_MS },
+                "healthCheck": { "type": "Tcp", "intervalMs": CHECK_INTERVAL_MS, "timeoutMs": CHECK_TIMEOUT_MS },
             },
         })
     }

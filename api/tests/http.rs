@@ -31,11 +31,14 @@ use model::config::Guards;
 use serde_json::Value;
 
 /// Headers that are the same on every answer, or say nothing about it.
-const BORING: [&str; 8] = [
+const BORING: [&str; 11] = [
     "x-content-type-options",
     "x-frame-options",
     "referrer-policy",
     "content-security-policy",
+    "permissions-policy",
+    "cross-origin-opener-policy",
+    "cross-origin-resource-policy",
     "cache-control",
     "x-request-id",
     "content-length",
