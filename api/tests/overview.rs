@@ -1,7 +1,11 @@
 //! The overview and its watch: what is wrong, since when, what went before it; and that the changes of the watch make the
 //! document that somebody reads who has not watched.
 
-#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "a test may fail, by what it does not expect")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail, by what it does not expect"
+)]
 
 mod common;
 

@@ -39,11 +39,13 @@ export function FieldSource() {
   if (!source) return null;
   const left = Math.max(8, Math.min(source.box.left, innerWidth - 368));
   const style = { left: `${left}px`, top: `${source.box.bottom + scrollY + 6}px` };
+  // What was answered to a question with a body stands with its method, and cannot be asked again by its address alone.
+  const isRead = source.path.startsWith('/');
   const curl = `curl -s '${location.origin}${source.path}'`;
   return html`<div class="source" role="dialog" aria-label="Where this is from" ref=${panel} style=${style}>
     <p><b>${source.shown}</b> is what the API says at</p>
-    <p><code>GET ${source.path}</code></p>
+    <p><code>${isRead ? 'GET ' : ''}${source.path}</code></p>
     <p><code>${source.pointer}</code></p>
-    <${CopyButton} text=${curl} label="Copy as curl" />
+    ${isRead && html`<${CopyButton} text=${curl} label="Copy as curl" />`}
   </div>`;
 }

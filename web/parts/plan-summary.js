@@ -3,6 +3,7 @@ import { html, useState } from '../core/html.js';
 import { count, plural } from '../core/format.js';
 import { to } from '../core/route.js';
 import { Lines, yaml } from './diff.js';
+import { Field } from './field.js';
 import { Shape } from './state.js';
 import { Table } from './table.js';
 
@@ -13,7 +14,7 @@ const ACTIONS = { created: '+', updated: '~', deleted: '−', pruned: '−' };
  * @param {{plan: any, isShort?: boolean}} props `isShort` leaves the lines of the kernels to the plan's own view
  */
 export function PlanSummary({ plan, isShort = false }) {
-  const nodes = Object.entries(plan.nodes ?? {}).map(([name, node]) => rowOf(name, node));
+  const nodes = Object.entries(plan.nodes ?? {}).map(([name, node]) => rowOf(name, node, 'POST /v1/plan'));
   if (plan.objects.length === 0) return html`<p class="pad muted" data-plan="empty">Nothing would change: every object is so already.</p>`;
   return html`<div data-plan=${plan.id}>
     <${Guards} guards=${plan.guards ?? []} />
@@ -70,21 +71,24 @@ function Addresses({ addresses }) {
   </div>`;
 }
 
-function rowOf(name, { preview, error }) {
+function rowOf(name, { preview, error }, asked) {
   if (!preview) return { name, error: error ?? 'not known', added: 0, removed: 0, announcements: 0, lines: [] };
   const { kernel = [], announcements = [], sessionResets = [], connectionsAtRisk, failures = [], omitted = 0 } = preview;
   const changed = (change) => kernel.filter((line) => line.change === change).length;
-  return { name, added: changed('added'), removed: changed('removed'), announcements: announcements.length, resets: sessionResets.length, sessionResets, risk: connectionsAtRisk, failures, omitted, kernel, announced: announcements };
+  return { name, asked, added: changed('added'), removed: changed('removed'), announcements: announcements.length, resets: sessionResets.length, sessionResets, risk: connectionsAtRisk, failures, omitted, kernel, announced: announcements };
 }
+
+/** A number of a node, counted in the answer to the question that was asked. */
+const of = (row, key, shown) => (row.error ? shown : html`<${Field} path=${row.asked} at=${`/nodes/${row.name}/preview/${key}`}>${shown}<//>`);
 
 function Nodes({ nodes, isShort }) {
   const [chosen, setChosen] = useState(undefined);
   const node = nodes.find(({ name }) => name === chosen) ?? nodes.find(({ added, removed, error }) => added + removed > 0 || error) ?? nodes[0];
   const columns = [
     { key: 'name', label: 'Node', width: '24%', by: (row) => row.name, words: (row) => row.name, show: (row) => (isShort ? html`<a href=${to(['nodes', row.name])}>${row.name}</a>` : html`<button type="button" class="quiet" aria-pressed=${row === node} onClick=${() => setChosen(row.name)}>${row.name}</button>`) },
-    { key: 'added', label: 'Added', isNumber: true, width: '12%', by: (row) => row.added, show: (row) => (row.added ? `+${count(row.added)}` : '0') },
-    { key: 'removed', label: 'Removed', isNumber: true, width: '12%', by: (row) => row.removed, show: (row) => (row.removed ? `−${count(row.removed)}` : '0') },
-    { key: 'announcements', label: 'Announced', isNumber: true, isExtra: true, width: '13%', by: (row) => row.announcements, show: (row) => count(row.announcements) },
+    { key: 'added', label: 'Added', isNumber: true, width: '12%', by: (row) => row.added, show: (row) => of(row, 'kernel', row.added ? `+${count(row.added)}` : '0') },
+    { key: 'removed', label: 'Removed', isNumber: true, width: '12%', by: (row) => row.removed, show: (row) => of(row, 'kernel', row.removed ? `−${count(row.removed)}` : '0') },
+    { key: 'announcements', label: 'Announced', isNumber: true, isExtra: true, width: '13%', by: (row) => row.announcements, show: (row) => of(row, 'announcements', count(row.announcements)) },
     { key: 'risk', label: 'At risk', isNumber: true, isExtra: true, width: '12%', by: (row) => row.risk ?? -1, show: (row) => html`<span title="Established connections that would be cut or moved, where the node can tell">${count(row.risk)}</span>` },
     { key: 'said', label: 'Besides', by: (row) => row.error ?? '', show: (row) => html`<span class="muted" title=${said(row)}>${said(row)}</span>` },
   ];
@@ -96,7 +100,7 @@ function Nodes({ nodes, isShort }) {
 }
 
 /** What a write did on every node, as `GET /v1/history/{revision}/rules` says it. */
-export const NodeRules = ({ nodes }) => html`<${Nodes} nodes=${Object.entries(nodes).map(([name, node]) => rowOf(name, node))} />`;
+export const NodeRules = ({ nodes }) => html`<${Nodes} nodes=${Object.entries(nodes).map(([name, node]) => rowOf(name, node, 'the rules of this revision'))} />`;
 
 const said = ({ error, failures = [], sessionResets = [] }) => [error, ...failures, ...sessionResets].filter(Boolean).join('; ');
 

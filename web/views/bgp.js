@@ -25,13 +25,17 @@ spec:
   localASN: 64512
   bfdProfile: fast`;
 
+/** What is asked for the sessions and the peers. */
+const SESSIONS = `/v1/bgp/sessions?limit=${PAGE}`;
+const PEERS = `/v1/bgppeers?limit=${PAGE}`;
+
 const stateOf = ({ session, isReporting }) => (!isReporting ? 'unknown' : session.state === 'Established' ? 'established' : 'down');
 const keyOf = ({ node, session }) => `${node} ${session.peer} ${session.address ?? ''}`;
 
 export default function Bgp({ route }) {
   const { tab = '', peer = '', session = '' } = route.params;
   const totals = useStore(live, (state) => state.doc?.totals);
-  const peers = useApi(`/v1/bgppeers?limit=${PAGE}`, { everyMs: 10_000 });
+  const peers = useApi(PEERS, { everyMs: 10_000 });
   const at = (pointer, value) => html`<${Field} path="/v1/overview" at=${pointer}>${value}<//>`;
   return html`<${View} name="bgp" title="BGP and BFD" copy=${{ api: '/v1/bgp/sessions', cli: 'tidegate bgp sessions' }}
     aside=${totals?.bgpSessions && html`<span class="muted">${at('/totals/bgpSessions/established', count(totals.bgpSessions.established))} of ${at('/totals/bgpSessions/total', count(totals.bgpSessions.total))} established</span>`}>
@@ -49,18 +53,18 @@ const COLUMNS = [
   { key: 'node', label: 'Node', width: '15%', by: (row) => row.node, words: (row) => row.node, show: (row) => html`<a href=${to(['bgp'], { session: keyOf(row) })}>${row.node}</a>` },
   { key: 'peer', label: 'Peer', width: '22%', by: (row) => row.session.peer, words: (row) => `${row.session.peer} ${row.session.address ?? ''}`, show: (row) => html`${row.session.peer} <span class="mono muted">${row.session.address ?? ''}</span>` },
   { key: 'since', label: 'Since', width: '11%', isExtra: true, by: (row) => row.session.since, show: (row) => html`<${Ago} time=${row.session.since} />` },
-  { key: 'prefixes', label: 'Prefixes', width: '9%', isNumber: true, isExtra: true, by: (row) => row.session.counters.prefixesSent, show: (row) => count(row.session.counters.prefixesSent) },
+  { key: 'prefixes', label: 'Prefixes', width: '9%', isNumber: true, isExtra: true, by: (row) => row.session.counters.prefixesSent, show: (row) => html`<${Field} path=${SESSIONS} at=${`/items/${row.index}/session/counters/prefixesSent`}>${count(row.session.counters.prefixesSent)}<//>` },
   { key: 'bfd', label: 'BFD', width: '9%', isExtra: true, by: (row) => row.session.bfd ?? '', words: (row) => row.session.bfd ?? '', show: (row) => row.session.bfd ?? html`<span class="muted">–</span>` },
   { key: 'reason', label: 'Why', by: (row) => row.session.reason, words: (row) => row.session.reason, show: (row) => html`<span class="muted" title=${row.session.reason}>${row.session.reason}</span>` },
 ];
 
 function Sessions({ peers, peer, chosen }) {
-  const path = `/v1/bgp/sessions?limit=${PAGE}`;
-  const answer = useApi(path, { everyMs: 2_000 });
-  return html`<${Loaded} of=${answer} rows=${6}>${({ items }) => {
+  const answer = useApi(SESSIONS, { everyMs: 2_000 });
+  return html`<${Loaded} of=${answer} rows=${6}>${(data) => {
+    const items = data.items.map((row, index) => ({ ...row, index }));
     const rows = peer ? items.filter(({ session }) => session.peer === peer) : items;
     const index = items.findIndex((row) => keyOf(row) === chosen);
-    return html`${index >= 0 && html`<${One} row=${items[index]} at=${(pointer, value) => html`<${Field} path=${path} at=${`/items/${index}${pointer}`}>${value}<//>`} />`}
+    return html`${index >= 0 && html`<${One} row=${items[index]} at=${(pointer, value) => html`<${Field} path=${SESSIONS} at=${`/items/${index}${pointer}`}>${value}<//>`} />`}
       <${Peers} peers=${peers} chosen=${peer} />
       <${Matrix} peers=${peers} rows=${items} />
       <${Panel} title="Sessions" aside=${peer && html`with ${peer} <button type="button" class="quiet" onClick=${() => remark({ peer: '' })}>All peers</button>`}>
@@ -72,12 +76,12 @@ function Sessions({ peers, peer, chosen }) {
 
 /** Peers that nobody uses, or that lack sessions, and why. */
 function Peers({ peers, chosen }) {
-  return html`<div class="peers">${peers.map(({ metadata, spec, status = {} }) => {
+  return html`<div class="peers">${peers.map(({ metadata, spec, status = {} }, index) => {
     const bad = (status.conditions ?? []).find((condition) => condition.status === 'False');
     const { established = 0, total = 0 } = status.sessions ?? {};
     return html`<a key=${metadata.name} class="total" href=${to(['bgp'], { peer: metadata.name })} data-key=${metadata.name} aria-current=${chosen === metadata.name ? 'true' : undefined}>
       <span class="total-label"><b>${metadata.name}</b><${Shape} state=${spec.disabled ? 'disabled' : bad ? 'down' : 'established'} /></span>
-      <div>${count(established)} <span class="muted">of ${count(total)} sessions</span></div>
+      <div><${Field} path=${PEERS} at=${`/items/${index}/status/sessions/established`}>${count(established)}<//> <span class="muted">of <${Field} path=${PEERS} at=${`/items/${index}/status/sessions/total`}>${count(total)}<//> sessions</span></div>
       <div class="total-note"><span class="mono">${spec.peerAddress ?? spec.interface}</span> · AS ${spec.peerASN}</div>
       ${bad && html`<div class="total-note has-tone tone-bad">${bad.message ?? bad.reason}</div>`}</a>`;
   })}</div>`;

@@ -6,6 +6,7 @@ import { live } from '../core/live.js';
 import { remark, to, toObject } from '../core/route.js';
 import { useStore } from '../core/store.js';
 import { useApi } from '../core/use.js';
+import { Field } from '../parts/field.js';
 import { State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { Ago, Empty, Failed, Loaded, Panel, Tabs, View } from '../parts/view.js';
@@ -51,7 +52,7 @@ function usePages(path, when) {
 }
 
 const CHANGES = [
-  { key: 'revision', label: 'Revision', width: '10%', by: (row) => row.revision, words: (row) => String(row.revision), show: (row) => html`<a href=${to(['history', String(row.revision)])}>r${row.revision}</a>` },
+  { key: 'revision', label: 'Revision', width: '10%', by: (row) => row.revision, words: (row) => String(row.revision), show: (row) => html`<a href=${to(['history', String(row.revision)])}><${Field} path=${`/v1/history/${row.revision}`} at="/revision">r${row.revision}<//></a>` },
   { key: 'at', label: 'When', width: '14%', by: (row) => row.at, show: (row) => html`<${Ago} time=${row.at} />` },
   { key: 'author', label: 'Who', width: '18%', by: (row) => row.author, words: (row) => row.author, show: (row) => html`<span title=${row.source ? `from ${row.source}` : ''}>${row.author}</span>` },
   { key: 'message', label: 'Why', width: '26%', by: (row) => row.message ?? '', words: (row) => row.message ?? '', show: (row) => html`<span title=${row.message ?? ''}>${row.message ?? html`<span class="muted">–</span>`}</span>` },

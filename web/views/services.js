@@ -14,14 +14,23 @@ export const ORDER = ['unreachable', 'degraded', 'atRisk', 'unknown', 'ok', 'dis
 
 const key = (row) => `${row.namespace}/${row.name}`;
 
+/** A number of a row, as the Service itself has it. */
+const of = (row, pointer, value) => html`<${Field} path=${`/v1/namespaces/${encodeURIComponent(row.namespace)}/services/${encodeURIComponent(row.name)}`} at=${pointer}>${count(value)}<//>`;
+
+/** So many of so many; a dash where there are none to count. */
+function share(row, what, which, [some, all]) {
+  if (!all) return html`<span class="muted">–</span>`;
+  return html`${of(row, `/status/${what}/${which}`, some)} <span class="muted">of ${of(row, `/status/${what}/total`, all)}</span>`;
+}
+
 const COLUMNS = [
   { key: 'state', label: 'State', width: '11%', by: (row) => ORDER.indexOf(row.state), words: (row) => `${row.state} ${row.reason ?? ''}`, show: (row) => html`<${State} state=${row.state} />` },
   { key: 'name', label: 'Service', width: '19%', by: key, words: key, show: (row) => html`<a href=${to(['services', row.namespace, row.name])}><span class="muted">${row.namespace}/</span>${row.name}</a>` },
   { key: 'addresses', label: 'Addresses', width: '21%', by: (row) => row.addresses[0] ?? '', words: (row) => row.addresses.join(' '), show: (row) => html`<span class="mono" title=${row.addresses.join(', ')}>${row.addresses.join(', ') || '–'}</span>` },
   { key: 'ports', label: 'Ports', isExtra: true, width: '12%', by: (row) => parseInt(row.ports[0], 10) || 0, words: (row) => row.ports.join(' '), show: (row) => html`<span class="mono" title=${row.ports.join(', ')}>${row.ports.join(', ')}</span>` },
   { key: 'type', label: 'Type', isExtra: true, width: '10.5%', by: (row) => row.type, words: (row) => row.type, show: (row) => row.type },
-  { key: 'endpoints', label: 'Endpoints', width: '9.5%', isNumber: true, by: (row) => (row.endpointsTotal ? row.endpointsReady / row.endpointsTotal : -1), show: (row) => html`${count(row.endpointsReady)} <span class="muted">of ${count(row.endpointsTotal)}</span>` },
-  { key: 'nodes', label: 'Verified', isExtra: true, width: '8.5%', isNumber: true, by: (row) => (row.nodesTotal ? row.nodesVerified / row.nodesTotal : -1), show: (row) => html`${count(row.nodesVerified)} <span class="muted">of ${count(row.nodesTotal)}</span>` },
+  { key: 'endpoints', label: 'Endpoints', width: '9.5%', isNumber: true, by: (row) => (row.endpointsTotal ? row.endpointsReady / row.endpointsTotal : -1), show: (row) => share(row, 'endpoints', 'ready', [row.endpointsReady, row.endpointsTotal]) },
+  { key: 'nodes', label: 'Verified', isExtra: true, width: '8.5%', isNumber: true, by: (row) => (row.nodesTotal ? row.nodesVerified / row.nodesTotal : -1), show: (row) => share(row, 'nodes', 'verified', [row.nodesVerified, row.nodesTotal]) },
   { key: 'reason', label: 'Why', isExtra: true, by: (row) => row.reason ?? '', words: (row) => row.message ?? '', show: (row) => html`<span class="muted" title=${row.message ?? ''}>${row.state === 'ok' ? '' : row.reason}</span>` },
 ];
 

@@ -31,7 +31,7 @@ pub(crate) fn expect_true(browser: &mut Browser, api: &lab::control::Http, what:
 
 fn shown(browser: &mut Browser) -> Result<Vec<(String, String)>> {
     let seen = browser.script(
-        "return [...document.querySelectorAll('[data-field]')].filter((one) => one.getClientRects().length) \
+        "return [...document.querySelectorAll('[data-field]')].filter((one) => one.getClientRects().length && one.dataset.field.startsWith('/')) \
              .slice(0, arguments[0]).map((one) => [one.dataset.field, one.textContent]);",
         &[json!(FIELDS_MAX)],
     )?;
