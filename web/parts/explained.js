@@ -4,6 +4,7 @@ import { html } from '../core/html.js';
 import { count } from '../core/format.js';
 import { to } from '../core/route.js';
 import { socketOf } from './endpoints-model.js';
+import { Field } from './field.js';
 import { Shape, State } from './state.js';
 import { Panel } from './view.js';
 
@@ -24,8 +25,8 @@ export function Steps({ steps, label }) {
   </ol>`;
 }
 
-/** A way through a node. `endpoint` is marked among the candidates. */
-export function ExplainedPath({ path, isOpen, isBroken, endpoint }) {
+/** A way through a node. `endpoint` is marked among the candidates; `from` is the request and the pointer to the way in its answer. */
+export function ExplainedPath({ path, isOpen, isBroken, endpoint, from }) {
   const { node, mode, chosen, packet, service, steps, candidates = [], candidatesOmitted, fate, kernel } = path;
   const difference = kernel?.difference;
   return html`<${Panel} class="way">
@@ -42,7 +43,7 @@ export function ExplainedPath({ path, isOpen, isBroken, endpoint }) {
           ${kernel ? html`<${Kernel} kernel=${kernel} desired=${fate} />${difference && html`<${Difference} difference=${difference} />`}` : html`<${Unread} step=${steps.find(({ about, state }) => about === 'Kernel' && state !== 'Fine')} />`}
         </div>
       </div>
-      ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} omitted=${candidatesOmitted} endpoint=${endpoint} />`}
+      ${candidates.length > 0 && html`<${Candidates} candidates=${candidates} omitted=${candidatesOmitted} endpoint=${endpoint} from=${from} />`}
     </details>
   <//>`;
 }
@@ -75,16 +76,16 @@ function Difference({ difference: { place, rule, desired, kernel } }) {
 }
 
 /** The endpoints, and for each why it gets the packet or not. */
-function Candidates({ candidates, omitted, endpoint }) {
+function Candidates({ candidates, omitted, endpoint, from }) {
   const largest = Math.max(1, ...candidates.filter(({ used }) => used).map(({ weight }) => weight));
   return html`<div class="candidates"><h3>Endpoints that it can be given</h3>
-    <ul>${candidates.map(({ address, port, node, zone, weight, used, why }) => {
+    <ul>${candidates.map(({ address, port, node, zone, weight, used, why }, index) => {
       const socket = socketOf(address, port);
       return html`<li key=${socket} class=${`candidate tone-${used ? 'ok' : 'none'} ${socket === endpoint ? 'is-asked' : ''}`} data-candidate=${socket} data-used=${used} aria-current=${socket === endpoint ? 'true' : undefined}>
         <${State} state=${used ? 'ok' : 'disabled'} text=${used ? 'Used' : 'Not used'} />
         <code>${socket}</code>
         <span class="muted candidate-where">${[node, zone && `zone ${zone}`].filter(Boolean).join(', ')}</span>
-        <span class="candidate-weight" title=${`weight ${weight}`}><span class="candidate-bar"><span style=${{ width: `${used ? (weight / largest) * 100 : 0}%` }}></span></span><span class="muted">weight ${count(weight)}</span></span>
+        <span class="candidate-weight" title=${`weight ${weight}`}><span class="candidate-bar"><span style=${{ width: `${used ? (weight / largest) * 100 : 0}%` }}></span></span><span class="muted">weight <${Field} path=${from.path} at=${`${from.at}/candidates/${index}/weight`}>${count(weight)}<//></span></span>
         <span class="candidate-why">${why}</span>
       </li>`;
     })}</ul>

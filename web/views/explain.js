@@ -41,7 +41,7 @@ export default function Explain({ route: { params } }) {
     ${!path ? html`<${Panel}><${Empty} title="What becomes of a packet?" command="tidegate explain 198.51.100.7 203.0.113.10:443/tcp">Give a destination, and a source and a port if it is about one packet; or the name of a Service. Nothing is sent to the network: it is followed through what is wanted and through what the kernels hold.<//><//>`
       : answer.error ? html`<${Panel}><${Failed} error=${answer.error} retry=${answer.refresh} /><//>`
       : answer.data === undefined ? html`<${Panel}><p class="pad muted">Asking the nodes what their kernels hold…</p><${Waiting} rows=${6} /><//>`
-      : html`<${Answer} of=${answer.data} endpoint=${params.endpoint} />`}
+      : html`<${Answer} of=${answer.data} asked=${path} endpoint=${params.endpoint} />`}
   <//>`;
 }
 
@@ -80,7 +80,7 @@ function Form({ params }) {
 }
 
 /** The answer: what it comes to, what holds everywhere, then the way through each node. */
-function Answer({ of: { subject, summary, broken, steps, paths, pathsOmitted }, endpoint }) {
+function Answer({ of: { subject, summary, broken, steps, paths, pathsOmitted }, asked, endpoint }) {
   const isBroken = ({ steps: own }) => own.some(({ state }) => state === 'Broken');
   // What is broken first; else in the order of the server.
   const sorted = [...paths].sort((a, b) => Number(isBroken(b)) - Number(isBroken(a)));
@@ -95,7 +95,7 @@ function Answer({ of: { subject, summary, broken, steps, paths, pathsOmitted }, 
       ${steps.length > 0 && html`<${Steps} steps=${steps} label="Everywhere" />`}
     <//>
     ${sorted.length > 0 && html`<h2 class="explain-ways">${plural(sorted.length, 'way')} through nodes</h2>`}
-    ${sorted.map((path, at) => html`<${ExplainedPath} key=${keyOf(path, at)} path=${path} isOpen=${at < OPEN_MAX || isBroken(path)} isBroken=${isBroken(path)} endpoint=${endpoint} />`)}
+    ${sorted.map((path, at) => html`<${ExplainedPath} key=${keyOf(path, at)} path=${path} isOpen=${at < OPEN_MAX || isBroken(path)} isBroken=${isBroken(path)} endpoint=${endpoint} from=${{ path: asked, at: `/paths/${paths.indexOf(path)}` }} />`)}
     ${pathsOmitted > 0 && html`<p class="muted">${plural(pathsOmitted, 'more way')} left out: name a node to see its own.</p>`}
   </div>`;
 }
