@@ -179,7 +179,11 @@ mod tests {
         let (old, new) = (finding("old", Basis::Intent, false), finding("new", Basis::Intent, false));
         let word = finding("word", Basis::Reports, false);
         let id = |name: &str| format!("Node/{name}/Connected");
-        assert_eq!(look(&mut memory, &[old.clone()], 1001).0, [(id("old"), None)], "found at the first look");
+        assert_eq!(
+            look(&mut memory, std::slice::from_ref(&old), 1001).0,
+            [(id("old"), None)],
+            "found at the first look"
+        );
         let seen = look(&mut memory, &[old.clone(), new.clone(), word.clone()], 1005).0;
         assert_eq!(
             seen,
@@ -188,7 +192,7 @@ mod tests {
         );
         let seen = look(&mut memory, &[old.clone(), new.clone(), word], 1020).0;
         assert_eq!(seen, [(id("old"), None), (id("new"), Some(1005)), (id("word"), None)], "they last");
-        assert_eq!(look(&mut memory, &[old.clone()], 1030).0, [(id("old"), None)]);
+        assert_eq!(look(&mut memory, std::slice::from_ref(&old), 1030).0, [(id("old"), None)]);
         assert_eq!(look(&mut memory, &[old.clone(), new.clone()], 1040).0[1].1, Some(1040), "it came back");
         let later = finding("later", Basis::Reports, false);
         assert_eq!(look(&mut memory, &[later], 1065).0, [(id("later"), Some(1065))], "agents have spoken");
