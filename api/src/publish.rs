@@ -30,9 +30,10 @@ const RETRY: Duration = Duration::from_secs(5);
 /// What is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
-    service: ServiceKey,
-    set: Name,
+    key: ServiceKey,
     address: SocketAddr,
+    service: Object,
+    endpoints: Object,
 }
 
 /// Why this server cannot be published.
@@ -46,6 +47,9 @@ pub enum CannotPublish {
         "--publish-as: {0} is no name of an object: give a --replica-name of lower-case letters, digits, - and ."
     )]
     Name(String),
+    /// The address is none that an endpoint may have.
+    #[error("--publish-as: --listen is no address of an endpoint: {0}")]
+    Endpoint(String),
 }
 
 impl Publication {
@@ -59,58 +63,61 @@ impl Publication {
         }
         let name = format!("{}-{replica}", service.name);
         let set = Name::parse(&name).map_err(|_| CannotPublish::Name(name))?;
-        Ok(Self { service, set, address })
+        let object = |value: &Value| {
+            decode(value, &Expect::default()).map_err(|violations| {
+                let words = violations.iter().map(|one| format!("{} {}", one.pointer, one.message));
+                CannotPublish::Endpoint(words.collect::<Vec<_>>().join("; "))
+            })
+        };
+        let endpoints = object(&endpoints(&service, &set, address))?;
+        Ok(Self { service: object(&service_of(&service, address))?, endpoints, key: service, address })
     }
+}
 
-    /// The Service, for when there is none. Whoever has one keeps what they wrote.
-    fn service(&self) -> Value {
-        let family = if self.address.is_ipv4() { "IPv4" } else { "IPv6" };
-        json!({
-            "kind": "Service",
-            "metadata": { "namespace": self.service.namespace, "name": self.service.name },
-            "spec": {
-                "type": "ClusterIP",
-                "ipFamilies": [family],
-                "ports": [{ "name": PORT_NAME, "port": PORT, "targetPort": self.address.port(), "protocol": "TCP" }],
-                "healthCheck": { "type": "Tcp", "intervalMs": CHECK_INTERVAL_MS, "timeoutMs": CHECK_TIMEOUT_MS },
-            },
-        })
-    }
+/// The Service, for when there is none. Whoever has one keeps what they wrote.
+fn service_of(key: &ServiceKey, address: SocketAddr) -> Value {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    json!({
+        "kind": "Service",
+        "metadata": { "namespace": key.namespace, "name": key.name },
+        "spec": {
+            "type": "ClusterIP",
+            "ipFamilies": [family],
+            "ports": [{ "name": PORT_NAME, "port": PORT, "targetPort": address.port(), "protocol": "TCP" }],
+            "healthCheck": { "type": "Tcp", "intervalMs": CHECK_INTERVAL_MS, "timeoutMs": CHECK_TIMEOUT_MS },
+        },
+    })
+}
 
-    fn endpoints(&self) -> Value {
-        json!({
-            "kind": "EndpointSet",
-            "metadata": { "namespace": self.service.namespace, "name": self.set },
-            "spec": {
-                "service": self.service.name,
-                "ports": [{ "name": PORT_NAME, "protocol": "TCP", "port": self.address.port() }],
-                "endpoints": [{ "address": self.address.ip() }],
-            },
-        })
-    }
+fn endpoints(key: &ServiceKey, set: &Name, address: SocketAddr) -> Value {
+    json!({
+        "kind": "EndpointSet",
+        "metadata": { "namespace": key.namespace, "name": set },
+        "spec": {
+            "service": key.name,
+            "ports": [{ "name": PORT_NAME, "protocol": "TCP", "port": address.port() }],
+            "endpoints": [{ "address": address.ip() }],
+        },
+    })
 }
 
 /// Writes it, again until it is accepted.
 pub async fn run(app: Arc<App>, publication: Publication) {
-    let Publication { service, set: _, address } = &publication;
+    let Publication { key, address, service, endpoints } = publication;
     loop {
-        let is_there = app.hub.load().snapshot.get(&service.object_key()).is_some();
-        let mut operations = vec![Operation::Apply(object(&publication.endpoints()))];
+        let is_there = app.hub.load().snapshot.get(&key.object_key()).is_some();
+        let mut operations = vec![Operation::Apply(endpoints.clone())];
         if !is_there {
-            operations.push(Operation::Create(object(&publication.service())));
+            operations.push(Operation::Create(service.clone()));
         }
         let request = Request { operations, ..Request::default() };
         match app.writer.write(request, app.source.draw(), 0).await {
-            Ok(_) => return tracing::info!(%service, %address, "published as an endpoint"),
+            Ok(_) => return tracing::info!(service = %key, %address, "published as an endpoint"),
             // Another server may have made the Service in between: then the next attempt finds it.
-            Err(error) => tracing::warn!(%service, %address, ?error, "not published yet"),
+            Err(error) => tracing::warn!(service = %key, %address, ?error, "not published yet"),
         }
         tokio::time::sleep(RETRY).await;
     }
-}
-
-fn object(value: &Value) -> Object {
-    decode(value, &Expect::default()).expect("what is published is valid in itself: its parts were checked")
 }
 
 #[cfg(test)]
@@ -125,8 +132,8 @@ mod tests {
     #[test]
     fn what_is_published_is_valid_and_named_by_service_and_replica() {
         let made = Publication::of(key(), "control-1.example", "192.0.2.1:7440".parse().unwrap()).unwrap();
-        assert_eq!(object(&made.service()).key().name.as_str(), "control");
-        assert_eq!(object(&made.endpoints()).key().name.as_str(), "control-control-1.example");
+        assert_eq!(made.service.key().name.as_str(), "control");
+        assert_eq!(made.endpoints.key().name.as_str(), "control-control-1.example");
     }
 
     #[test]
@@ -136,6 +143,7 @@ mod tests {
         };
         assert!(refused("a", "0.0.0.0:7440").contains("--listen"));
         assert!(refused("a", "[::1]:7440").contains("--listen"));
+        assert!(refused("a", "[fe80::1]:7440").contains("/spec/endpoints/0/address"));
         assert!(refused("My_Machine", "192.0.2.1:7440").contains("--replica-name"));
     }
 }
