@@ -21,6 +21,7 @@ pub mod guest;
 pub mod herd;
 pub mod histories;
 pub mod kernel;
+pub mod machine;
 pub mod netns;
 pub mod outage;
 pub mod process;

@@ -4,8 +4,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// Units and how exposed they may be at most, in tenths: an API that needs nothing, an agent that programs the kernel.
-const UNITS: [(&str, u32); 2] = [("tidegate-api.service", 20), ("tidegate-agent.service", 45)];
+/// Units and how exposed they may be at most, in tenths: an API and an adapter that need nothing, an agent that programs the kernel.
+const UNITS: [(&str, u32); 3] =
+    [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync.service", 20)];
 
 fn unit(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(name).display().to_string()
@@ -50,7 +51,9 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(agent.lines().any(|line| line == "KillMode=process"));
     let api = fs::read_to_string(unit("tidegate-api.service")).unwrap();
     assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));
-    for unit in [agent, api] {
+    let sync = fs::read_to_string(unit("tidegate-sync.service")).unwrap();
+    assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
+    for unit in [agent, api, sync] {
         for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
             assert!(unit.lines().any(|found| found == line), "{line}");
         }

@@ -10,7 +10,17 @@ use crate::{control::Pin, dns, docker, files, kubernetes};
 
 /// Keeps Tidegate equal to what a source says: files, Docker, Kubernetes, names in the DNS.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(
+    name = "tidegate-sync",
+    version,
+    max_term_width = 110,
+    disable_help_subcommand = true,
+    after_long_help = "What is said here can also be said by the environment variable that is shown, or in the file named by \
+        --config (TOML): flags of every source by their names, those of one source in a table of its name, with `paths` and \
+        `names` for what has no flag. A flag wins over the environment, the environment over the file. Where the file has one \
+        such table, the source need not be named:\n\n  api = [\"https://control.example:7440\"]\n  [files]\n  paths = \
+        [\"/etc/tidegate/objects.d\"]"
+)]
 pub struct Cli {
     /// What every source takes.
     #[command(flatten)]
@@ -23,6 +33,9 @@ pub struct Cli {
 /// What every source takes.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
+    /// A TOML file with settings
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// The control servers, separated by commas: one after the other is tried until one answers
     #[arg(
         long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…", value_delimiter = ',',

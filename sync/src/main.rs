@@ -1,12 +1,20 @@
 //! The `tidegate-sync` command.
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
-use clap::Parser as _;
+use sync::settings::{self, Call};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let cli = sync::args::Cli::parse();
+    let cli = match settings::read(std::env::args_os().collect()) {
+        Ok(Call::Follow(cli)) => *cli,
+        Ok(Call::Manual(share)) => return write_manual(&share),
+        Err(error) => error.exit(),
+    };
     let filter = EnvFilter::try_from_env("TIDEGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -24,6 +32,16 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_manual(share: &Path) -> ExitCode {
+    match settings::write_manual(share) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _gone = writeln!(std::io::stderr(), "error: the manual was not written: {error}");
             ExitCode::FAILURE
         }
     }
