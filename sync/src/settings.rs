@@ -65,11 +65,12 @@ pub fn read(arguments: Vec<OsString>) -> Result<Call, Error> {
     }
     let added = missing(&table, &first).map_err(|message| problem(&file, &message))?;
     insert(&mut arguments, added);
-    parse(arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error,
-        // Without the file all was well, but for what is required.
-        _ => problem(&file, &error.to_string()),
-    })
+    // Without the file all was well, but for what is required; only questions are no mistakes of it.
+    parse(arguments).map_err(
+        |error| {
+            if error.use_stderr() { problem(&file, &error.to_string()) } else { error }
+        },
+    )
 }
 
 /// The whole command, with what packages are made with.
@@ -226,10 +227,7 @@ fn append(to: &mut Added, argument: &Arg, key: &str, value: &Value) -> Result<()
             | Value::Table(_) => Err(format!("`{key}` must be true or false")),
         };
     }
-    let values = match value {
-        Value::Array(values) => values.as_slice(),
-        other => std::slice::from_ref(other),
-    };
+    let values = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
     for value in values {
         let text = match value {
             Value::String(text) => text.clone(),

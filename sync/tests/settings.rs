@@ -1,5 +1,11 @@
 //! The file of settings: what it may say, what wins over it, and how mistakes are told.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    reason = "a test fails by panicking, also in its helpers"
+)]
+
 use std::{ffi::OsString, fs};
 
 use sync::{
@@ -86,12 +92,14 @@ fn mistakes_name_the_file_the_setting_and_what_may_be_said() {
         ("allow-empty = 1\n[files]\npaths = [\"/a\"]", "`allow-empty` must be true or false"),
         ("listen = true\n[files]\npaths = [\"/a\"]", "`listen` must be a text"),
         ("listen = \"0.0.0.0:1\"\n[files]\npaths = [\"/a\"]", "must be on loopback"),
-        ("[files]\npaths = [\"/a\"]\n[dns]\nnames = [1.5]", "`names` must be a text"),
         ("api = [", "is no TOML"),
     ] {
         let said = call(file, &[]).unwrap_err();
         assert!(said.contains("sync.toml: ") && said.contains(words), "{file:?} says {said}");
     }
+    // Also of a source that is not followed here.
+    let said = call("[files]\npaths = [\"/a\"]\n[dns]\nnames = [1.5]", &["files"]).unwrap_err();
+    assert!(said.contains("sync.toml: `names` must be a text"), "{said}");
     let said = call(&"#".repeat(1 << 20), &[]).unwrap_err();
     assert!(said.contains("is longer than 262144 bytes"), "{said}");
 }
