@@ -86,8 +86,8 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     let (kernel, traces) = (stage.kernel(), stage.traces());
     let said = stage.machine.run("dpkg -i ./tidegate-agent_*.deb ./tidegate-sync_*.deb").unwrap();
     assert!(said.contains("say in /etc/tidegate/agent.toml where control is"), "{said}");
-    assert!(said.contains("name a source in /etc/tidegate/sync.toml"), "{said}");
-    for unit in ["tidegate-agent", "tidegate-sync"] {
+    assert!(said.contains("systemctl enable --now tidegate-sync@SOURCE"), "{said}");
+    for unit in ["tidegate-agent", "tidegate-sync@files"] {
         assert_eq!(
             (stage.unit(unit, "ActiveState"), stage.unit(unit, "UnitFileState")),
             ("inactive".into(), "disabled".into())
@@ -97,12 +97,11 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
         "printf 'mode = \"userspace\"\\napi = \"http://127.0.0.1:7440\"\\n' >/etc/tidegate/agent.toml
         mkdir /etc/tidegate/objects.d
         cp web.yaml /etc/tidegate/objects.d/
-        printf '[files]\\npaths = [\"/etc/tidegate/objects.d\"]\\n' >/etc/tidegate/sync.toml
         dpkg -i ./tidegate-api_*.deb ./tidegate_*.deb
-        systemctl enable --now --no-block tidegate-agent tidegate-sync";
+        systemctl enable --now --no-block tidegate-agent tidegate-sync@files";
     fs::write(stage.machine.path("/srv/packages/web.yaml"), guide("One machine", "yaml")).unwrap();
     stage.machine.run(settings).unwrap();
-    stage.running("tidegate-sync");
+    stage.running("tidegate-sync@files");
     stage.running("tidegate-agent");
     let address = stage.address();
 

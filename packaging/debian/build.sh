@@ -46,13 +46,17 @@ documents() { # documents PACKAGE STAGE
 
 # What systemd, the kernel and the administrator need of a program that runs by itself.
 service() { # service PACKAGE STAGE
-  local unit=$root/packaging/systemd/$1.service modules=$root/packaging/modules-load.d/$1.conf
-  [ -e "$unit" ] || return 0
-  install -D -m 644 "$unit" "$2/usr/lib/systemd/system/$1.service"
-  local settings=etc/tidegate/${1#tidegate-}.toml
-  install -D -m 644 "$root/packaging/$settings" "$2/$settings"
-  echo "/$settings" >"$2/DEBIAN/conffiles"
-  [ ! -e "$modules" ] || install -D -m 644 "$modules" "$2/usr/lib/modules-load.d/$1.conf"
+  local file short=${1#tidegate-}
+  for file in "$root/packaging/systemd/$1.service" "$root/packaging/systemd/$1@.service"; do
+    [ ! -e "$file" ] || install -D -m 644 -t "$2/usr/lib/systemd/system" "$file"
+  done
+  for file in "$root/packaging/etc/tidegate/$short.toml" "$root/packaging/etc/tidegate/$short"-*.toml; do
+    [ -e "$file" ] || continue
+    install -D -m 644 -t "$2/etc/tidegate" "$file"
+    echo "/etc/tidegate/${file##*/}" >>"$2/DEBIAN/conffiles"
+  done
+  file=$root/packaging/modules-load.d/$1.conf
+  [ ! -e "$file" ] || install -D -m 644 -t "$2/usr/lib/modules-load.d" "$file"
 }
 
 control() { # control PACKAGE STAGE

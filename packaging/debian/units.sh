@@ -33,6 +33,15 @@ restart_unit() { # restart_unit UNIT
     fi
 }
 
+# The new version takes over where the old one runs; a pattern stands for every unit that it fits.
+restart_running() { # restart_running PATTERN
+    runs_systemd || return 0
+    systemctl daemon-reload || true
+    if is_allowed "$1" restart; then
+        systemctl --no-block try-restart "$1" || true
+    fi
+}
+
 stop_unit() { # stop_unit UNIT
     runs_systemd || return 0
     if is_allowed "$1" stop; then
@@ -44,8 +53,8 @@ stop_unit() { # stop_unit UNIT
 forget_unit() { # forget_unit UNIT ACTION
     if [ "$2" = purge ]; then
         deb-systemd-helper purge "$1" >/dev/null || true
-        # A link that `systemctl enable` made is not in the helper's list.
-        rm -f "/etc/systemd/system/multi-user.target.wants/$1"
+        # Links that `systemctl enable` made are not in the helper's list.
+        find /etc/systemd/system/multi-user.target.wants -name "$1" -type l -delete 2>/dev/null || true
     fi
     if runs_systemd; then
         systemctl daemon-reload || true

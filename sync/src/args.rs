@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::name::Label;
 use reqwest::Url;
 
@@ -10,17 +10,7 @@ use crate::{control::Pin, dns, docker, files, kubernetes};
 
 /// Keeps Tidegate equal to what a source says: files, Docker, Kubernetes, names in the DNS.
 #[derive(Debug, Parser)]
-#[command(
-    name = "tidegate-sync",
-    version,
-    max_term_width = 110,
-    disable_help_subcommand = true,
-    after_long_help = "What is said here can also be said by the environment variable that is shown, or in the file named by \
-        --config (TOML): flags of every source by their names, those of one source in a table of its name, with `paths` and \
-        `names` for what has no flag. A flag wins over the environment, the environment over the file. Where the file has one \
-        such table, the source need not be named:\n\n  api = [\"https://control.example:7440\"]\n  [files]\n  paths = \
-        [\"/etc/tidegate/objects.d\"]"
-)]
+#[command(name = "tidegate-sync", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
     /// What every source takes.
     #[command(flatten)]
@@ -33,9 +23,6 @@ pub struct Cli {
 /// What every source takes.
 #[derive(Debug, Clone, Args)]
 pub struct Global {
-    /// A TOML file with settings
-    #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
-    pub config: Option<PathBuf>,
     /// The control servers, separated by commas: one after the other is tried until one answers
     #[arg(
         long, global = true, env = "TIDEGATE_API", hide_env_values = true, value_name = "URL,…", value_delimiter = ',',
@@ -93,12 +80,45 @@ pub struct Global {
         value_parser = parse_listen, default_value = "127.0.0.1:7442"
     )]
     pub listen: SocketAddr,
+    /// What to log, such as `info` or `sync=debug`
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG",
+        hide_env_values = true,
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// How to log
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG_FORMAT",
+        hide_env_values = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+    /// A TOML file with any of these settings, named as the flags; what a source takes without a flag is in `paths` or `names`
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Read the source once, make Tidegate equal to it, and end: with 0 if all of it was done, with 1 if not
     #[arg(long, global = true)]
     pub once: bool,
     /// Say what would be done, do nothing, and end
     #[arg(long, global = true)]
     pub dry_run: bool,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// Where objects come from.

@@ -1,260 +1,240 @@
-//! How `tidegate-sync` is told what to do: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
+//! The command line with a file of settings behind it: a flag counts before a variable, that before the file, that before the
+//! default. Every setting of the file is one of the flags, so that nothing is said in two places.
 //!
-//! What the file says and neither the command line nor the environment does is added to the command line, which is then read
-//! once more: there is one place that knows what a setting may be, and one form in which mistakes are said.
+//! What must not happen: a key of the file that nobody knows, or a value that the flag would refuse, goes unmentioned.
 
 use std::{
-    ffi::{OsStr, OsString},
-    fs::File,
+    ffi::OsString,
     io::Read as _,
     path::{Path, PathBuf},
 };
 
-use clap::{
-    Arg, ArgAction, ArgMatches, Command, CommandFactory as _, Error, FromArgMatches as _, error::ErrorKind,
-    parser::ValueSource,
-};
+use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _, error::ErrorKind};
 use toml::{Table, Value};
 
 use crate::args::Cli;
 
-/// Bytes of a file of settings; those that people write have some hundred.
-const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// The variable that names the file.
-const VARIABLE: &str = "TIDEGATE_CONFIG";
-/// The hidden subcommand that packages are made with.
-const MANUAL: &str = "manual";
-/// Flags that ask for something at once, or name the file itself: no settings.
-const NO_SETTINGS: [&str; 5] = ["config", "once", "dry_run", "help", "version"];
+/// Bytes of a file of settings: all flags with long lists fit many times over.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// The flag that names the file.
+const CONFIG: &str = "config";
 
-/// What a file adds to the command line.
-#[derive(Debug, Default)]
-struct Added {
-    /// Settings with a flag, as `--flag` or `--flag=VALUE`.
-    flags: Vec<OsString>,
-    /// Those without.
-    others: Vec<OsString>,
-}
-
-/// What the command line asks for.
-#[derive(Debug)]
-pub enum Call {
-    /// To follow a source.
-    Follow(Box<Cli>),
-    /// To write man pages and completions below a directory.
-    Manual(PathBuf),
-}
-
-/// Reads the command line, and the file that it or the environment names.
+/// Reads a command line, and the file of settings that it names.
 ///
 /// # Errors
-/// Whatever is wrong with one of them, as it is to be told to whoever called; or a question for help.
-pub fn read(arguments: Vec<OsString>) -> Result<Call, Error> {
-    let file = config_of(&arguments).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
-    let Some(file) = file else { return parse(arguments) };
-    let table = load(&file).map_err(|message| problem(&file, &message))?;
-    let mut first = lenient().try_get_matches_from(&arguments)?;
-    if first.subcommand_name() == Some(MANUAL) {
-        return parse(arguments);
-    }
-    let mut arguments = arguments;
-    if first.subcommand_name().is_none() {
-        let source = source_of(&table).map_err(|message| problem(&file, &message))?;
-        arguments.push(source.into());
-        first = lenient().try_get_matches_from(&arguments)?;
-    }
-    let added = missing(&table, &first).map_err(|message| problem(&file, &message))?;
-    insert(&mut arguments, added);
-    // Without the file all was well, but for what is required; only questions are no mistakes of it.
-    parse(arguments).map_err(
-        |error| {
-            if error.use_stderr() { problem(&file, &error.to_string()) } else { error }
-        },
-    )
-}
-
-/// The whole command, with what packages are made with.
-fn command() -> Command {
-    let share = Arg::new("share").value_name("DIR").required(true).value_parser(clap::value_parser!(PathBuf));
-    let about = "Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it";
-    Cli::command().subcommand(Command::new(MANUAL).about(about).hide(true).arg(share))
-}
-
-/// The command as it is read before the file is looked at: nothing is missing yet.
-fn lenient() -> Command {
-    command().subcommand_required(false).arg_required_else_help(false).mut_subcommands(|source| {
-        source.mut_args(|argument| argument.required(false)).arg_required_else_help(false)
-    })
-}
-
-fn parse(arguments: Vec<OsString>) -> Result<Call, Error> {
-    let matches = command().try_get_matches_from(arguments)?;
-    if let Some((MANUAL, manual)) = matches.subcommand() {
-        let share = manual.get_one::<PathBuf>("share").expect("it is required");
-        return Ok(Call::Manual(share.clone()));
-    }
-    Cli::from_arg_matches(&matches).map(|cli| Call::Follow(Box::new(cli)))
-}
-
-/// Writes man pages and completions.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write_manual(share: &Path) -> std::io::Result<()> {
-    manual::write(Cli::command(), manual::Section::Administration, share)
-}
-
-fn problem(file: &Path, message: &str) -> Error {
-    let message = message.strip_prefix("error: ").unwrap_or(message);
-    Error::raw(ErrorKind::Io, format!("{}: {}\n", file.display(), message.trim_end()))
-}
-
-/// The value of `--config`, wherever it stands; nothing else may follow an option that begins with a hyphen.
-fn config_of(arguments: &[OsString]) -> Option<PathBuf> {
-    let mut arguments = arguments.iter().take_while(|argument| *argument != OsStr::new("--"));
-    while let Some(argument) = arguments.next() {
-        if argument == OsStr::new("--config") {
-            return arguments.next().map(PathBuf::from);
+/// What is wrong with either, in words for whoever typed it.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    // What has to be there may be in the file; the rest of the line can be judged without it.
+    let loose = Cli::command().mut_subcommands(|source| source.mut_args(|arg| arg.required(false)));
+    let found = loose.try_get_matches_from(&words)?;
+    let path = found.get_one::<PathBuf>(CONFIG).cloned();
+    let command = match (path, found.subcommand_name()) {
+        (Some(path), Some(source)) => {
+            let refused = |problem: String| {
+                let message = format!("--config {}: {problem}", path.display());
+                Cli::command().error(ErrorKind::InvalidValue, message)
+            };
+            let text = read(&path).map_err(refused)?;
+            with_defaults(Cli::command(), source, &text).map_err(refused)?
         }
-        if let Some(file) = argument.to_str().and_then(|text| text.strip_prefix("--config=")) {
-            return Some(PathBuf::from(file));
-        }
+        (None, _) | (_, None) => Cli::command(),
+    };
+    Cli::from_arg_matches(&command.try_get_matches_from(words)?)
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("must be at most {FILE_BYTES_MAX} bytes"));
     }
-    None
+    String::from_utf8(bytes).map_err(|_| "must be UTF-8 text".to_owned())
 }
 
-fn load(path: &Path) -> Result<Table, String> {
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("is longer than {FILE_BYTES_MAX} bytes"));
-    }
-    text.parse::<Table>().map_err(|error| format!("is no TOML: {error}"))
-}
-
-/// The source that a file has a table for, when the command line names none.
-fn source_of(table: &Table) -> Result<String, String> {
-    let sources: Vec<_> = table.iter().filter(|(_, value)| value.is_table()).map(|(name, _)| name).collect();
-    match sources[..] {
-        [source] if !is_source(source) => Err(no_source(source)),
-        [source] => Ok(source.clone()),
-        [] => Err("names no source: write a table [files], [docker], [dns] or [kubernetes]".to_owned()),
-        _ => Err(format!("has tables for several sources ({sources:?}): say on the command line which")),
-    }
-}
-
-fn is_source(name: &str) -> bool {
-    Cli::command().get_subcommands().any(|source| source.get_name() == name)
-}
-
-fn no_source(name: &str) -> String {
-    format!("[{name}] is no source: files, docker, dns and kubernetes are")
-}
-
-/// What the file says and the command line and the environment do not, as arguments. Tables of other sources may stand in a file
-/// that several processes share, but what they say has to be right.
-fn missing(table: &Table, matches: &ArgMatches) -> Result<Added, String> {
-    let command = command();
-    let (source, chosen) = matches.subcommand().ok_or("names no source")?;
-    let mut added = Added::default();
+/// The command with what a file says as the defaults of the flags.
+fn with_defaults(command: Command, source: &str, text: &str) -> Result<Command, String> {
+    let table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+    let mut command = command;
     for (key, value) in table {
-        let Value::Table(inner) = value else {
-            let argument = find(&command, key).ok_or_else(|| unknown(key, "every source", &command))?;
-            // Values of flags that all sources take are known in the source's own part.
-            if !is_said(chosen, argument) {
-                append(&mut added, argument, key, value)?;
-            }
-            continue;
+        let of_all = command.get_arguments().any(|arg| is_named(arg, &key));
+        let own = command.find_subcommand(source);
+        let of_source = own.is_some_and(|own| own.get_arguments().any(|arg| is_named(arg, &key)));
+        let set = |arg: Arg| set(arg, &key, &value);
+        let mut outcome = Ok(());
+        let mut change = |args: Command| {
+            args.mut_args(|arg| {
+                if !is_named(&arg, &key) {
+                    return arg;
+                }
+                set(arg.clone()).unwrap_or_else(|problem| {
+                    outcome = Err(problem);
+                    arg
+                })
+            })
         };
-        let mut sources = command.get_subcommands().filter(|source| source.get_name() != MANUAL);
-        let of = sources.find(|source| source.get_name() == key);
-        let of = of.ok_or_else(|| no_source(key))?;
-        // What another source is told is looked at and left.
-        let mut elsewhere = Added::default();
-        let to = if of.get_name() == source { &mut added } else { &mut elsewhere };
-        for (key, value) in inner {
-            let argument = find(of, key).ok_or_else(|| unknown(key, of.get_name(), of))?;
-            if of.get_name() != source || !is_said(chosen, argument) {
-                append(to, argument, key, value)?;
-            }
-        }
-    }
-    Ok(added)
-}
-
-fn is_said(matches: &ArgMatches, argument: &Arg) -> bool {
-    matches!(
-        matches.value_source(argument.get_id().as_str()),
-        Some(ValueSource::CommandLine | ValueSource::EnvVariable)
-    )
-}
-
-/// The argument that a key of the file means: by the name of its flag, or by its own where it has none.
-fn find<'command>(command: &'command Command, key: &str) -> Option<&'command Arg> {
-    let mut arguments = command.get_arguments().filter(|argument| is_setting(argument));
-    arguments.find(|argument| name(argument) == key)
-}
-
-fn is_setting(argument: &Arg) -> bool {
-    !NO_SETTINGS.contains(&argument.get_id().as_str())
-}
-
-fn name(argument: &Arg) -> &str {
-    argument.get_long().unwrap_or_else(|| argument.get_id().as_str())
-}
-
-fn unknown(key: &str, of: &str, command: &Command) -> String {
-    let known: Vec<_> = command.get_arguments().filter(|argument| is_setting(argument)).map(name).collect();
-    format!("`{key}` is no setting of {of}; there are {}", known.join(", "))
-}
-
-fn append(to: &mut Added, argument: &Arg, key: &str, value: &Value) -> Result<(), String> {
-    if matches!(argument.get_action(), ArgAction::SetTrue) {
-        return match value {
-            Value::Boolean(true) => {
-                to.flags.push(format!("--{key}").into());
-                Ok(())
-            }
-            Value::Boolean(false) => Ok(()),
-            Value::String(_)
-            | Value::Integer(_)
-            | Value::Float(_)
-            | Value::Datetime(_)
-            | Value::Array(_)
-            | Value::Table(_) => Err(format!("`{key}` must be true or false")),
-        };
-    }
-    let values = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
-    for value in values {
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Integer(number) => number.to_string(),
-            Value::Boolean(_) | Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => {
-                return Err(format!("`{key}` must be a text, a whole number, or a list of them"));
+        command = match (of_all, of_source) {
+            (true, _) => change(command),
+            (false, true) => command.mut_subcommand(source, &mut change),
+            (false, false) => {
+                return Err(format!(
+                    "`{key}` is no setting of `tidegate-sync {source}`; keys are the names of its flags, as \
+                     `tidegate-sync {source} --help` lists them"
+                ));
             }
         };
-        if argument.is_positional() {
-            to.others.push(text.into());
-        } else {
-            to.flags.push(format!("--{key}={text}").into());
-        }
+        outcome?;
     }
-    Ok(())
+    Ok(command)
 }
 
-/// Puts flags where they still count as flags, and what has no flag behind the mark that ends them.
-fn insert(arguments: &mut Vec<OsString>, added: Added) {
-    let Added { flags, others } = added;
-    let mark = arguments.iter().position(|argument| *argument == OsStr::new("--"));
-    let at = mark.unwrap_or(arguments.len());
-    arguments.splice(at..at, flags);
-    if !others.is_empty() {
-        if mark.is_none() {
-            arguments.push("--".into());
+/// Whether a key of the file is this flag, or this list that stands without a flag on the command line. What is there for one
+/// run only has no variable, and is no setting.
+fn is_named(arg: &Arg, key: &str) -> bool {
+    let is_setting = arg.is_positional() || arg.get_env().is_some();
+    let name = arg.get_long().unwrap_or_else(|| arg.get_id().as_str());
+    is_setting && name == key && key != CONFIG
+}
+
+/// The flag with a default, if the flag would take it.
+fn set(arg: Arg, key: &str, value: &Value) -> Result<Arg, String> {
+    let words = words(&arg, value).ok_or_else(|| format!("`{key}` must be {}", wanted(&arg)))?;
+    let probe = Command::new("settings").no_binary_name(true).disable_help_flag(true);
+    let probe = probe.arg(arg.clone().env(None::<&str>).required(false));
+    let typed: Vec<String> = if is_switch(&arg) {
+        Vec::new()
+    } else if arg.is_positional() {
+        words.clone()
+    } else {
+        words.iter().map(|word| format!("--{key}={word}")).collect()
+    };
+    if let Err(error) = probe.try_get_matches_from(typed) {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        return Err(format!("`{key}`: {}", first.trim_start_matches("error: ")));
+    }
+    // The settings live as long as the process.
+    let words = words.into_iter().map(|word| &*word.leak());
+    Ok(arg.required(false).default_values(words))
+}
+
+/// The words that would stand on the command line.
+fn words(arg: &Arg, value: &Value) -> Option<Vec<String>> {
+    let word = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+    };
+    if is_switch(arg) {
+        return value.as_bool().map(|flag| vec![flag.to_string()]);
+    }
+    match value.as_array() {
+        Some(entries) if is_list(arg) => entries.iter().map(word).collect(),
+        Some(_) | None => Some(vec![word(value)?]),
+    }
+}
+
+fn wanted(arg: &Arg) -> &'static str {
+    if is_switch(arg) {
+        "true or false"
+    } else if is_list(arg) {
+        "a string, or a list of strings"
+    } else {
+        "a string or a whole number"
+    }
+}
+
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]
+
+    use super::*;
+    use crate::args::Source;
+
+    fn parsed(text: &str, words: &[&str]) -> Result<Cli, String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let own = ["tidegate-sync", "--config", file.path().to_str().unwrap()];
+        let words = own.iter().chain(words).map(OsString::from);
+        parse(words).map_err(|error| error.to_string())
+    }
+
+    fn kubernetes(cli: &Cli) -> &crate::kubernetes::Arguments {
+        match &cli.source {
+            Source::Kubernetes(arguments) => arguments,
+            Source::Files(_) | Source::Docker(_) | Source::Dns(_) => panic!("another source"),
         }
-        arguments.extend(others);
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let text = "api = ['http://127.0.0.1:1', 'http://127.0.0.1:2']\nprune-limit = 7\nno-metallb = true\nmode = 'proxy'\n\
+            lease-name = 'from-file'\nsource = 'here'";
+        let cli = parsed(text, &["kubernetes", "--lease-name", "from-flag"]).unwrap();
+        let ports: Vec<_> = cli.global.api.iter().map(reqwest::Url::port).collect();
+        assert_eq!((ports, cli.global.prune_limit), (vec![Some(1), Some(2)], Some(7)));
+        assert_eq!(cli.global.source_id.as_ref().unwrap().as_str(), "here");
+        let own = kubernetes(&cli);
+        assert!(own.no_metallb && !own.no_nodes);
+        assert_eq!(own.mode, crate::kubernetes::translate::Mode::Proxy);
+        assert_eq!(own.lease_name, "from-flag");
+        assert_eq!(cli.global.listen.port(), 7442, "what nobody says");
+        let flag = parsed(text, &["kubernetes", "--api", "http://127.0.0.1:3"]).unwrap();
+        assert_eq!(flag.global.api.len(), 1, "a list is replaced, not made longer");
+    }
+
+    #[test]
+    fn what_a_source_cannot_do_without_may_be_in_the_file() {
+        let cli = parsed("paths = ['/etc/tidegate/objects']", &["files"]).unwrap();
+        let Source::Files(arguments) = &cli.source else { panic!("another source") };
+        assert_eq!(arguments.paths, [PathBuf::from("/etc/tidegate/objects")]);
+        assert!(parsed("", &["files"]).unwrap_err().contains("DIR|FILE"), "it is missed when it is nowhere");
+    }
+
+    #[test]
+    fn what_is_no_setting_or_no_value_of_one_is_refused_by_name() {
+        let refusals = [
+            ("lisen = 'x'", "`lisen` is no setting of `tidegate-sync kubernetes`"),
+            ("resolver = '127.0.0.1:53'", "`resolver` is no setting"),
+            ("once = true", "`once` is no setting"),
+            ("config = 'other.toml'", "`config` is no setting"),
+            ("no-metallb = 'yes'", "`no-metallb` must be true or false"),
+            ("mode = ['proxy']", "`mode` must be a string"),
+            ("mode = 'both'", "`mode`: invalid value 'both'"),
+            ("listen = '0.0.0.0:7442'", "must be on loopback"),
+            ("prune-limit = -1", "`prune-limit`: invalid value '-1'"),
+            ("mode = ", "TOML parse error at line 1"),
+        ];
+        for (text, expected) in refusals {
+            let refusal = parsed(text, &["kubernetes"]).unwrap_err();
+            assert!(refusal.contains(expected) && refusal.contains("--config /"), "{text}: {refusal}");
+        }
+        let words = ["tidegate-sync", "dns", "--config", "/nonexistent"].map(OsString::from);
+        assert!(parse(words).unwrap_err().to_string().contains("No such file"));
+    }
+
+    /// A line that is commented out is an example; it has to be one that is taken.
+    #[test]
+    fn every_setting_of_the_example_files_is_one() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/etc/tidegate");
+        for source in ["files", "docker", "dns", "kubernetes"] {
+            let example = std::fs::read_to_string(root.join(format!("sync-{source}.toml"))).unwrap();
+            let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
+            let settings: Vec<_> = settings.filter(|line| line.starts_with(char::is_alphabetic)).collect();
+            assert!(settings.len() > 3, "{source}");
+            for line in settings {
+                with_defaults(Cli::command(), source, line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            }
+            with_defaults(Cli::command(), source, &example).unwrap();
+        }
     }
 }
