@@ -133,7 +133,8 @@ impl Network {
         let subnets = pools.into_iter().take(ITEMS_MAX).filter_map(|pool| pool.subnet).collect();
         let id = network.id?;
         // What the engine calls a bridge that has no name of its own.
-        let link = || option("com.docker.network.bridge.name").or_else(|| Some(format!("br-{}", id.get(..12)?)));
+        let link =
+            || option("com.docker.network.bridge.name").or_else(|| Some(format!("br-{}", id.get(..12)?)));
         let link = if driver == "bridge" { link() } else { None };
         Some((id, Self { name: network.name?, subnets, driver, link, is_open }))
     }
