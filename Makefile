@@ -24,3 +24,5 @@ bench: setup
 	@cargo build --release --workspace --locked
 	@lab/as-root.sh target/release/bench failover --rounds $(or $(ROUNDS),50)
 	@lab/as-root.sh target/release/bench bgp
+	@lab/as-root.sh target/release/bench change
+	@lab/as-root.sh target/release/bench cold

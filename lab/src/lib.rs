@@ -21,6 +21,7 @@ pub mod guest;
 pub mod haproxy;
 pub mod herd;
 pub mod histories;
+pub mod keep_alive;
 pub mod kernel;
 pub mod netns;
 pub mod nginx;
