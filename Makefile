@@ -26,3 +26,4 @@ bench: setup
 	@lab/as-root.sh target/release/bench bgp
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench connections

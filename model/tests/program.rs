@@ -192,11 +192,8 @@ fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
         "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
     });
-    let endpoints = json!([
-        endpoint("10.1.1.1", "n1"),
-        endpoint("fd00:1::1", "n1"),
-        endpoint("fd00:1::2", "n2"),
-    ]);
+    let endpoints =
+        json!([endpoint("10.1.1.1", "n1"), endpoint("fd00:1::1", "n1"), endpoint("fd00:1::2", "n2"),]);
     let count = |spec: &Value, node| {
         let compiled = compile(&cluster(spec.clone(), endpoints.clone()).snapshot, &key("web")).unwrap();
         program(&compiled, &place((node, None))).unwrap().health_check.unwrap().local_endpoints
@@ -205,7 +202,11 @@ fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
     let mut both = spec;
     both["ipFamilyPolicy"] = json!("RequireDualStack");
     both["clusterIPs"] = json!(["10.96.0.10", "fd00:96::10"]);
-    assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 0, 0], "both families: the first counts");
+    assert_eq!(
+        ["n1", "n2", "n3"].map(|node| count(&both, node)),
+        [1, 0, 0],
+        "both families: the first counts"
+    );
     both["clusterIPs"] = json!(["fd00:96::10", "10.96.0.10"]);
     both["clusterIP"] = json!("fd00:96::10");
     assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 1, 0]);
