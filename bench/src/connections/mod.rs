@@ -85,7 +85,9 @@ fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec
         vec![contestant::direct()?, contestant::relay(Relay::Haproxy)?, contestant::relay(Relay::Nginx)?];
     for &mode in &options.modes {
         if mode == "ipvs" && !contestant::has_ipvs() {
-            measured.left_out.push("ipvs mode: this kernel has no IPVS".to_owned());
+            let why = "ipvs mode: this kernel has no IPVS";
+            say(&format!("left out: {why}"))?;
+            measured.left_out.push(why.to_owned());
             continue;
         }
         for &services in &options.sizes {
