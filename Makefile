@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab test soak bench openapi
+.PHONY: setup build lab test soak bench openapi images lab-images
 
 setup:
 	@lab/setup.sh
@@ -27,3 +27,15 @@ bench: setup
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
 	@lab/as-root.sh target/release/bench connections
+
+# Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
+# programs that are built already.
+images:
+ifndef BINARIES
+	@cargo build --release --locked -p api -p node-agent -p cli -p sync
+endif
+	@packaging/container/images.sh $(BINARIES)
+
+# What compose.yaml needs besides: FRR, curl and a shell, as they are installed here.
+lab-images:
+	@packaging/container/lab-images.sh

@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod control;
 pub mod demo;
 pub mod echo;
+pub mod engine;
 pub mod etcd;
 pub mod forward;
 pub mod guest;
