@@ -12,7 +12,7 @@ needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 c
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
   dockerd:docker.io dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-  chromium:chromium chromedriver:chromium-driver npm:npm)
+  chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
