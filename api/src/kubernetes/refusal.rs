@@ -38,7 +38,8 @@ pub(super) fn of_read(target: &Target<'_>) -> String {
 
 /// What can be done with a Pod of Kubernetes, and not with a Workload.
 fn of_part(part: &str) -> String {
-    format!("Tidegate does not run Workloads: ask whatever runs this one for its {}", shown(Some(part), "parts"))
+    let part = shown(Some(part), "such part");
+    format!("Tidegate does not run Workloads and has no {part} of this one: ask whatever runs it")
 }
 
 fn instead(deed: Deed, target: &Target<'_>) -> String {
