@@ -14,7 +14,7 @@ needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 c
   nginx:nginx-light haproxy:haproxy
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
   dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
-  chromium:chromium chromedriver:chromium-driver npm:npm)
+  chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
