@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 119] = [
+pub(crate) const ROWS: [(&str, &str); 126] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     (
         "F002",
@@ -13,9 +13,14 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
     ("F010", "Secrets are written and never shown: not in answers, not in logs"),
     ("F012", "Applying the same file twice makes one revision"),
     (
+        "F015",
+        "The same agent binary runs under systemd, in a privileged container and as a Kubernetes DaemonSet",
+    ),
+    (
         "F016",
         "What is done once is done by one control server at a time; when it goes, another does it, and no address is given twice",
     ),
+    ("F017", "The appliance installs and runs with no outgoing network access"),
     ("F018", "Workloads with addresses, labels, node and phase can be listed by label"),
     ("F019", "A workload that comes back with another address replaces the old endpoint"),
     ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
@@ -35,6 +40,7 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
         "F038",
         "Without a pool or room the status says pending with a reason, and the address comes when space appears",
     ),
+    ("F039", "Behind a balancer of others, node port and health check port answer correctly"),
     ("F040", "Allowed external addresses reach the Service through any node"),
     ("F041", "Clients reach clusterIP:port"),
     ("F042", "Backends get the connection on targetPort; names resolve per workload"),
@@ -126,7 +132,14 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
     ("F128", "Preflight warns when a pool lies in no node's subnet"),
     ("F129", "In ipvs mode only the elected node answers ARP; the sysctls are set and restored"),
     ("F132", "Agents detect a dead peer, authenticated, and re-elect without control"),
+    ("F134", "One command brings up control and agents; uninstalling leaves no rule, address, set or route"),
     ("F135", "The address pools of the documents' ConfigMap import unchanged"),
     ("F136", "The documents' tests from inside and outside pass in the lab"),
+    (
+        "F138",
+        "User, address, nginx, Service, workload: the site answers, with the user's address under policy Local",
+    ),
+    ("F139", "The same chain through node ports and an external address"),
+    ("F140", "nginx is an ordinary workload selected by a Service"),
     ("F168", "Nodes register with addresses, labels, zone and a lease; an expired one takes the node out"),
 ];
