@@ -16,7 +16,10 @@ pub mod what_if;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser as _},
+};
 use clap_complete::Shell;
 use model::{
     address::address_of,
@@ -28,6 +31,7 @@ use model::{
 use reqwest::Url;
 
 use crate::{
+    import::Format,
     resource::{Target, parse_kind},
     trust::Pin,
 };
@@ -447,6 +451,10 @@ pub struct Import {
     /// Files, directories, or - for stdin
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+    /// Whose configuration it is; seen in the content when left out
+    #[arg(long, value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(Format::ALL.map(Format::as_str)).try_map(|word| word.parse::<Format>()))]
+    pub from: Option<Format>,
     /// Apply what was translated, instead of printing it
     #[arg(long)]
     pub apply: bool,

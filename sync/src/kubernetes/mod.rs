@@ -14,13 +14,15 @@ mod lease;
 pub mod nodes;
 pub mod resource;
 pub mod state;
-pub mod translate;
 mod watch;
 pub mod write_back;
 
 use std::{path::PathBuf, sync::Arc};
 
+/// What objects of Kubernetes and MetalLB mean here.
+pub use ::translate::kubernetes as translate;
 use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -55,7 +57,8 @@ pub struct Arguments {
     #[arg(long, env = "TIDEGATE_CLUSTER", value_name = "NAME")]
     pub cluster: Option<ClusterName>,
     /// What Tidegate is to the cluster
-    #[arg(long, env = "TIDEGATE_KUBE_MODE", value_enum, default_value = "load-balancer")]
+    #[arg(long, env = "TIDEGATE_KUBE_MODE", default_value = "load-balancer",
+        value_parser = PossibleValuesParser::new(Mode::WORDS).try_map(|word| word.parse::<Mode>()))]
     pub mode: Mode,
     /// Give addresses to Services of this class only; without it, to those without a class
     #[arg(long, env = "TIDEGATE_LOAD_BALANCER_CLASS", value_name = "CLASS")]

@@ -265,7 +265,8 @@ impl State {
             return;
         };
         let claim = claim(&self.settings, object);
-        let Translated { objects, findings } = translation::service(&self.settings, &self.around, object);
+        let Translated { objects, findings, documents: _ } =
+            translation::service(&self.settings, &self.around, object);
         let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
         self.published.services.insert(id.clone(), Arc::new(entry));
         self.replace(Resource::Service, id, objects);
@@ -294,7 +295,7 @@ impl State {
             .get(Resource::Node, id)
             .map(|node| translation::node(&self.settings, node))
             .unwrap_or_default();
-        let Translated { mut objects, findings } = made;
+        let Translated { mut objects, findings, documents: _ } = made;
         self.find(Resource::Node, id, findings);
         let name = Name::parse(&self.settings.name(&id.name)).ok();
         match (name, objects.pop()) {
@@ -335,7 +336,7 @@ impl State {
     }
 
     fn take(&mut self, resource: Resource, id: &Id, made: Translated) {
-        let Translated { objects, findings } = made;
+        let Translated { objects, findings, documents: _ } = made;
         self.find(resource, id, findings);
         self.replace(resource, id, objects);
     }

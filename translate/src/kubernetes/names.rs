@@ -83,7 +83,7 @@ pub(super) fn digest(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::translate::Mode;
+    use crate::kubernetes::Mode;
 
     fn settings(cluster: &str) -> Settings {
         Settings { cluster: Some(cluster.parse().unwrap()), mode: Mode::Proxy, class: None }
