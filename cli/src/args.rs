@@ -6,6 +6,7 @@ pub mod confirm;
 pub mod doctor;
 pub mod drain;
 pub mod explain;
+pub mod export;
 mod help;
 pub mod history;
 pub mod plan;
@@ -159,6 +160,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Say objects in the words of Kubernetes or MetalLB
+    #[command(after_help = help::EXPORT_HELP)]
+    Export(export::Export),
     /// Say what is odd on the machines of nodes
     #[command(after_help = help::DOCTOR_HELP)]
     Doctor(doctor::Doctor),

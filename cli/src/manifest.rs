@@ -75,6 +75,16 @@ impl Manifest {
         self.files.into_iter().map(source).collect()
     }
 
+    /// The objects of all files.
+    pub(crate) fn into_objects(self) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        for file in self.files {
+            let objects = parse::objects(file.language, &file.bytes);
+            all.extend(objects.map_err(|cause| Failure::File { path: file.path, cause })?);
+        }
+        Ok(all)
+    }
+
     /// What each item is, as `service/web in FILE`, for messages. Empty when a file cannot be read here: then the
     /// server says what is wrong with it.
     pub(crate) fn item_names(&self) -> Vec<String> {

@@ -6,6 +6,7 @@
 //! address or announce one. Such a pool gives on request only, and such an advertisement is left out.
 
 mod draft;
+pub mod export;
 mod fields;
 mod ipvsadm;
 pub mod json;

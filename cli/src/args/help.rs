@@ -337,6 +337,16 @@ Examples:
   ipvsadm -S -n | tidegate import - --from ipvsadm
   tidegate import /etc/keepalived/keepalived.conf";
 
+pub(super) const EXPORT_HELP: &str = "\
+Services and EndpointSets as Services and EndpointSlices of Kubernetes; pools, advertisements, peers and BFD
+profiles as resources of MetalLB. What became of every setting is said as by `tidegate import`, which reads the output.
+What would be more than before, such as a disabled Service, is left out.
+
+Examples:
+  tidegate export --format kubernetes -A > services.yaml
+  tidegate export --format metallb --report report.txt > metallb.yaml
+  tidegate export --format metallb -f pools.yaml";
+
 pub(super) const COMPLETIONS_HELP: &str = "\
 Examples:
   tidegate completions bash > /etc/bash_completion.d/tidegate

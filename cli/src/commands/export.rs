@@ -14,8 +14,13 @@ use crate::{
     resource::Resource,
 };
 
-pub(crate) async fn run(client: &Client, arguments: Export, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
-    let objects = if arguments.filename.is_empty() { listed(client, &arguments).await? } else { read(&arguments)? };
+pub(crate) async fn run(
+    client: &Client,
+    arguments: Export,
+    terminal: &mut Terminal,
+) -> Result<ExitCode, Failure> {
+    let objects =
+        if arguments.filename.is_empty() { listed(client, &arguments).await? } else { read(&arguments)? };
     let exported = export(arguments.format, &objects);
     let report = exported.report.text();
     match &arguments.report {

@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// How long `-p` without a value keeps a client, in seconds (ipvsadm(8)).
-const PERSISTENT_SECONDS_DEFAULT: u32 = 300;
+/// How long `-p` without a value keeps a client, in seconds: what ipvsadm 1.31 asks the kernel for.
+const PERSISTENT_SECONDS_DEFAULT: u32 = 360;
 /// The scheduler of a virtual server that names none (ipvsadm(8)).
 const SCHEDULER_DEFAULT: &str = "wlc";
 
