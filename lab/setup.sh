@@ -13,7 +13,8 @@ needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 c
   dockerd:docker.io docker-compose:docker-compose busybox:busybox-static strip:binutils dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
   nginx:nginx-light haproxy:haproxy
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-  chromium:chromium chromedriver:chromium-driver npm:npm)
+  dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
+  chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")

@@ -24,6 +24,7 @@ pub mod herd;
 pub mod histories;
 pub mod keep_alive;
 pub mod kernel;
+pub mod machine;
 pub mod netns;
 pub mod nginx;
 pub mod outage;
