@@ -24,6 +24,8 @@ bench: setup
 	@cargo build --release --workspace --locked
 	@lab/as-root.sh target/release/bench failover --rounds $(or $(ROUNDS),50)
 	@lab/as-root.sh target/release/bench bgp
+	@lab/as-root.sh target/release/bench change
+	@lab/as-root.sh target/release/bench cold
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
 # programs that are built already.

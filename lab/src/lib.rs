@@ -21,6 +21,7 @@ pub mod forward;
 pub mod guest;
 pub mod herd;
 pub mod histories;
+pub mod keep_alive;
 pub mod kernel;
 pub mod netns;
 pub mod outage;

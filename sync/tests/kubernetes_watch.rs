@@ -20,6 +20,7 @@ use sync::{
     wanted::{Observed, Wanted},
 };
 use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 use self::cluster::apiserver::{ApiServer, Mood};
 
@@ -37,6 +38,7 @@ struct Adapter {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Observed>,
     task: JoinHandle<anyhow::Result<()>>,
+    stop: CancellationToken,
     _file: tempfile::NamedTempFile,
 }
 
@@ -48,14 +50,16 @@ impl Adapter {
         let arguments = Cli::parse_from(own.iter().chain(flags)).arguments;
         let (wanted_sender, wanted) = watch::channel(Wanted::default());
         let (observed, observed_receiver) = watch::channel(Observed::default());
+        let stop = CancellationToken::new();
         let ports = Ports {
             wanted: wanted_sender,
             observed: observed_receiver,
             nodes: watch::channel(Default::default()).0,
             progress: Default::default(),
+            stop: stop.clone(),
         };
         let task = tokio::spawn(kubernetes::follow(arguments, ports));
-        Self { wanted, observed, task, _file: file }
+        Self { wanted, observed, task, stop, _file: file }
     }
 
     /// Waits until these objects, and no others, are wanted.
@@ -278,6 +282,23 @@ async fn of_two_adapters_one_works_and_the_other_takes_over() {
     first.task.abort();
     second.wants(&["services/shop/a", "services/shop/b"]).await;
     assert_eq!(holder().as_deref(), Some("second"));
+}
+
+/// Its successor need not wait for the Lease to end: nobody holds it.
+#[tokio::test]
+async fn an_adapter_that_is_stopped_gives_its_lease_back() {
+    let server = ApiServer::start(true).await;
+    server.put(&service("a"));
+    let mut adapter = Adapter::start(&server, &["--leader-election", "--identity", "first"]);
+    adapter.wants(&["services/shop/a"]).await;
+    let holder = || {
+        let lease = server.get("apis/coordination.k8s.io/v1", "leases", "tidegate", "tidegate-sync").unwrap();
+        lease["spec"]["holderIdentity"].clone()
+    };
+    assert_eq!(holder(), "first");
+    adapter.stop.cancel();
+    (&mut adapter.task).await.unwrap().unwrap();
+    assert!(holder().is_null(), "{}", holder());
 }
 
 /// The Role of the manifests allows what the adapter asked for in this run, and names nothing that it never asks for.

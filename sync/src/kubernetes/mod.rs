@@ -26,6 +26,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::sync::{mpsc, watch as channel};
+use tokio_util::sync::CancellationToken;
 
 use self::{
     lease::Election,
@@ -100,22 +101,29 @@ pub struct Ports {
     pub nodes: channel::Sender<Nodes>,
     /// How it is going.
     pub progress: Arc<Progress>,
+    /// Somebody asks for the end.
+    pub stop: CancellationToken,
 }
 
-/// Keeps Tidegate equal to a cluster until the Lease is lost.
+/// Keeps Tidegate equal to a cluster until the Lease is lost or somebody asks for the end.
 ///
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
-    let Outlet { wanted, observed, control, progress } = outlet;
+    let Outlet { wanted, observed, control, progress, stop } = outlet;
     let (nodes, nodes_receiver) = channel::channel(Nodes::default());
+    let keep = async {
+        nodes::keep(control, nodes_receiver).await;
+        // No more is heard of nodes because the end has begun, which takes a moment.
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
-        ended = follow(arguments, Ports { wanted, observed, nodes, progress }) => ended,
-        () = nodes::keep(control, nodes_receiver) => Ok(()),
+        ended = follow(arguments, Ports { wanted, observed, nodes, progress, stop }) => ended,
+        () = keep => Ok(()),
     }
 }
 
-/// Follows a cluster until the Lease is lost.
+/// Follows a cluster until the Lease is lost or somebody asks for the end; the Lease is given back then.
 ///
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
@@ -125,20 +133,27 @@ pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
     tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
     let client = Client::try_from(config).context("cannot make a client of the API server")?;
     let identity = arguments.identity.clone().unwrap_or_else(identity);
+    let stop = ports.stop.clone();
     let work = work(client.clone(), &arguments, identity.clone(), ports);
-    if !arguments.leader_election {
-        work.await;
-        return Ok(());
-    }
     let election = Election::new(client, &namespace, arguments.lease_name.clone(), identity);
-    election.win().await;
-    tokio::select! {
-        () = work => {
-            election.release().await;
-            Ok(())
+    if arguments.leader_election {
+        tokio::select! {
+            () = election.win() => {}
+            () = stop.cancelled() => return Ok(()),
         }
-        () = election.hold() => bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name),
     }
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+        () = election.hold(), if arguments.leader_election => {
+            bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name)
+        }
+    }
+    // The work was dropped, so whoever is next meets nobody.
+    if arguments.leader_election {
+        election.release().await;
+    }
+    Ok(())
 }
 
 async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
@@ -165,7 +180,7 @@ fn identity() -> String {
 
 /// Watches, works out what follows, and writes back, until nobody wants to know.
 async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
-    let Ports { wanted, observed, nodes, progress } = ports;
+    let Ports { wanted, observed, nodes, progress, stop: _ } = ports;
     let settings = Settings {
         cluster: arguments.cluster.clone(),
         mode: arguments.mode,
@@ -227,10 +242,10 @@ fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
     let unread = state
         .unread()
         .map(|kind| format!("{kind:?} has not been read to its end; nothing is written before"));
-    let doubted = state.doubted().iter().map(|(kind, count)| {
+    let doubted = state.doubted().into_iter().map(|(kind, count)| {
         format!(
-            "HELD BACK: the cluster lists no {kind:?} of {count} that it had and did not delete; all are kept. If that is meant, \
-             start the adapter again"
+            "HELD BACK: the cluster lists nothing of the {kind:?} that it had and did not delete; {count} are kept. If that is \
+             meant, start the adapter again"
         )
     });
     let complaints: Vec<String> = unread.chain(doubted).collect();

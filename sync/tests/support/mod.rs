@@ -79,6 +79,14 @@ impl Api {
     }
 
     /// Ends it as a lost machine does.
+    /// Asks it to end, as service managers do; answers its exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        assert!(
+            Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
+        );
+        self.child.wait().unwrap().code()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -175,6 +183,14 @@ impl Sync {
         assert!(
             Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()
         );
+    }
+
+    /// Asks it to end, as service managers do; answers its exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        assert!(
+            Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
+        );
+        self.child.wait().unwrap().code()
     }
 
     pub fn kill(mut self) {
