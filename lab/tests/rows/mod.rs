@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 119] = [
+pub(crate) const ROWS: [(&str, &str); 124] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     (
         "F002",
@@ -12,16 +12,24 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
     ("F008", "A token of one namespace changes no Service of another and no pool"),
     ("F010", "Secrets are written and never shown: not in answers, not in logs"),
     ("F012", "Applying the same file twice makes one revision"),
+    ("F015", "The same agent runs under systemd, in a privileged container and as the DaemonSet runs it"),
     (
         "F016",
         "What is done once is done by one control server at a time; when it goes, another does it, and no address is given twice",
     ),
+    ("F017", "It is installed and runs in a network without a way out"),
     ("F018", "Workloads with addresses, labels, node and phase can be listed by label"),
     ("F019", "A workload that comes back with another address replaces the old endpoint"),
     ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
     ("F021", "Labels, readiness, addresses and selectors are reflected without user action"),
     ("F022", "Endpoints are shown as address:port and with ready, serving, terminating"),
+    ("F024", "Containers in the network of another one have its address, and are one endpoint for each port"),
     ("F025", "Workload, node and virtual addresses are never mixed"),
+    (
+        "F026",
+        "The adapter for Docker lists each bridge with its subnet and containers, and tells equal subnets of two nodes",
+    ),
+    ("F027", "A labelled container that starts becomes an endpoint, which follows all that happens to it"),
     ("F029", "Every field of a Service is typed; bad combinations are refused with the field's path"),
     ("F030", "ClusterIP is the default type and reachable from every node and workload"),
     ("F031", "Overlapping service and workload ranges are refused"),
