@@ -57,6 +57,8 @@ pub struct Load {
     pub pressure: Option<f64>,
 }
 
+/// Clock ticks in a second of `/proc`, on every machine on which this builds.
+const TICKS_PER_SECOND: f64 = 100.0;
 /// How long it is watched before a run what others do.
 const OTHERS_WATCHED: Duration = Duration::from_secs(2);
 /// Others may use so much of the processors' time while something is measured.
@@ -91,14 +93,14 @@ impl LoadMeter {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn start() -> Result<Self> {
-        let before = ProcessorTimes::parse(&read("/proc/stat")?)?;
+        let before = ProcessorTimes::read()?;
         thread::sleep(OTHERS_WATCHED);
-        let others = ProcessorTimes::parse(&read("/proc/stat")?)?.busy_since(&before);
+        let others = ProcessorTimes::read()?.busy_since(&before);
         Ok(Self {
             others,
             begun: Instant::now(),
             average: load_average()?,
-            times: ProcessorTimes::parse(&read("/proc/stat")?)?,
+            times: ProcessorTimes::read()?,
             waited_us: waited_us(),
         })
     }
@@ -108,7 +110,7 @@ impl LoadMeter {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn load(&self) -> Result<Load> {
-        let times = ProcessorTimes::parse(&read("/proc/stat")?)?;
+        let times = ProcessorTimes::read()?;
         let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
         let waited = self.waited_us.zip(waited_us()).map(|(before, after)| after.saturating_sub(before));
         Ok(Load {
@@ -123,12 +125,22 @@ impl LoadMeter {
 
 /// Clock ticks of all processors since the machine's start.
 #[derive(Debug)]
-struct ProcessorTimes {
+pub(crate) struct ProcessorTimes {
     all: u64,
     idle: u64,
 }
 
 impl ProcessorTimes {
+    /// What the kernel says.
+    pub(crate) fn read() -> Result<Self> {
+        Self::parse(&read("/proc/stat")?)
+    }
+
+    /// Seconds of all processors together in which they were not idle.
+    pub(crate) fn busy_seconds_since(&self, before: &Self) -> f64 {
+        self.busy_since(before) * self.all.saturating_sub(before.all) as f64 / TICKS_PER_SECOND
+    }
+
     /// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
     fn parse(stat: &str) -> Result<Self> {
         let line = stat.lines().next().context("/proc/stat is empty")?;

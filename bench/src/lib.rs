@@ -7,6 +7,7 @@
 pub mod bgp;
 pub mod change;
 pub mod cold;
+pub mod connections;
 pub mod estate;
 pub mod failover;
 pub mod figures;

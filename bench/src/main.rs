@@ -3,10 +3,11 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
-use bench::{bgp, change, cold, failover, host::Load};
+use bench::{bgp, change, cold, connections, failover, host::Load};
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
@@ -87,6 +88,26 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
+    /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
+    Connections {
+        /// Turns of every contestant.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Milliseconds of each of the three parts of a turn: one client, many clients, one long flow.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=50_000))]
+        sizes: Vec<u32>,
+        /// Proxy modes; ipvs is left out where the kernel has none.
+        #[arg(long, value_delimiter = ',', default_value = "nftables,iptables,userspace,ipvs",
+            value_parser = PossibleValuesParser::new(connections::MODES))]
+        modes: Vec<String>,
+        /// Clients at once where connections per second are measured.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        clients: u16,
+    },
 }
 
 /// Writes the files of a benchmark into a directory.
@@ -136,6 +157,13 @@ fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
         Benchmark::Cold { rounds, sizes, endpoints, modes } => {
             let modes = chosen(&cold::MODES, &modes);
             let measured = cold::run(&cold::Options { rounds, sizes, endpoints, modes }, say)?;
+            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+        Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
+            let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
+            let options = connections::Options { rounds, slice, sizes, modes, clients };
+            let measured = connections::run(&options, say)?;
             let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
             Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
         }

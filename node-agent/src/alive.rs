@@ -30,7 +30,7 @@ const fn reached_at(listen: SocketAddr) -> SocketAddr {
     let address = match listen.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        address => address,
+        IpAddr::V4(_) | IpAddr::V6(_) => listen.ip(),
     };
     SocketAddr::new(address, listen.port())
 }

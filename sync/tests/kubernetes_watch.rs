@@ -301,6 +301,76 @@ async fn an_adapter_that_is_stopped_gives_its_lease_back() {
     assert!(holder().is_null(), "{}", holder());
 }
 
+fn secret(of_type: &str, password: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": of_type,
+        "metadata": { "name": "tor-password", "namespace": "metallb-system" }, "data": { "password": password },
+    })
+}
+
+/// In: a peer whose password is in a Secret, which is changed and then deleted. Out: the peer has it, then the new one, and
+/// keeps that; nothing is wanted before the Secret was looked at; the Role of its manifest allows just that.
+#[tokio::test]
+async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
+    let server = ApiServer::start(true).await;
+    server.put(&json!({
+        "apiVersion": "metallb.io/v1beta2", "kind": "BGPPeer", "metadata": { "name": "tor", "namespace": "metallb-system" },
+        "spec": { "myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.254", "passwordSecret": { "name": "tor-password" } },
+    }));
+    // `hush`, and then `psst`.
+    server.put(&secret("kubernetes.io/basic-auth", "aHVzaA=="));
+    let mut adapter = Adapter::start(&server, &["--password-secrets"]);
+    let password = |wanted: &Wanted| -> Option<String> {
+        let key = ObjectKey::parse_store_key("bgppeers//tor").unwrap();
+        let peer = wanted.objects.get(&key)?.as_bgp_peer()?.clone();
+        assert!(!peer.disabled, "it was never wanted without its password");
+        Some(peer.password?.reveal().to_owned())
+    };
+    adapter.wants(&["bgppeers//tor"]).await;
+    assert_eq!(password(&adapter.wanted.borrow()).as_deref(), Some("hush"));
+    server.put(&secret("kubernetes.io/basic-auth", "cHNzdA=="));
+    let changed = adapter.wanted.wait_for(|wanted| password(wanted).as_deref() == Some("psst"));
+    tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
+    server.delete(&secret("kubernetes.io/basic-auth", "cHNzdA=="));
+    eventually("it is said", || {
+        let events = server.all("apis/events.k8s.io/v1", "events");
+        events
+            .iter()
+            .any(|event| event["note"].as_str().unwrap_or_default().contains("not there"))
+            .then_some(())
+    })
+    .await;
+    assert_eq!(password(&adapter.wanted.borrow()).as_deref(), Some("psst"));
+    let asked: Vec<_> = server.asked().into_iter().filter(|rule| rule.ends_with(" secrets")).collect();
+    let allowed: Vec<_> = cluster::rbac::allowed("password-secrets.yaml").into_iter().collect();
+    assert_eq!(asked, allowed);
+}
+
+/// Nobody asked for it, so no Secret is read, which is said.
+#[tokio::test]
+async fn without_being_told_to_the_adapter_reads_no_secret() {
+    let server = ApiServer::start(true).await;
+    server.put(&json!({
+        "apiVersion": "metallb.io/v1beta2", "kind": "BGPPeer", "metadata": { "name": "tor", "namespace": "metallb-system" },
+        "spec": { "myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.254", "passwordSecret": { "name": "tor-password" } },
+    }));
+    server.put(&secret("kubernetes.io/basic-auth", "aHVzaA=="));
+    let mut adapter = Adapter::start(&server, &[]);
+    adapter.wants(&["bgppeers//tor"]).await;
+    let key = ObjectKey::parse_store_key("bgppeers//tor").unwrap();
+    let peer = adapter.wanted.borrow().objects[&key].as_bgp_peer().unwrap().clone();
+    assert!(peer.disabled && peer.password.is_none());
+    eventually("it is said", || {
+        let events = server.all("apis/events.k8s.io/v1", "events");
+        events
+            .iter()
+            .any(|event| event["note"].as_str().unwrap_or_default().contains("--password-secrets"))
+            .then_some(())
+    })
+    .await;
+    assert!(!server.asked().iter().any(|rule| rule.ends_with(" secrets")));
+}
+
 /// The Role of the manifests allows what the adapter asked for in this run, and names nothing that it never asks for.
 #[tokio::test]
 async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
@@ -311,7 +381,7 @@ async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
     let mut adapter = Adapter::start(&server, &["--leader-election", "--identity", "a"]);
     adapter.wants(&["services/shop/web"]).await;
     adapter.observed.send_replace(observed("192.0.2.1"));
-    let allowed = cluster::rbac::allowed();
+    let allowed = cluster::rbac::allowed("sync/rbac.yaml");
     // An event that is seen again becomes a series; that takes longer than a test should.
     let rare = ["patch \"events.k8s.io\" events"];
     let needed = eventually("everything is asked for", || {

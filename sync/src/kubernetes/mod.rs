@@ -13,12 +13,13 @@
 mod lease;
 pub mod nodes;
 pub mod resource;
+mod secrets;
 pub mod state;
 pub mod translate;
 mod watch;
 pub mod write_back;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use kube::{
@@ -31,7 +32,8 @@ use tokio_util::sync::CancellationToken;
 use self::{
     lease::Election,
     nodes::Nodes,
-    state::{State, needed},
+    resource::Resource,
+    state::{Id, State, needed},
     translate::{ClusterName, Mode, Settings},
 };
 use crate::{
@@ -64,6 +66,10 @@ pub struct Arguments {
     /// Do not read MetalLB's resources; pools and advertisements are made in Tidegate then
     #[arg(long, env = "TIDEGATE_NO_METALLB")]
     pub no_metallb: bool,
+    /// Read the Secrets that BGPPeers name as passwordSecret, by name; a Role has to allow `get` of each of them. Otherwise such
+    /// peers are disabled
+    #[arg(long, env = "TIDEGATE_PASSWORD_SECRETS", conflicts_with = "no_metallb")]
+    pub password_secrets: bool,
     /// Leave Tidegate's Nodes alone; otherwise they get the labels, zones and pod networks of the cluster's
     #[arg(long, env = "TIDEGATE_NO_NODES")]
     pub no_nodes: bool,
@@ -186,15 +192,24 @@ async fn work(client: Client, arguments: &Arguments, identity: String, ports: Po
         mode: arguments.mode,
         class: arguments.load_balancer_class.clone(),
     };
-    let needed = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let watched = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let secret = arguments.password_secrets.then_some(Resource::Secret);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
     let (published, published_receiver) = channel::channel(state::Published::default());
-    let ends = Ends { wanted, published, nodes, progress };
-    let watches = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
+    let (names, names_receiver) = channel::channel(None);
+    let ends = Ends { wanted, published, nodes, names, progress };
+    let secrets = async {
+        match secret {
+            Some(_) => secrets::follow(client.clone(), names_receiver, sender.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let watches = watched.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
     let watches = futures::future::join_all(watches);
-    let state = State::new(settings, needed.iter().copied());
+    let state = State::new(settings, watched.iter().copied().chain(secret));
     tokio::select! {
         _ = watches => {}
+        () = secrets => {}
         () = keep(state, changes, ends) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
     }
@@ -205,16 +220,14 @@ struct Ends {
     wanted: channel::Sender<Wanted>,
     published: channel::Sender<state::Published>,
     nodes: channel::Sender<Nodes>,
+    /// The Secrets to read.
+    names: channel::Sender<Option<BTreeSet<Id>>>,
     progress: Arc<Progress>,
 }
 
 /// Takes changes one after the other. Nothing is wanted before everything has been read once: what a Service means depends on
 /// the pools that there are.
-async fn keep(
-    mut state: State,
-    mut changes: mpsc::Receiver<(resource::Resource, state::Change)>,
-    ends: Ends,
-) {
+async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);
     while let Some((resource, change)) = changes.recv().await {
@@ -223,6 +236,12 @@ async fn keep(
             state.apply(resource, change);
         }
         complain(&state, &mut said, &ends.progress);
+        let named = state.secrets();
+        ends.names.send_if_modified(|names| {
+            let is_changed = *names != named;
+            *names = named;
+            is_changed
+        });
         let new = state.wanted();
         if new.is_complete {
             ends.wanted.send_replace(new);

@@ -22,6 +22,7 @@ use super::{
     resource::Resource,
     translate::{
         self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, Translated, claim,
+        passwords::{self, Passwords},
     },
 };
 use crate::wanted::Wanted;
@@ -55,6 +56,8 @@ pub enum Change {
     Gone(Id),
     /// All objects of the kind, after it was read from the beginning.
     Listed(Vec<Value>),
+    /// The Secrets that BGPPeers name, after each of them was looked at.
+    Passwords(Passwords),
 }
 
 /// A Service of the cluster, as write-back looks at it.
@@ -130,7 +133,30 @@ impl State {
 
     /// Kinds that have not been read to their end yet.
     pub fn unread(&self) -> impl Iterator<Item = Resource> {
-        self.needed.difference(&self.read).copied()
+        let is_read = |resource: Resource| match resource {
+            Resource::Secret => self.secrets().is_some_and(|named| {
+                let read = self.around.passwords.as_ref();
+                read.is_some_and(|read| named.iter().all(|id| read.contains_key(id)))
+            }),
+            Resource::Service
+            | Resource::EndpointSlice
+            | Resource::Node
+            | Resource::Namespace
+            | Resource::IpAddressPool
+            | Resource::L2Advertisement
+            | Resource::BgpAdvertisement
+            | Resource::BgpPeer
+            | Resource::BfdProfile
+            | Resource::Community => self.read.contains(&resource),
+        };
+        self.needed.iter().copied().filter(move |resource| !is_read(*resource))
+    }
+
+    /// The Secrets that are to be read; nothing while it is not known which these are.
+    #[must_use]
+    pub fn secrets(&self) -> Option<BTreeSet<Id>> {
+        let peers = self.known(Resource::BgpPeer).map(|(_, peer)| peer);
+        self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
     /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.
@@ -158,6 +184,13 @@ impl State {
                 self.remove(resource, &id, &mut touched);
             }
             Change::Listed(objects) => self.list(resource, objects, &mut touched),
+            Change::Passwords(passwords) => {
+                if self.around.passwords.as_ref() != Some(&passwords) {
+                    self.around.passwords = Some(passwords);
+                    self.metallb();
+                }
+                return;
+            }
         }
         self.follow(resource, touched);
     }
@@ -258,6 +291,8 @@ impl State {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
             Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
             Resource::Node => touched.iter().for_each(|id| self.node(id)),
+            // They come all at once.
+            Resource::Secret => {}
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
                 let namespaces = self.known(Resource::Namespace);

@@ -8,6 +8,7 @@ pub mod fields;
 mod metallb;
 mod names;
 mod node;
+pub mod passwords;
 mod service;
 mod slice;
 mod table;
@@ -62,6 +63,8 @@ pub struct Surroundings {
     pub pools: BTreeSet<String>,
     /// The labels of the namespaces, by name.
     pub namespaces: BTreeMap<String, Labels>,
+    /// The Secrets that BGPPeers name; nothing where they are not read.
+    pub passwords: Option<passwords::Passwords>,
 }
 
 /// What somebody should know of an object: a setting that is not carried out as it is written.
