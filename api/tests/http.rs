@@ -28,7 +28,7 @@ use common::{Lines, Server};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
 use model::config::Guards;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Headers that are the same on every answer, or say nothing about it.
 const BORING: [&str; 11] = [
@@ -62,6 +62,51 @@ async fn every_transcript_is_what_the_server_answers() {
         }
     }
     assert!(different.is_empty(), "transcripts differ:\n{}", different.join("\n"));
+}
+
+/// F023: what would run something is refused with a word, all of it; what is scaled elsewhere changes the number of endpoints.
+#[tokio::test]
+async fn f023_what_runs_pods_is_refused_and_scaling_done_elsewhere_changes_the_endpoints() {
+    let server = common::start().await;
+    let service = json!({ "kind": "Service", "metadata": { "name": "nginx" },
+        "spec": { "selector": { "app": "nginx" }, "ports": [{ "port": 80 }] } });
+    for (version, kind) in
+        [("apps/v1", "Deployment"), ("v1", "ReplicationController"), ("v1", "Pod"), ("batch/v1", "Job")]
+    {
+        let runner = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": "nginx" }, "spec": { "replicas": 3 } });
+        let list = json!({ "kind": "List", "items": [service, runner] });
+        let (status, answer) = server.call("POST", "/v1/apply", Some(list)).await;
+        assert_eq!(status, 422, "{answer}");
+        let errors = answer["errors"].as_array().unwrap();
+        let hint = errors.iter().find(|error| error["pointer"] == "/items/1/kind").unwrap()["hint"]
+            .as_str()
+            .unwrap();
+        assert!(hint.contains(&format!("schedules and runs nothing, so there is no {kind}")), "{hint}");
+    }
+    assert_eq!(
+        server.call("GET", "/v1/namespaces/default/services/nginx", None).await.0,
+        404,
+        "all or nothing"
+    );
+
+    assert_eq!(server.call("POST", "/v1/apply", Some(service)).await.0, 200);
+    for replicas in [3, 5, 1, 0] {
+        // Whoever runs them says what there is, as a source does.
+        let workload = |number: usize| {
+            json!({ "kind": "Workload", "metadata": { "name": format!("nginx-{number}"), "labels": { "app": "nginx" } },
+                "spec": { "addresses": [format!("10.1.13.{}", number + 1)] } })
+        };
+        let list = json!({ "kind": "List", "items": (0..replicas).map(workload).collect::<Vec<_>>() });
+        let path = "/v1/apply?applySet=nginx&prune=true&pruneLimit=10";
+        let (status, answer) = server.call("POST", path, Some(list)).await;
+        assert_eq!(status, 200, "{answer}");
+        let endpoints = server.call("GET", "/v1/namespaces/default/endpoints/nginx", None).await.1;
+        assert_eq!(
+            endpoints["ports"][0]["endpoints"].as_array().map_or(0, Vec::len),
+            replicas,
+            "{endpoints}"
+        );
+    }
 }
 
 fn first_difference(expected: &str, found: &str) -> String {

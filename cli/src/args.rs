@@ -6,6 +6,7 @@ pub mod confirm;
 pub mod doctor;
 pub mod drain;
 pub mod explain;
+pub mod export;
 mod help;
 pub mod history;
 pub mod plan;
@@ -16,7 +17,10 @@ pub mod what_if;
 
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
+use clap::{
+    Args, Parser, Subcommand, ValueEnum,
+    builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser as _},
+};
 use clap_complete::Shell;
 use model::{
     address::address_of,
@@ -28,6 +32,7 @@ use model::{
 use reqwest::Url;
 
 use crate::{
+    import::Format,
     resource::{Target, parse_kind},
     trust::Pin,
 };
@@ -155,6 +160,9 @@ pub enum Command {
     /// Translate the configuration of another load balancer
     #[command(after_help = help::IMPORT_HELP)]
     Import(Import),
+    /// Say objects in the words of Kubernetes or MetalLB
+    #[command(after_help = help::EXPORT_HELP)]
+    Export(export::Export),
     /// Say what is odd on the machines of nodes
     #[command(after_help = help::DOCTOR_HELP)]
     Doctor(doctor::Doctor),
@@ -454,6 +462,10 @@ pub struct Import {
     /// Files, directories, or - for stdin
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
+    /// Whose configuration it is; seen in the content when left out
+    #[arg(long, value_name = "FORMAT",
+        value_parser = PossibleValuesParser::new(Format::ALL.map(Format::as_str)).try_map(|word| word.parse::<Format>()))]
+    pub from: Option<Format>,
     /// Apply what was translated, instead of printing it
     #[arg(long)]
     pub apply: bool,

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::{
     error::Failure,
+    import::Source,
     parse::{self, Language},
     render::object_name,
     resource::parse_kind,
@@ -68,15 +69,20 @@ impl Manifest {
         }
     }
 
-    /// The files by name, with the objects in each.
-    pub(crate) fn into_documents(self) -> Result<Vec<(String, Vec<Value>)>, Failure> {
-        let documents = |file: File| {
+    /// The files with their bytes, for who reads other languages than manifests.
+    pub(crate) fn into_sources(self) -> Vec<(PathBuf, Source)> {
+        let source = |file: File| (file.path, Source { name: file.name, bytes: file.bytes });
+        self.files.into_iter().map(source).collect()
+    }
+
+    /// The objects of all files.
+    pub(crate) fn into_objects(self) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        for file in self.files {
             let objects = parse::objects(file.language, &file.bytes);
-            objects
-                .map(|objects| (file.name, objects))
-                .map_err(|cause| Failure::File { path: file.path, cause })
-        };
-        self.files.into_iter().map(documents).collect()
+            all.extend(objects.map_err(|cause| Failure::File { path: file.path, cause })?);
+        }
+        Ok(all)
     }
 
     /// What each item is, as `service/web in FILE`, for messages. Empty when a file cannot be read here: then the

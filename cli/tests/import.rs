@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
+mod stub;
+
 use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
 };
 
+use self::stub::{JSON, Stub, run, write_answer};
 use cli::import::{Fidelity, translate};
 use model::decode::{Expect, decode};
 use serde_json::{Value, json};
@@ -19,8 +22,12 @@ fn directory(name: &str) -> PathBuf {
 
 /// Runs the command on inputs, which lie beside each other; no server is there.
 fn import(arguments: &[&str]) -> (i32, String, String) {
+    tidegate("import", arguments)
+}
+
+fn tidegate(command: &str, arguments: &[&str]) -> (i32, String, String) {
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .arg("import")
+        .arg(command)
         .args(arguments)
         .env_clear()
         .env("TIDEGATE_API", "http://127.0.0.1:1")
@@ -122,4 +129,66 @@ fn no_shape_of_a_document_stops_the_import() {
         }
         assert!(imported.report.count(Fidelity::Ignored) > 0, "{value}: {}", imported.report.text());
     }
+}
+
+/// In: the configuration of the documents, as a file and on stdin. Out: a file for an agent, which nobody can apply.
+#[test]
+fn f130_what_configures_kube_proxy_is_printed_as_the_file_of_an_agent() {
+    let file =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../translate/tests/import/kube_proxy_seed.yaml");
+    let path = file.to_str().unwrap();
+    let (code, settings, report) = import(&[path]);
+    assert_eq!(code, 0, "{report}");
+    let lines: Vec<&str> = settings.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines, ["mode = \"ipvs\"", "strict-arp = true"]);
+    assert!(report.ends_with("2 mapped, 0 approximated, 0 ignored\n"), "{report}");
+    let (code, applied, report) = import(&[path, "--apply"]);
+    assert!(code == 1 && applied.is_empty() && report.contains("tidegate-agent --config"), "{report}");
+    let (code, _, report) = import(&[path, "--from", "ipvsadm"]);
+    assert!(code == 1 && report.contains("nothing in it can be imported"), "{report}");
+}
+
+/// In: pools in a manifest. Out: MetalLB's, which come back the same, and a report in a file of its own.
+#[test]
+fn what_is_exported_is_imported_the_same() {
+    let pools = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    let manifest = "apiVersion: tidegate/v1\nkind: AddressPool\nmetadata:\n  name: lan\nspec:\n  addresses:\n  - 192.0.2.0/28\n  priority: 3\n";
+    fs::write(pools.path(), manifest).unwrap();
+    let report = tempfile::NamedTempFile::new().unwrap();
+    let arguments = [
+        "--format",
+        "metallb",
+        "-f",
+        pools.path().to_str().unwrap(),
+        "--report",
+        report.path().to_str().unwrap(),
+    ];
+    let (code, exported, said) = tidegate("export", &arguments);
+    assert_eq!((code, said.as_str()), (0, ""));
+    assert!(fs::read_to_string(report.path()).unwrap().ends_with("2 mapped, 0 approximated, 0 ignored\n"));
+    fs::write(pools.path(), exported).unwrap();
+    assert_eq!(import(&[pools.path().to_str().unwrap()]).1, manifest);
+}
+
+/// In: a server with a Service in each of two namespaces. Out: both, with what nothing there can say on stderr.
+#[test]
+fn an_export_asks_the_server_for_what_the_format_has_words_for() {
+    let service = |namespace: &str| {
+        json!({ "apiVersion": "tidegate/v1", "kind": "Service", "metadata": { "name": "web", "namespace": namespace, "generation": 3 },
+            "spec": { "ports": [{ "port": 80 }], "scheduler": "lc" }, "status": { "conditions": [] } })
+    };
+    let listings = [("services", json!([service("shop"), service("back")])), ("endpointsets", json!([]))];
+    let server = Stub::new(move |_, request, stream| {
+        let found = listings.iter().find(|(plural, _)| request.starts_with(&format!("GET /v1/{plural} ")));
+        let items = found.map_or_else(|| panic!("{request}"), |(_, items)| items.clone());
+        write_answer(stream, "200 OK", JSON, &json!({ "items": items, "metadata": {} }).to_string());
+    });
+    let (code, exported, said) = run(&server.url, &["export", "--format", "kubernetes", "-A"]);
+    assert_eq!(code, 0, "{said}");
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&exported).unwrap();
+    assert_eq!(documents.len(), 2);
+    let expected = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "ports": [{ "port": 80 }] } });
+    assert_eq!(documents[0], expected);
+    assert!(said.contains("spec.scheduler: belongs to the proxy of each node there"), "{said}");
 }

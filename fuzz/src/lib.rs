@@ -8,6 +8,8 @@ use bgp::{
         encode, encode_capabilities, frame_length,
     },
 };
+use model::decode::{Expect, decode as decode_object};
+use translate::{Format, Source};
 
 // The module alone: the agent with all that it needs takes minutes to instrument.
 #[path = "../../node-agent/src/health/probe/grpc/wire.rs"]
@@ -159,4 +161,35 @@ pub fn grpc_health(bytes: &[u8]) {
     assert_eq!(grpc::parse_response(&[bytes, &[0]].concat()), Err(grpc::Fault::TooLong));
     assert!(grpc::parse_response(&bytes[..bytes.len() - 1]).is_err());
     assert!(!message.is_empty() || status == grpc::ServingStatus::Unknown);
+}
+
+/// Bytes as an input of a format: whatever is made is valid, is reported, and is what it was when it is made again.
+fn import(bytes: &[u8], from: Format) {
+    let source = Source { name: "input".to_owned(), bytes: bytes.to_owned() };
+    let Ok(imported) = translate::import(std::slice::from_ref(&source), Some(from)) else { return };
+    assert!(imported.objects.iter().all(|object| decode_object(object, &Expect::default()).is_ok()));
+    let report = imported.report.text();
+    assert!(!report.is_empty() && !report.chars().any(|c| c.is_control() && c != '\n'));
+    let again = translate::import(&[source], Some(from)).expect("it was read before");
+    assert_eq!((again.objects, again.report.text()), (imported.objects, report));
+}
+
+/// Bytes as what `ipvsadm -S` writes.
+pub fn import_ipvsadm(bytes: &[u8]) {
+    import(bytes, Format::Ipvsadm);
+}
+
+/// Bytes as `keepalived.conf`.
+pub fn import_keepalived(bytes: &[u8]) {
+    import(bytes, Format::Keepalived);
+}
+
+/// Bytes as `KubeProxyConfiguration`.
+pub fn import_kube_proxy(bytes: &[u8]) {
+    import(bytes, Format::KubeProxy);
+}
+
+/// Bytes as objects of Kubernetes.
+pub fn import_kubernetes(bytes: &[u8]) {
+    import(bytes, Format::Kubernetes);
 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures/import/seed.yaml");
 
-/// F037, F116, F118, F127, F135: in: the ConfigMap and the Service of the documents. Out: an address of the range, announced
+/// F009, F037, F116, F118, F127, F135: in: the ConfigMap and the Service of the documents. Out: an address of the range, announced
 /// by one node of three, and pages of both backends by `curl` from a workload and from a machine that is no node.
 #[test]
 fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_documents_give_out() {

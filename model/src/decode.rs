@@ -31,6 +31,18 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 /// The fields of every object.
 const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
 
+/// Kinds of Kubernetes that run something, which people may try here.
+const RUNNERS: [&str; 8] = [
+    "Deployment",
+    "ReplicationController",
+    "ReplicaSet",
+    "StatefulSet",
+    "DaemonSet",
+    "Pod",
+    "Job",
+    "CronJob",
+];
+
 /// What the place that an object was sent to says about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expect {
@@ -119,10 +131,18 @@ fn decode_kind(
             (None, None) => {
                 let near =
                     value.as_str().and_then(|word| nearest(word, Kind::ALL.into_iter().map(Kind::as_str)));
-                let hint = near.map_or_else(
-                    || "Tidegate does not schedule or run workloads".to_owned(),
-                    |word| format!("did you mean `{word}`?"),
-                );
+                let hint = match (value.as_str().filter(|word| RUNNERS.contains(word)), near) {
+                    (Some(word), _) => format!(
+                        "Tidegate schedules and runs nothing, so there is no {word}: run it elsewhere, and say its addresses \
+                         as Workloads or an EndpointSet, or let `tidegate-sync` do so"
+                    ),
+                    (None, Some(word)) => format!("did you mean `{word}`?"),
+                    (None, None) => {
+                        "Tidegate does not schedule or run workloads; objects of others are read by \
+                                     `tidegate import`"
+                            .to_owned()
+                    }
+                };
                 let message = format!("must be one of {known}, not {value}");
                 violations.push(Violation::new("/kind", ViolationCode::Invalid, message).hint(hint));
                 None

@@ -128,7 +128,9 @@ fn every_field_is_treated_as_the_list_says() {
     let before = shown(&cluster(settings(Mode::Proxy), &everything));
     let (mut faults, mut unused) = (Vec::new(), Vec::new());
     let identity = ["metadata.name", "metadata.namespace", "kind", "apiVersion"];
-    for field in TABLE.iter().filter(|field| !identity.contains(&field.path)) {
+    // Endpoints are read from files only; the importer's goldens have them.
+    let watched = TABLE.iter().filter(|field| field.kind != fields::Kind::Endpoints);
+    for field in watched.filter(|field| !identity.contains(&field.path)) {
         let (mut is_used, mut is_seen) = (false, false);
         for number in 0..everything.len() {
             let mut less = everything.clone();

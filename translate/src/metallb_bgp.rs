@@ -7,7 +7,7 @@ use model::{community::Community, name::Name, selector::Selector};
 use serde_json::{Map, Value, json};
 
 use crate::json::{items, scalar, text};
-use crate::{Draft, fields::Fields, pool, report::Report};
+use crate::{draft::Draft, fields::Fields, pool, report::Report};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::json::{scalar, text};
 use crate::{
-    Draft,
+    draft::Draft,
     fields::Fields,
     metallb_bgp::{Spelling, Work},
     metallb_objects::pools,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use model::name::Name;
 
 use crate::{
-    Draft,
+    draft::Draft,
     fields::Fields,
     metallb_bgp::{self, Spelling},
     metallb_bgp_announcing, pool,

@@ -319,18 +319,33 @@ Examples:
   tidegate undrain node node-2";
 
 pub(super) const IMPORT_HELP: &str = "\
-Understood are, of MetalLB:
-  ConfigMap with address-pools          the old form; also its embedded text alone
-  IPAddressPool, L2Advertisement        the resources of metallb.io; also the deprecated AddressPool
-  BGPPeer, BGPAdvertisement, BFDProfile, Community
-                                        the same of BGP; also in the ConfigMap
+Understood are, together and in any order:
+  kubernetes   Service, Endpoints, EndpointSlice, Node
+  metallb      IPAddressPool, L2Advertisement, BGPPeer, BGPAdvertisement, BFDProfile, Community; also the deprecated
+               AddressPool, and the ConfigMap of old or its embedded text alone
+  kube-proxy   KubeProxyConfiguration, also in the ConfigMap kube-proxy: settings of agents, printed as their file
+  ipvsadm      what `ipvsadm -S -n` writes
+  keepalived   keepalived.conf: virtual servers, their checks, and the addresses of VRRP
 What becomes of every setting is said on stderr, a line each: mapped, approximated (with the difference), or
 ignored (with the reason). Passwords are carried over and stand in the output; Secrets are not read.
 
 Examples:
   tidegate import metallb.yaml > pools.yaml
   tidegate import metallb.yaml --apply --dry-run
-  kubectl get configmap -n metallb-system config -o yaml | tidegate import -";
+  kubectl get configmap -n kube-system kube-proxy -o yaml | tidegate import -
+  kubectl get services,endpointslices -A -o yaml | tidegate import -
+  ipvsadm -S -n | tidegate import - --from ipvsadm
+  tidegate import /etc/keepalived/keepalived.conf";
+
+pub(super) const EXPORT_HELP: &str = "\
+Services and EndpointSets as Services and EndpointSlices of Kubernetes; pools, advertisements, peers and BFD
+profiles as resources of MetalLB. What became of every setting is said as by `tidegate import`, which reads the output.
+What would be more than before, such as a disabled Service, is left out.
+
+Examples:
+  tidegate export --format kubernetes -A > services.yaml
+  tidegate export --format metallb --report report.txt > metallb.yaml
+  tidegate export --format metallb -f pools.yaml";
 
 pub(super) const COMPLETIONS_HELP: &str = "\
 Examples:

@@ -48,7 +48,7 @@ pub(crate) async fn run(
 }
 
 /// The path of a collection; `None` means across namespaces.
-fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
+pub(super) fn collection_path(resource: Resource, namespace: Option<&Namespace>) -> String {
     match namespace.filter(|_| resource.is_namespaced()) {
         Some(namespace) => format!("/v1/namespaces/{namespace}/{}", resource.plural()),
         None => format!("/v1/{}", resource.plural()),

@@ -5,26 +5,28 @@ use crate::{
     args::{Document, Import},
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
-    import::translate,
+    import::{Imported, import},
     manifest::Manifest,
     output::Terminal,
     parse::Language,
 };
+
+/// Above settings of agents, which are no objects.
+const SETTINGS: &str = "# Settings of agents, for the file behind `tidegate-agent --config`";
 
 pub(crate) async fn run(
     client: &Client,
     arguments: Import,
     terminal: &mut Terminal,
 ) -> Result<ExitCode, Failure> {
-    let mut sources = Vec::new();
-    for path in &arguments.files {
-        sources.extend(Manifest::read(path)?.into_documents()?);
-    }
-    let imported = translate(&sources);
+    let imported = read(&arguments)?;
     terminal.note(imported.report.text().trim_end());
+    let settings = settings(&imported);
     if imported.objects.is_empty() {
-        let path = arguments.files.into_iter().next().unwrap_or_default();
-        return Err(Failure::File { path, cause: "nothing in it can be imported".to_owned() });
+        return only_settings(arguments, &settings, terminal);
+    }
+    if !settings.is_empty() {
+        terminal.note(settings.trim_end());
     }
     let documents: Vec<String> =
         imported.objects.iter().map(|object| document(object, Document::Yaml)).collect();
@@ -33,14 +35,54 @@ pub(crate) async fn run(
         terminal.print(&yaml)?;
         return Ok(ExitCode::Success);
     }
-    let files: Vec<String> =
-        arguments.files.iter().map(|path| shell_quoted(&path.display().to_string())).collect();
-    let curl_data = format!("@<(tidegate import {})", files.join(" "));
-    let request = Request::post("/v1/apply", Language::Yaml, yaml.into_bytes(), curl_data)
+    let request = Request::post("/v1/apply", Language::Yaml, yaml.into_bytes(), curl_data(&arguments))
         .query("dryRun", arguments.dry_run.then_some("true"))
         .because(arguments.message.as_ref());
     let names = imported.objects.iter().map(crate::render::object_name).collect();
     let answer = client.send(request).await.map_err(|failure| failure.with_items(names))?;
     apply::print_outcomes(&answer, arguments.dry_run, terminal)?;
     Ok(ExitCode::Success)
+}
+
+fn read(arguments: &Import) -> Result<Imported, Failure> {
+    let mut sources = Vec::new();
+    for path in &arguments.files {
+        sources.extend(Manifest::read(path)?.into_sources());
+    }
+    let (paths, sources): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
+    import(&sources, arguments.from).map_err(|(number, cause)| {
+        let path = paths.get(number).cloned().unwrap_or_default();
+        Failure::File { path, cause }
+    })
+}
+
+/// The settings of agents as a file of theirs.
+fn settings(imported: &Imported) -> String {
+    if imported.agent_settings.is_empty() {
+        return String::new();
+    }
+    let lines = imported.agent_settings.iter().map(|(setting, value)| format!("{setting} = {value}\n"));
+    format!("{SETTINGS}\n{}", lines.collect::<String>())
+}
+
+/// There is nothing to apply: the output is the file of an agent.
+fn only_settings(arguments: Import, settings: &str, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let path = arguments.files.into_iter().next().unwrap_or_default();
+    if settings.is_empty() {
+        return Err(Failure::File { path, cause: "nothing in it can be imported".to_owned() });
+    }
+    if arguments.apply {
+        let cause = "it holds settings of agents only: import it without --apply and give the output to \
+                     `tidegate-agent --config`";
+        return Err(Failure::File { path, cause: cause.to_owned() });
+    }
+    terminal.print(settings)?;
+    Ok(ExitCode::Success)
+}
+
+fn curl_data(arguments: &Import) -> String {
+    let from = arguments.from.map(|format| format!("--from {format} ")).unwrap_or_default();
+    let files: Vec<String> =
+        arguments.files.iter().map(|path| shell_quoted(&path.display().to_string())).collect();
+    format!("@<(tidegate import {from}{})", files.join(" "))
 }

@@ -9,6 +9,7 @@ mod describe;
 mod doctor;
 mod drain;
 mod explain;
+mod export;
 mod get;
 mod health;
 mod history;
@@ -67,6 +68,7 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::Drain(arguments) => drain::drain(&client, arguments, terminal).await,
         Command::Maintenance(arguments) => drain::maintenance(&client, arguments, terminal).await,
         Command::Undrain(subject) => drain::undrain(&client, subject, terminal).await,
+        Command::Export(arguments) => export::run(&client, arguments, terminal).await,
         Command::Import(arguments) => import::run(&client, arguments, terminal).await,
         Command::Doctor(arguments) => doctor::run(&client, arguments, terminal).await,
         Command::Wait(arguments) => wait::run(&client, arguments, terminal).await,

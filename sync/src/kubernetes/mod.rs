@@ -15,13 +15,15 @@ pub mod nodes;
 pub mod resource;
 mod secrets;
 pub mod state;
-pub mod translate;
 mod watch;
 pub mod write_back;
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
+/// What objects of Kubernetes and MetalLB mean here.
+pub use ::translate::kubernetes as translate;
 use anyhow::{Context as _, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
@@ -58,7 +60,8 @@ pub struct Arguments {
     #[arg(long, env = "TIDEGATE_CLUSTER", value_name = "NAME")]
     pub cluster: Option<ClusterName>,
     /// What Tidegate is to the cluster
-    #[arg(long, env = "TIDEGATE_KUBE_MODE", value_enum, default_value = "load-balancer")]
+    #[arg(long, env = "TIDEGATE_KUBE_MODE", default_value = "load-balancer",
+        value_parser = PossibleValuesParser::new(Mode::WORDS).try_map(|word| word.parse::<Mode>()))]
     pub mode: Mode,
     /// Give addresses to Services of this class only; without it, to those without a class
     #[arg(long, env = "TIDEGATE_LOAD_BALANCER_CLASS", value_name = "CLASS")]

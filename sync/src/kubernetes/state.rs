@@ -17,6 +17,7 @@ use model::{
 use serde_json::Value;
 use translate::json::text;
 
+pub use super::translate::Id;
 use super::{
     nodes::Nodes,
     resource::Resource,
@@ -29,23 +30,6 @@ use crate::wanted::Wanted;
 
 /// Where the cluster says which object of a name it is.
 const UID: &str = "/metadata/uid";
-
-/// Namespace and name of an object in the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// Empty for what has none.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl Id {
-    /// The id of an object.
-    #[must_use]
-    pub fn of(object: &Value) -> Self {
-        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
-    }
-}
 
 /// What was heard from the API server.
 #[derive(Debug, Clone)]
@@ -340,7 +324,8 @@ impl State {
             return;
         };
         let claim = claim(&self.settings, object);
-        let Translated { objects, findings } = translation::service(&self.settings, &self.around, object);
+        let Translated { objects, findings, documents: _ } =
+            translation::service(&self.settings, &self.around, object);
         let entry = Entry { object: object.clone(), claim, key: objects.first().map(Object::key), findings };
         self.published.services.insert(id.clone(), Arc::new(entry));
         self.replace(Resource::Service, id, objects);
@@ -369,7 +354,7 @@ impl State {
             .get(Resource::Node, id)
             .map(|node| translation::node(&self.settings, node))
             .unwrap_or_default();
-        let Translated { mut objects, findings } = made;
+        let Translated { mut objects, findings, documents: _ } = made;
         self.find(Resource::Node, id, findings);
         let name = Name::parse(&self.settings.name(&id.name)).ok();
         match (name, objects.pop()) {
@@ -410,7 +395,7 @@ impl State {
     }
 
     fn take(&mut self, resource: Resource, id: &Id, made: Translated) {
-        let Translated { objects, findings } = made;
+        let Translated { objects, findings, documents: _ } = made;
         self.find(resource, id, findings);
         self.replace(resource, id, objects);
     }

@@ -15,6 +15,8 @@ pub enum Kind {
     /// `discovery.k8s.io/v1`.
     EndpointSlice,
     /// `v1`.
+    Endpoints,
+    /// `v1`.
     Node,
     /// `metallb.io/v1beta1`.
     IpAddressPool,
@@ -32,9 +34,10 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the page.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Service,
         Self::EndpointSlice,
+        Self::Endpoints,
         Self::Node,
         Self::IpAddressPool,
         Self::L2Advertisement,
@@ -50,6 +53,7 @@ impl Kind {
         match self {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
+            Self::Endpoints => "Endpoints",
             Self::Node => "Node",
             Self::IpAddressPool => "IPAddressPool",
             Self::L2Advertisement => "L2Advertisement",
@@ -108,22 +112,45 @@ static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
 const DEPTH_MAX: usize = 16;
 /// Findings of one object; more of them say nothing more.
 const FINDINGS_MAX: usize = 32;
+/// Fields of one object that are looked at: those of the endpoints of the largest slice, a thousand, and its envelope.
+const USES_MAX: usize = 20_000;
 
 /// What an object uses that is not carried out, or that nobody knows.
 #[must_use]
 pub fn check(kind: Kind, object: &Value) -> Vec<Finding> {
     let mut findings = Vec::new();
-    walk(kind, object, "", "", DEPTH_MAX, &mut findings);
+    walk(kind, object, "", "", DEPTH_MAX, &mut |field, at| {
+        findings.extend(finding(field, at));
+        findings.len() < FINDINGS_MAX
+    });
     findings
 }
 
-fn walk(kind: Kind, value: &Value, rule: &str, at: &str, depth: usize, findings: &mut Vec<Finding>) {
-    if findings.len() >= FINDINGS_MAX || is_empty(value) {
-        return;
+/// Every field that an object uses, in its order, with the line of the list; without one where nothing here has it.
+#[must_use]
+pub fn uses(kind: Kind, object: &Value) -> Vec<(String, Option<&'static Field>)> {
+    let mut uses = Vec::new();
+    walk(kind, object, "", "", DEPTH_MAX, &mut |field, at| {
+        uses.push((at.to_owned(), field));
+        uses.len() < USES_MAX
+    });
+    uses
+}
+
+/// Tells `found` of every field that is used, until it has enough; the answer is whether it has not.
+fn walk(
+    kind: Kind,
+    value: &Value,
+    rule: &str,
+    at: &str,
+    depth: usize,
+    found: &mut impl FnMut(Option<&'static Field>, &str) -> bool,
+) -> bool {
+    if is_empty(value) {
+        return true;
     }
     if let Some(field) = INDEX.get(&(kind, rule)) {
-        findings.extend(finding(field, at));
-        return;
+        return found(Some(field), at);
     }
     match value {
         Value::Object(fields) if depth > 0 => {
@@ -139,26 +166,24 @@ fn walk(kind: Kind, value: &Value, rule: &str, at: &str, depth: usize, findings:
                 } else {
                     format!("{at}.{key}")
                 };
-                walk(kind, value, if is_any { &any } else { &named }, &place, depth - 1, findings);
+                if !walk(kind, value, if is_any { &any } else { &named }, &place, depth - 1, found) {
+                    return false;
+                }
             }
+            true
         }
         Value::Array(entries) if depth > 0 => {
-            for (number, value) in entries.iter().enumerate() {
-                walk(kind, value, &format!("{rule}[]"), &format!("{at}[{number}]"), depth - 1, findings);
-            }
+            let mut entries = entries.iter().enumerate();
+            entries.all(|(number, value)| {
+                walk(kind, value, &format!("{rule}[]"), &format!("{at}[{number}]"), depth - 1, found)
+            })
         }
         Value::Null
         | Value::Bool(_)
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => {
-            findings.push(Finding {
-                severity: Severity::NotSupported,
-                field: at.to_owned(),
-                message: "nothing here has this setting".to_owned(),
-            });
-        }
+        | Value::Object(_) => found(None, at),
     }
 }
 
@@ -174,7 +199,11 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn finding(field: &Field, at: &str) -> Option<Finding> {
+fn finding(field: Option<&Field>, at: &str) -> Option<Finding> {
+    let Some(field) = field else {
+        let message = "nothing here has this setting".to_owned();
+        return Some(Finding { severity: Severity::NotSupported, field: at.to_owned(), message });
+    };
     let severity = match field.fate {
         Fate::NotSupported => Severity::NotSupported,
         // What is approximated for every user of the field is in the list; what depends on the value is found by who maps it.
@@ -198,8 +227,8 @@ pub fn page() -> String {
 
 const PREFACE: &str = "# Fields of Kubernetes and MetalLB
 
-What becomes of every field of the objects that `tidegate-sync kubernetes` reads. This page is made from the list that the
-adapter itself goes by.
+What becomes of every field of the objects that `tidegate-sync kubernetes` and [`tidegate import`](import.md) read. This page is
+made from the list that both go by. Endpoints are read by `tidegate import` only; the cluster makes EndpointSlices of them.
 
 - *mapped*: it means here what it means there;
 - *mapped (proxy)*: so with `--mode proxy`; with `--mode load-balancer` it is the business of the cluster's own proxy;

@@ -1,7 +1,7 @@
 //! A Service.
 
+use crate::json::{items, text};
 use serde_json::{Map, Value, json};
-use translate::json::{items, text};
 
 use super::{Mode, Settings, Severity, Surroundings, Translated, annotations, document, fields, labels_of};
 
@@ -57,8 +57,7 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
     if claim == Claim::None {
         return Translated::default();
     }
-    let mut made =
-        Translated { objects: Vec::new(), findings: fields::check(fields::Kind::Service, service) };
+    let mut made = Translated::begin(fields::Kind::Service, service);
     let theirs = service.get("spec").unwrap_or(&Value::Null);
     let mut spec = Map::new();
     let carried = SAME.iter().chain(SAME_AS_PROXY.iter().filter(|_| settings.mode == Mode::Proxy));
@@ -74,7 +73,7 @@ pub fn service(settings: &Settings, around: &Surroundings, service: &Value) -> T
     );
     if let Some(ranges) = spec.get_mut("loadBalancerSourceRanges").and_then(Value::as_array_mut) {
         for range in ranges {
-            *range = json!(translate::json::scalar(range).trim());
+            *range = json!(crate::json::scalar(range).trim());
         }
     }
     distribution(theirs, &mut spec, &mut made);

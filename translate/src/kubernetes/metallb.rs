@@ -1,9 +1,9 @@
 //! MetalLB's resources. What each setting means is known to the importer; here is what only a running cluster has: labels of
 //! namespaces, and other clusters beside it.
 
+use crate::{Fidelity, json::text};
 use model::selector::Selector;
 use serde_json::{Map, Value, json};
-use translate::{Fidelity, json::text};
 
 use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields, passwords};
 
@@ -41,7 +41,7 @@ pub fn metallb(
         }
         known.push(document);
     }
-    let imported = translate::translate(&[(String::new(), known)]);
+    let imported = crate::translate(&[(String::new(), known)]);
     for (title, fidelity, line) in imported.report.lines() {
         let severity = match fidelity {
             Fidelity::Ignored => Severity::NotSupported,
@@ -82,12 +82,7 @@ fn resolve_namespaces(settings: &Settings, around: &Surroundings, pool: &mut Val
         allocation.remove("namespaceSelectors");
     }
     names.extend(
-        allocation
-            .get("namespaces")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(translate::json::scalar),
+        allocation.get("namespaces").and_then(Value::as_array).into_iter().flatten().map(crate::json::scalar),
     );
     names.sort();
     names.dedup();
@@ -107,11 +102,11 @@ fn among_clusters(settings: &Settings, object: &mut Value) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for key in ["addressPools", "peers"] {
         for entry in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
-            *entry = json!(settings.name(&translate::json::scalar(entry)));
+            *entry = json!(settings.name(&crate::json::scalar(entry)));
         }
     }
     if let Some(profile) = spec.get_mut("bfdProfile") {
-        *profile = json!(settings.name(&translate::json::scalar(profile)));
+        *profile = json!(settings.name(&crate::json::scalar(profile)));
     }
     let selectors: &[&str] = match kind.as_str() {
         "AddressPool" => &["serviceSelectors"],

@@ -4,6 +4,7 @@
 //! in no list is mentioned as well), or a restriction is dropped so that more than before is served.
 
 mod annotations;
+mod endpoints;
 pub mod fields;
 mod metallb;
 mod names;
@@ -13,8 +14,12 @@ mod service;
 mod slice;
 mod table;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    str::FromStr,
+};
 
+use crate::json::field_path;
 use model::{
     decode::{Expect, decode},
     metadata::Labels,
@@ -23,11 +28,11 @@ use model::{
     violation::Violation,
 };
 use serde_json::{Value, json};
-use translate::json::field_path;
 
 pub use self::{
+    endpoints::endpoints,
     metallb::metallb,
-    names::{CLUSTER_LABEL, ClusterName},
+    names::{CLUSTER_LABEL, ClusterName, Id},
     node::node,
     service::{Claim, claim, service},
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
@@ -37,12 +42,29 @@ pub use self::{
 pub const READY: &str = "tidegate.io/Ready";
 
 /// What the adapter is there for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Services of type LoadBalancer get addresses, which are announced; the cluster's own proxy does the rest.
     LoadBalancer,
     /// All Services, in the place of kube-proxy.
     Proxy,
+}
+
+impl Mode {
+    /// The words of the modes.
+    pub const WORDS: [&str; 2] = ["load-balancer", "proxy"];
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "load-balancer" => Ok(Self::LoadBalancer),
+            "proxy" => Ok(Self::Proxy),
+            other => Err(format!("must be one of {}, not `{other}`", Self::WORDS.join(", "))),
+        }
+    }
 }
 
 /// What translations need to know besides the objects.
@@ -94,11 +116,18 @@ pub enum Severity {
 pub struct Translated {
     /// Objects of ours, valid in themselves.
     pub objects: Vec<Object>,
+    /// The same as they were written, without what is added when they are read.
+    pub documents: Vec<Value>,
     /// What somebody should know.
     pub findings: Vec<Finding>,
 }
 
 impl Translated {
+    /// Nothing yet, but what the list of fields says of an object.
+    fn begin(kind: fields::Kind, object: &Value) -> Self {
+        Self { findings: fields::check(kind, object), ..Self::default() }
+    }
+
     fn find(&mut self, severity: Severity, field: impl Into<String>, message: impl Into<String>) {
         self.findings.push(Finding { severity, field: field.into(), message: message.into() });
     }
@@ -108,6 +137,7 @@ impl Translated {
         match decode(document, &Expect::default()) {
             Ok(object) => {
                 self.objects.push(object);
+                self.documents.push(document.clone());
                 true
             }
             Err(violations) => {

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use crate::json::{items, text};
 use model::name::Name;
 use serde_json::{Map, Value, json};
-use translate::json::{items, text};
 
 use super::{READY, Settings, Severity, Surroundings, Translated, names::digest};
 

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use crate::json::{items, text};
 use model::decode::{Expect, decode};
 use serde_json::{Map, Value, json};
-use translate::json::{items, text};
 
 use super::{Settings, Severity, Translated, document, fields, label, labels_of};
 
@@ -21,8 +21,7 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
     if service.is_empty() {
         return Translated::default();
     }
-    let mut made =
-        Translated { objects: Vec::new(), findings: fields::check(fields::Kind::EndpointSlice, slice) };
+    let mut made = Translated::begin(fields::Kind::EndpointSlice, slice);
     let family = text(slice, "/addressType");
     if !matches!(family.as_str(), "IPv4" | "IPv6") {
         made.find(
@@ -57,7 +56,7 @@ pub fn endpoint_slice(settings: &Settings, slice: &Value) -> Translated {
 }
 
 /// Leaves out endpoints that the server would refuse, so that one bad address does not take the others with it.
-fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: impl Fn(&[Value]) -> Value) {
+pub(super) fn finish(made: &mut Translated, mut endpoints: Vec<Value>, whole: impl Fn(&[Value]) -> Value) {
     for _round in 0..ROUNDS_MAX {
         let document = whole(&endpoints);
         let Err(violations) = decode(&document, &Expect::default()) else { break };

@@ -1,7 +1,7 @@
 //! A Node.
 
+use crate::json::{items, text};
 use serde_json::{Value, json};
-use translate::json::{items, text};
 
 use super::{Settings, Severity, Translated, document, fields, label, labels_of};
 
@@ -13,7 +13,7 @@ const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balan
 /// What is made of a Node.
 #[must_use]
 pub fn node(settings: &Settings, node: &Value) -> Translated {
-    let mut made = Translated { objects: Vec::new(), findings: fields::check(fields::Kind::Node, node) };
+    let mut made = Translated::begin(fields::Kind::Node, node);
     let labels = labels_of(settings, node);
     let of_type = |wanted: &'static str| {
         let all = items(node, "/status/addresses").iter();

@@ -4,22 +4,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Secret as Read;
 use model::secret::Secret;
 use serde_json::{Value, json};
-use translate::json::text;
 
-use super::{Finding, Severity};
-use crate::kubernetes::state::Id;
+use super::{Finding, Id, Severity};
+use crate::json::text;
 
 /// Secrets that are read: each is asked for every few seconds. Peers share them.
 pub const SECRETS_MAX: usize = 64;
 /// The type of Secret that MetalLB asks for: nobody leads a BGPPeer to a Secret of another kind.
 const TYPE: &str = "kubernetes.io/basic-auth";
-/// Its entry.
-const ENTRY: &str = "password";
+/// Its entry with the password.
+pub const ENTRY: &str = "password";
 /// Where a BGPPeer names it.
 const FIELD: &str = "spec.passwordSecret";
+
+/// A Secret as the cluster has it.
+#[derive(Clone)]
+pub struct Read {
+    /// Its type.
+    pub of_type: String,
+    /// Its password, as bytes.
+    pub password: Vec<u8>,
+}
 
 /// What is known of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +66,11 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
 }
 
 fn password(read: Read) -> Result<Secret, String> {
-    let found = read.type_.unwrap_or_default();
-    if found != TYPE {
-        return Err(format!("its type must be {TYPE}, and is `{found}`"));
+    let Read { of_type, password } = read;
+    if of_type != TYPE {
+        return Err(format!("its type must be {TYPE}, and is `{of_type}`"));
     }
-    let bytes = read.data.unwrap_or_default().remove(ENTRY).unwrap_or_default().0;
-    let text = String::from_utf8(bytes).map_err(|_| format!("its `{ENTRY}` must be text"))?;
+    let text = String::from_utf8(password).map_err(|_| format!("its `{ENTRY}` must be text"))?;
     if text.is_empty() { Err(format!("it has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
 }
 
@@ -124,14 +130,10 @@ pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Findin
 mod tests {
     #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]
 
-    use k8s_openapi::ByteString;
-
     use super::*;
 
-    fn secret(of_type: &str, entries: &[(&str, &[u8])]) -> Read {
-        let data =
-            entries.iter().map(|(key, value)| ((*key).to_owned(), ByteString(value.to_vec()))).collect();
-        Read { type_: Some(of_type.to_owned()), data: Some(data), ..Read::default() }
+    fn secret(of_type: &str, password: &[u8]) -> Read {
+        Read { of_type: of_type.to_owned(), password: password.to_vec() }
     }
 
     fn why(held: &Held) -> &str {
@@ -143,13 +145,12 @@ mod tests {
 
     #[test]
     fn a_secret_of_the_right_type_has_a_password_and_others_say_why_not() {
-        let good = judge(None, Ok(Some(secret(TYPE, &[("password", b"hush")]))));
+        let good = judge(None, Ok(Some(secret(TYPE, b"hush"))));
         assert_eq!(good, Held::Password(Secret::new("hush".to_owned())));
         let bad = [
-            (secret("Opaque", &[("password", b"hush")]), "must be kubernetes.io/basic-auth"),
-            (secret(TYPE, &[("username", b"x")]), "has no `password`"),
-            (secret(TYPE, &[("password", b"")]), "has no `password`"),
-            (secret(TYPE, &[("password", b"\xff")]), "must be text"),
+            (secret("Opaque", b"hush"), "must be kubernetes.io/basic-auth"),
+            (secret(TYPE, b""), "has no `password`"),
+            (secret(TYPE, b"\xff"), "must be text"),
         ];
         for (read, expected) in bad {
             let held = judge(None, Ok(Some(read.clone())));

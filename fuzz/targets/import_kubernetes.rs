@@ -1,0 +1,4 @@
+//! Fuzzes the import of kubernetes configurations.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::import_kubernetes(bytes));

@@ -1,0 +1,110 @@
+//! Objects of ours under construction, and the report about them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    net::IpAddr,
+};
+
+use model::{
+    community::Community,
+    decode::{Expect, decode},
+    metadata::Labels,
+    name::Name,
+    resource::{API_VERSION, Kind},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Imported,
+    json::{field_path, object_name, text},
+    report::Report,
+};
+
+/// A Service of the input, or what stands for one: namespace and name.
+pub(crate) type ServiceId = (String, String);
+
+/// Objects under construction.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    /// By name, with the labels that they had.
+    pub(crate) pools: BTreeMap<Name, (Labels, Map<String, Value>)>,
+    /// By name.
+    pub(crate) advertisements: BTreeMap<Name, Map<String, Value>>,
+    /// By name.
+    pub(crate) profiles: BTreeMap<Name, Map<String, Value>>,
+    /// By name.
+    pub(crate) peers: BTreeMap<Name, Map<String, Value>>,
+    /// Communities that have names.
+    pub(crate) communities: BTreeMap<String, Community>,
+    /// Pools that something announces.
+    pub(crate) announced: BTreeSet<Name>,
+    /// Whole objects of the other kinds, in the order of an `apply`.
+    others: BTreeMap<(Kind, String, String), Value>,
+    /// Services of which the input holds EndpointSlices.
+    pub(crate) sliced: BTreeSet<ServiceId>,
+    /// Services of which the input holds Endpoints.
+    pub(crate) with_endpoints: BTreeSet<ServiceId>,
+    /// The pools that addresses of virtual servers are in.
+    pub(crate) homes: BTreeMap<IpAddr, Name>,
+    /// What the agents' own files are to say, by setting.
+    pub(crate) agent_settings: BTreeMap<&'static str, Value>,
+    /// What becomes of every setting.
+    pub(crate) report: Report,
+}
+
+impl Draft {
+    /// Takes a whole object of a kind that nothing else of the input refers to; a second one of a name is reported and left out.
+    pub(crate) fn add(&mut self, kind: Kind, object: Value) {
+        let key = (kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
+        let name = object_name(&object);
+        match self.others.entry(key) {
+            Entry::Occupied(_) => self.report.ignored("", &format!("a second {name}; it is left out")),
+            Entry::Vacant(place) => drop(place.insert(object)),
+        }
+    }
+
+    /// Whether an object of another kind than pools, peers and advertisements is there.
+    pub(crate) fn has(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.others.contains_key(&(kind, namespace.to_owned(), name.to_owned()))
+    }
+
+    /// The outcome: what is valid in itself, and why the rest is not.
+    pub(crate) fn finish(mut self) -> Imported {
+        let all_announced = self.advertisements.values().any(|spec| !spec.contains_key("addressPools"));
+        self.report.begin("All together");
+        for name in self.pools.keys().filter(|name| !all_announced && !self.announced.contains(*name)) {
+            self.report
+                .note(&format!("addresspool/{name}"), "announced by nobody: no advertisement names it");
+        }
+        let none = Labels::default();
+        let pools = self.pools.iter().map(|(name, (labels, spec))| object("AddressPool", name, labels, spec));
+        let profiles = self.profiles.iter().map(|(name, spec)| object("BfdProfile", name, &none, spec));
+        let peers = self.peers.iter().map(|(name, spec)| object("BgpPeer", name, &none, spec));
+        let advertisements =
+            self.advertisements.iter().map(|(name, spec)| object("Advertisement", name, &none, spec));
+        let others = std::mem::take(&mut self.others).into_values();
+        let all: Vec<Value> =
+            pools.chain(profiles).chain(peers).chain(advertisements).chain(others).collect();
+        let mut objects = Vec::new();
+        for object in all {
+            match decode(&object, &Expect::default()) {
+                Ok(_) => objects.push(object),
+                Err(violations) => {
+                    for violation in violations {
+                        let at = format!("{} {}", object_name(&object), field_path(&violation.pointer));
+                        self.report.ignored(&at, &format!("left out: {}", violation.message));
+                    }
+                }
+            }
+        }
+        Imported { objects, agent_settings: self.agent_settings, report: self.report }
+    }
+}
+
+fn object(kind: &str, name: &Name, labels: &Labels, spec: &Map<String, Value>) -> Value {
+    let mut metadata = json!({ "name": name });
+    if !labels.is_empty() {
+        metadata["labels"] = json!(labels);
+    }
+    json!({ "apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec })
+}

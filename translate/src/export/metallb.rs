@@ -1,0 +1,169 @@
+//! Pools and advertisements as resources of MetalLB.
+
+use model::{
+    address_pool::{AddressPoolSpec, AddressRange},
+    advertisement::{AdvertisementSpec, AdvertisementType, WhenIsolated},
+    community::Community,
+    metadata::Metadata,
+    net::{IpFamily, from_number},
+};
+use serde_json::{Map, Value, json};
+
+use super::{Exported, Line, document, metadata_of};
+
+/// The version of most resources.
+pub(super) const API_VERSION: &str = "metallb.io/v1beta1";
+/// Where MetalLB looks for them.
+pub(super) const NAMESPACE: &str = "metallb-system";
+
+pub(super) fn pool(made: &mut Exported, metadata: &Metadata, spec: &AddressPoolSpec) {
+    let AddressPoolSpec {
+        addresses,
+        reserved,
+        auto_assign,
+        avoid_buggy_ips,
+        priority,
+        namespaces,
+        service_selectors,
+        disabled,
+        quarantine_seconds,
+    } = spec;
+    let mut line = Line::new(made);
+    let left = without(addresses, reserved);
+    if left.is_empty() {
+        line.lost("reserved", true, "left out: no address is left of it");
+        return;
+    }
+    if reserved.is_empty() {
+        line.put("addresses", "addresses", json!(addresses));
+    } else {
+        line.made.report.approximated("spec.reserved", "the addresses that are left of the ranges");
+        line.spec.insert("addresses".to_owned(), json!(left));
+    }
+    if *disabled {
+        line.made
+            .report
+            .approximated("spec.disabled", "autoAssign: false: who names it still gets an address");
+    }
+    line.same("autoAssign", json!(false), !*auto_assign || *disabled);
+    line.same("avoidBuggyIPs", json!(true), *avoid_buggy_ips);
+    let mut allocation = Map::new();
+    let fields = [
+        ("priority", json!(priority), priority.is_some()),
+        ("namespaces", json!(namespaces), !namespaces.is_empty()),
+        ("serviceSelectors", json!(service_selectors), !service_selectors.is_empty()),
+    ];
+    for (key, value, _) in fields.into_iter().filter(|(_, _, is_set)| *is_set) {
+        line.made.report.mapped(&format!("spec.{key}"), &format!("spec.serviceAllocation.{key}"));
+        allocation.insert(key.to_owned(), value);
+    }
+    if !allocation.is_empty() {
+        line.spec.insert("serviceAllocation".to_owned(), Value::Object(allocation));
+    }
+    line.lost(
+        "quarantineSeconds",
+        quarantine_seconds.is_some(),
+        "freed addresses are given out at once there",
+    );
+    push(line, "IPAddressPool", metadata);
+}
+
+/// Ranges without the reserved ones; those of which nothing is reserved stay as they are.
+fn without(addresses: &[AddressRange], reserved: &[AddressRange]) -> Vec<AddressRange> {
+    let mut left = addresses.to_vec();
+    for out in reserved {
+        left = left.iter().flat_map(|range| cut(range, out)).collect();
+    }
+    left
+}
+
+/// What is left of a range without another.
+fn cut(range: &AddressRange, out: &AddressRange) -> Vec<AddressRange> {
+    if !range.overlaps(out) {
+        return vec![*range];
+    }
+    let (family, (first, last), (from, to)) = (range.family(), range.numbers(), out.numbers());
+    let before = from.checked_sub(1).filter(|end| *end >= first).map(|end| (first, end));
+    let behind = to.checked_add(1).filter(|begin| *begin <= last).map(|begin| (begin, last));
+    let parts = before.into_iter().chain(behind);
+    parts.filter_map(|(first, last)| between(family, first, last)).collect()
+}
+
+fn between(family: IpFamily, first: u128, last: u128) -> Option<AddressRange> {
+    Some(AddressRange::Between(from_number(family, first)?, from_number(family, last)?))
+}
+
+pub(super) fn advertisement(made: &mut Exported, metadata: &Metadata, spec: &AdvertisementSpec) {
+    let AdvertisementSpec {
+        advertisement_type,
+        address_pools,
+        service_selectors,
+        node_selectors,
+        preferred_node_selectors,
+        interfaces,
+        answer_ping,
+        when_isolated,
+        peers,
+        aggregation_length,
+        aggregation_length_v6,
+        local_pref,
+        med,
+        prepend,
+        communities,
+    } = spec;
+    let mut line = Line::new(made);
+    line.put("addressPools", "ipAddressPools", json!(address_pools));
+    line.put("serviceSelectors", "serviceSelectors", json!(service_selectors));
+    if !node_selectors.is_empty() {
+        line.made
+            .report
+            .approximated("spec.nodeSelectors", "match the labels that nodes have in the cluster");
+        line.spec.insert("nodeSelectors".to_owned(), json!(node_selectors));
+    }
+    line.lost("answerPing", !*answer_ping, "whether pings are answered, the node decides there");
+    match advertisement_type {
+        AdvertisementType::L2 => {
+            line.put("preferredNodeSelectors", "preferredNodeSelectors", json!(preferred_node_selectors));
+            line.put("interfaces", "interfaces", json!(interfaces));
+            let withdraws = *when_isolated != WhenIsolated::Keep;
+            line.lost("whenIsolated", withdraws, "an owner that is cut off goes on announcing there");
+            push(line, "L2Advertisement", metadata);
+        }
+        AdvertisementType::Bgp => {
+            line.put("peers", "peers", json!(peers));
+            line.put("aggregationLength", "aggregationLength", json!(aggregation_length));
+            line.put("aggregationLengthV6", "aggregationLengthV6", json!(aggregation_length_v6));
+            line.put("localPref", "localPref", json!(local_pref));
+            line.lost("med", med.is_some(), "MULTI_EXIT_DISC is not sent there");
+            line.lost("prepend", prepend.is_some(), "no AS is repeated there");
+            let written: Result<Vec<String>, &Community> = communities.iter().map(community).collect();
+            match written {
+                Ok(written) => line.put("communities", "communities", json!(written)),
+                Err(other) => {
+                    // It may say that a route goes no further: without it, it would.
+                    let reason =
+                        format!("left out: `{other}` is an extended community, which is not sent there");
+                    line.lost("communities", true, &reason);
+                    return;
+                }
+            }
+            push(line, "BGPAdvertisement", metadata);
+        }
+    }
+}
+
+/// A community in numbers, as all versions of MetalLB take them.
+fn community(community: &Community) -> Result<String, &Community> {
+    match community {
+        Community::Standard(value) => Ok(format!("{}:{}", value >> 16, value & 0xffff)),
+        Community::Large(_) => Ok(community.to_string()),
+        Community::Extended(_) => Err(community),
+    }
+}
+
+/// Adds the document of a line.
+pub(super) fn push(line: Line<'_>, kind: &str, metadata: &Metadata) {
+    let version = if kind == "BGPPeer" { "metallb.io/v1beta2" } else { API_VERSION };
+    let Line { made, spec } = line;
+    made.documents.push(document(version, kind, metadata_of(metadata, Some(NAMESPACE)), spec));
+}

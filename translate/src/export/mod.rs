@@ -1,0 +1,215 @@
+//! Objects of ours as documents of Kubernetes or MetalLB, and a report of what cannot be said there. What is said comes back the
+//! same by [`crate::import`].
+//!
+//! What must not happen: a restriction that cannot be said is dropped, and more than before is given out, announced or served.
+//! Such an object is left out.
+
+mod bgp;
+mod endpoints;
+mod metallb;
+mod service;
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use model::{
+    decode::{Expect, decode},
+    metadata::Metadata,
+    resource::{Kind, Object, ServiceKey, Spec},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    json::{field_path, object_name},
+    report::Report,
+};
+
+/// Whose documents are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Service and EndpointSlice.
+    Kubernetes,
+    /// The resources of `metallb.io`.
+    Metallb,
+}
+
+impl Target {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Kubernetes, Self::Metallb];
+
+    /// The word of the flag.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Metallb => "metallb",
+        }
+    }
+
+    /// The kinds of ours that it has documents for.
+    #[must_use]
+    pub const fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Kubernetes => &[Kind::Service, Kind::EndpointSet],
+            Self::Metallb => &[Kind::AddressPool, Kind::BfdProfile, Kind::BgpPeer, Kind::Advertisement],
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|target| target.as_str() == word);
+        found
+            .ok_or_else(|| format!("must be one of {}, not `{word}`", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+/// What was made of objects.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Documents of theirs, in the order of the objects.
+    pub documents: Vec<Value>,
+    /// What became of every setting that is not its default.
+    pub report: Report,
+}
+
+/// Says objects of ours in the words of others; `objects` are as the API answers them, or as manifests have them.
+#[must_use]
+pub fn export(target: Target, objects: &[Value]) -> Exported {
+    let mut made = Exported::default();
+    let decoded: Vec<(&Value, Object)> =
+        objects.iter().filter_map(|value| read(value, &mut made.report)).collect();
+    let services: BTreeMap<ServiceKey, &Object> = decoded
+        .iter()
+        .filter_map(|(_, object)| Some((ServiceKey::of_object_key(&object.key())?, object)))
+        .collect();
+    for (value, object) in &decoded {
+        made.report.begin(&object_name(value));
+        let metadata = &object.metadata;
+        match (target, &object.spec) {
+            (Target::Kubernetes, Spec::Service(spec)) => service::service(&mut made, metadata, spec),
+            (Target::Kubernetes, Spec::EndpointSet(spec)) => {
+                endpoints::endpoint_set(&mut made, metadata, spec, &services);
+            }
+            (Target::Metallb, Spec::AddressPool(spec)) => metallb::pool(&mut made, metadata, spec),
+            (Target::Metallb, Spec::Advertisement(spec)) => metallb::advertisement(&mut made, metadata, spec),
+            (Target::Metallb, Spec::BgpPeer(spec)) => bgp::peer(&mut made, metadata, spec, value),
+            (Target::Metallb, Spec::BfdProfile(spec)) => bgp::profile(&mut made, metadata, spec),
+            (target, spec) => made.report.ignored("", elsewhere(target, spec.kind())),
+        }
+    }
+    made
+}
+
+fn read<'a>(value: &'a Value, report: &mut Report) -> Option<(&'a Value, Object)> {
+    match decode(value, &Expect::default()) {
+        Ok(object) => Some((value, object)),
+        Err(violations) => {
+            report.begin(&object_name(value));
+            for violation in violations {
+                let said = format!("left out: no object of Tidegate: {}", violation.message);
+                report.ignored(&field_path(&violation.pointer), &said);
+            }
+            None
+        }
+    }
+}
+
+/// Why an object of another kind is left out.
+fn elsewhere(target: Target, kind: Kind) -> &'static str {
+    match (target, kind) {
+        (_, Kind::Node) => "left out: nodes of a cluster register themselves",
+        (_, Kind::Workload) => "left out: there, pods are what Services select",
+        (_, Kind::Address | Kind::EndpointHealth) => "left out: a record that the control server keeps",
+        (Target::Kubernetes, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {
+            "left out: MetalLB has these; export it in the format metallb"
+        }
+        (Target::Metallb, Kind::Service | Kind::EndpointSet) => {
+            "left out: Kubernetes has these; export it in the format kubernetes"
+        }
+        (Target::Kubernetes, Kind::Service | Kind::EndpointSet)
+        | (Target::Metallb, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer | Kind::Advertisement) => {
+            "left out"
+        }
+    }
+}
+
+/// A document of theirs.
+fn document(api_version: &str, kind: &str, metadata: Value, spec: Map<String, Value>) -> Value {
+    json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+/// Name and labels, and the namespace that is given.
+fn metadata_of(metadata: &Metadata, namespace: Option<&str>) -> Value {
+    // What the server sets, a cluster sets itself.
+    let Metadata {
+        name,
+        namespace: _,
+        uid: _,
+        resource_version: _,
+        generation: _,
+        creation_timestamp: _,
+        self_link: _,
+        apply_set: _,
+        labels,
+        annotations,
+    } = metadata;
+    let mut made = json!({ "name": name });
+    if let Some(namespace) = namespace {
+        made["namespace"] = json!(namespace);
+    }
+    if !labels.is_empty() {
+        made["labels"] = json!(labels);
+    }
+    if !annotations.is_empty() {
+        made["annotations"] = json!(annotations);
+    }
+    made
+}
+
+/// A setting of ours that is not its default, with what it means there.
+struct Line<'a> {
+    made: &'a mut Exported,
+    spec: Map<String, Value>,
+}
+
+impl<'a> Line<'a> {
+    fn new(made: &'a mut Exported) -> Self {
+        Self { made, spec: Map::new() }
+    }
+
+    /// Says a value that means the same there; what is left out, empty or null is not said.
+    fn put(&mut self, ours: &str, theirs: &str, value: Value) {
+        let is_empty = match &value {
+            Value::Null => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        };
+        if !is_empty {
+            self.made.report.mapped(&format!("spec.{ours}"), &format!("spec.{theirs}"));
+            self.spec.insert(theirs.to_owned(), value);
+        }
+    }
+
+    /// Says a value of the same name, where it is set.
+    fn same(&mut self, name: &str, value: Value, is_set: bool) {
+        if is_set {
+            self.put(name, name, value);
+        }
+    }
+
+    /// Reports a setting that cannot be said, where it is set.
+    fn lost(&mut self, ours: &str, is_set: bool, reason: &str) {
+        if is_set {
+            self.made.report.ignored(&format!("spec.{ours}"), reason);
+        }
+    }
+}

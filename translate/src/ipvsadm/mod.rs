@@ -1,0 +1,241 @@
+//! What `ipvsadm -S -n` writes: virtual servers of the kernel and who is behind them.
+
+mod parse;
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use model::{net::IpFamily, service::Protocol};
+
+pub(crate) use self::parse::is_command;
+use self::parse::{Line, Setting, Verb, lines};
+use crate::{
+    draft::Draft,
+    report::Report,
+    virtual_server::{
+        FORWARDED, FORWARDED_OTHERWISE, RealServer, VirtualServer, affinity, granularity, put_all, weight,
+    },
+};
+
+/// How long `-p` without a value keeps a client, in seconds: what ipvsadm 1.31 asks the kernel for.
+const PERSISTENT_SECONDS_DEFAULT: u32 = 360;
+/// The scheduler of a virtual server that names none (ipvsadm(8)).
+const SCHEDULER_DEFAULT: &str = "wlc";
+
+/// What tells virtual servers apart.
+type Key = (Protocol, IpAddr, Option<u16>);
+
+/// Translates a text into the draft.
+///
+/// # Errors
+/// It has too many lines.
+pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
+    let mut servers: Vec<VirtualServer> = Vec::new();
+    let mut places: BTreeMap<Key, usize> = BTreeMap::new();
+    for line in lines(text)? {
+        let report = &mut draft.report;
+        let line = match line {
+            Ok(line) => line,
+            Err((number, error)) => {
+                report.begin(&format!("{file}: line {number}"));
+                report.ignored("", &format!("the line is left out: {error}"));
+                continue;
+            }
+        };
+        report.begin(&format!("{file}: line {}: {}", line.number, line.text));
+        let done = match line.verb {
+            Verb::AddService => service(&line, report).and_then(|(key, server)| {
+                if places.contains_key(&key) {
+                    return Err("a second virtual server of this address and port".to_owned());
+                }
+                places.insert(key, servers.len());
+                servers.push(server);
+                Ok(())
+            }),
+            Verb::AddServer => {
+                let place = key_of(&line).map(|key| places.get(&key).and_then(|at| servers.get_mut(*at)));
+                place.and_then(|server| real_server(&line, server, report))
+            }
+            Verb::Other => Err("only -A and -a are read, which is what `ipvsadm -S -n` writes".to_owned()),
+        };
+        if let Err(reason) = done {
+            report.ignored("", &format!("the line is left out: {reason}"));
+        }
+    }
+    put_all(draft, &format!("{file}: all virtual servers"), servers);
+    Ok(())
+}
+
+/// The virtual server that a line is about.
+fn key_of(line: &Line) -> Result<Key, String> {
+    let mut found = None;
+    for Setting { option, value } in &line.settings {
+        let protocol = match *option {
+            "-t" => Protocol::Tcp,
+            "-u" => Protocol::Udp,
+            "--sctp-service" => Protocol::Sctp,
+            "-f" => {
+                return Err(format!(
+                    "firewall mark {value}: no Service is chosen by a mark; write what the rules of the mark match as \
+                     virtual servers by address and port"
+                ));
+            }
+            _ => continue,
+        };
+        let (address, port) = socket(value)?;
+        if found.replace((protocol, address, port)).is_some() {
+            return Err("more than one virtual server".to_owned());
+        }
+    }
+    found.ok_or_else(|| "no virtual server: -t, -u or --sctp-service is missing".to_owned())
+}
+
+fn service(line: &Line, report: &mut Report) -> Result<(Key, VirtualServer), String> {
+    let key = key_of(line)?;
+    let (protocol, address, port) = key;
+    let mut server = VirtualServer::new(protocol, address, port);
+    let target = server.target();
+    for Setting { option, value } in &line.settings {
+        match *option {
+            "-A" | "-n" => {}
+            "-t" | "-u" | "--sctp-service" => {
+                report.mapped(&format!("{option} {value}"), &target);
+                if port.is_none() {
+                    report.mapped("port 0", "ports 1 to 65535, which is all of them");
+                }
+            }
+            "-6" => report.mapped("-6", "the family is that of the address"),
+            "-s" => {
+                report.mapped(&format!("-s {value}"), &format!("scheduler of {target}"));
+                server.scheduler = Some(value.clone());
+            }
+            "-b" => flags(line, value, &mut server, report),
+            "-o" => {
+                report.mapped("-o", &format!("schedulerFlags onePacket of {target}"));
+                server.scheduler_flags.insert("onePacket");
+            }
+            "-p" => persistent(value, &mut server, report)?,
+            "-M" => match granularity(address, value) {
+                (true, words) => report.mapped(&format!("-M {value}"), &words),
+                (false, words) => report.approximated(&format!("-M {value}"), &words),
+            },
+            "--pe" => report.approximated(
+                &format!("--pe {value}"),
+                "clients are told apart by their address, not by what they say",
+            ),
+            other => report.ignored(&format!("{other} {value}"), "not an option of a virtual server"),
+        }
+    }
+    if server.scheduler.is_none() {
+        report.mapped("no -s", &format!("scheduler {SCHEDULER_DEFAULT} of {target}, the default"));
+        server.scheduler = Some(SCHEDULER_DEFAULT.to_owned());
+    }
+    Ok((key, server))
+}
+
+fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> Result<(), String> {
+    let seconds = if value.is_empty() {
+        PERSISTENT_SECONDS_DEFAULT
+    } else {
+        value.parse::<u32>().map_err(|_| format!("-p {value}: no number of seconds"))?
+    };
+    let (seconds, difference) = affinity(seconds);
+    let at = format!("-p {value}");
+    match difference {
+        None => report.mapped(at.trim_end(), &format!("sessionAffinity of {}, {seconds} s", server.target())),
+        Some(words) => report.approximated(&at, &words),
+    }
+    server.affinity_seconds = Some(seconds);
+    Ok(())
+}
+
+/// Flags of schedulers, by the names that `-S` writes and by numbers.
+fn flags(line: &Line, value: &str, server: &mut VirtualServer, report: &mut Report) {
+    let is_hash = |setting: &Setting| setting.option == "-s" && matches!(setting.value.as_str(), "sh" | "mh");
+    let hashes = line.settings.iter().any(is_hash);
+    for flag in value.split(',') {
+        let at = format!("-b {flag}");
+        let ours = match flag {
+            "sh-fallback" | "mh-fallback" | "flag-1" if hashes => Some("fallback"),
+            "sh-port" | "mh-port" | "flag-2" if hashes => Some("port"),
+            _ => None,
+        };
+        match ours {
+            Some(ours) => {
+                report.mapped(&at, &format!("schedulerFlags {ours} of {}", server.target()));
+                server.scheduler_flags.insert(ours);
+            }
+            None => report.ignored(&at, "its scheduler has no such flag"),
+        }
+    }
+}
+
+fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Report) -> Result<(), String> {
+    let server = server.ok_or("no line before has added its virtual server")?;
+    let mut real = None;
+    for Setting { value, .. } in line.settings.iter().filter(|setting| setting.option == "-r") {
+        let (address, port) = socket(value)?;
+        real = Some(RealServer { address, port, weight: 1 });
+    }
+    let mut real = real.ok_or("no real server: -r is missing")?;
+    if IpFamily::of(real.address) != IpFamily::of(server.address) {
+        return Err("the real server is of another IP family than the virtual one".to_owned());
+    }
+    if server.real_servers.iter().any(|other| other.address == real.address && other.port == real.port) {
+        return Err("a second real server of this address and port".to_owned());
+    }
+    let target = server.target();
+    let is_forwarded = |option: &str| line.settings.iter().any(|setting| setting.option == option);
+    if !["-g", "-i", "-m"].into_iter().any(is_forwarded) {
+        report.approximated("no -g, -i or -m", &format!("-g there: {FORWARDED_OTHERWISE}"));
+    }
+    for Setting { option, value } in &line.settings {
+        let at = format!("{option} {value}");
+        match *option {
+            "-a" | "-n" | "-t" | "-u" | "--sctp-service" => {}
+            "-r" => report.mapped(&at, &format!("an endpoint of {target}")),
+            "-m" => report.approximated("-m", FORWARDED),
+            "-g" | "-i" => report.approximated(option, FORWARDED_OTHERWISE),
+            "-w" => {
+                let (kept, difference) =
+                    weight(value.parse().map_err(|_| format!("-w {value}: no number from 0"))?);
+                match difference {
+                    None => report.mapped(&at, "its weight"),
+                    Some(words) => report.approximated(&at, &words),
+                }
+                real.weight = kept;
+            }
+            "-x" | "-y" if value == "0" => report.mapped(&at, "no limit of connections, as here"),
+            "-x" | "-y" => report.ignored(&at, "endpoints have no limit of connections"),
+            "--tun-type" | "--tun-port" | "--tun-nocsum" | "--tun-csum" | "--tun-remcsum" => {
+                report.ignored(at.trim_end(), "no tunnel is used");
+            }
+            _ => report.ignored(at.trim_end(), "not an option of a real server"),
+        }
+    }
+    server.real_servers.push(real);
+    Ok(())
+}
+
+/// An address and a port as ipvsadm writes them; port 0 is none.
+fn socket(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+    let (address, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, rest)) => {
+            let port = if rest.is_empty() { Some("0") } else { rest.strip_prefix(':') };
+            (address.parse::<Ipv6Addr>().ok().map(IpAddr::V6), port)
+        }
+        None => {
+            let (address, port) = text.split_once(':').unwrap_or((text, "0"));
+            (address.parse::<Ipv4Addr>().ok().map(IpAddr::V4), Some(port))
+        }
+    };
+    let words = || {
+        format!(
+            "`{text}` is no address and port in numbers; names are looked up by nobody here: save with `ipvsadm -S -n`"
+        )
+    };
+    let port: u16 = port.and_then(|port| port.parse().ok()).ok_or_else(words)?;
+    Ok((address.ok_or_else(words)?, Some(port).filter(|port| *port != 0)))
+}

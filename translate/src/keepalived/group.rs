@@ -1,0 +1,97 @@
+//! The addresses that a `virtual_server` is for: its own, or those of a `virtual_server_group`.
+
+use std::net::IpAddr;
+
+use model::net::{IpFamily, from_number, to_number};
+
+use super::parse::Item;
+use crate::report::Report;
+
+/// Addresses of one range of a group.
+const RANGE_MAX: u128 = 1024;
+
+/// An address and a port; `None` for all ports.
+pub(super) type Place = (IpAddr, Option<u16>);
+
+const MARK: &str = "no Service is chosen by a firewall mark; write what the rules of the mark match as virtual servers by \
+                    address and port";
+
+/// Where a virtual server is.
+///
+/// # Errors
+/// At no address and port: it has a firewall mark, or there is no such group.
+pub(super) fn places<'a>(
+    item: &'a Item,
+    group: impl Fn(&str) -> Option<&'a Item>,
+    report: &mut Report,
+) -> Result<Vec<Place>, String> {
+    match item.arguments() {
+        [word, ..] if word == "fwmark" => Err(MARK.to_owned()),
+        [word, name, ..] if word == "group" => {
+            let group = group(name).ok_or_else(|| format!("there is no virtual_server_group {name}"))?;
+            let mut places = Vec::new();
+            for entry in &group.children {
+                let at = format!("{} of group {name} (line {})", entry.text(), entry.line);
+                match entry_places(entry) {
+                    Ok(found) => {
+                        report.mapped(&at, "a Service for each address and port");
+                        places.extend(found);
+                    }
+                    Err(reason) => report.ignored(&at, &reason),
+                }
+            }
+            if places.is_empty() {
+                Err(format!("virtual_server_group {name} has no address"))
+            } else {
+                Ok(places)
+            }
+        }
+        [address, rest @ ..] => {
+            let port = rest.first().map(String::as_str);
+            Ok(vec![(parse_address(address)?, parse_port(port)?)])
+        }
+        [] => Err("it has no address".to_owned()),
+    }
+}
+
+fn entry_places(entry: &Item) -> Result<Vec<Place>, String> {
+    if entry.keyword() == "fwmark" {
+        return Err(MARK.to_owned());
+    }
+    let port = parse_port(entry.arguments().first().map(String::as_str))?;
+    let Some((first, last)) = entry.keyword().split_once('-') else {
+        return Ok(vec![(parse_address(entry.keyword())?, port)]);
+    };
+    let first = parse_address(first)?;
+    let (family, from) = (IpFamily::of(first), to_number(first));
+    // The end is the last part of the address only: 192.0.2.1-10, 2001:db8::1-f.
+    let (radix, bits) = match family {
+        IpFamily::V4 => (10, 8),
+        IpFamily::V6 => (16, 16),
+    };
+    let wrong = || format!("`{}` is no range such as 192.0.2.1-10", entry.keyword());
+    let end = u128::from_str_radix(last, radix).map_err(|_| wrong())?;
+    if end >> bits != 0 {
+        return Err(wrong());
+    }
+    let to = (from >> bits << bits) | end;
+    if to < from || to - from >= RANGE_MAX {
+        return Err(format!(
+            "`{}` has to end behind its begin, and be of at most {RANGE_MAX} addresses",
+            entry.keyword()
+        ));
+    }
+    Ok((from..=to).filter_map(|number| Some((from_number(family, number)?, port))).collect())
+}
+
+/// An address as keepalived takes it.
+pub(super) fn parse_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is no address in numbers"))
+}
+
+/// A port; nothing and 0 are all ports.
+pub(super) fn parse_port(text: Option<&str>) -> Result<Option<u16>, String> {
+    let Some(text) = text else { return Ok(None) };
+    let port: u16 = text.parse().map_err(|_| format!("`{text}` is no port in numbers"))?;
+    Ok(Some(port).filter(|port| *port != 0))
+}

@@ -1,0 +1,196 @@
+//! `keepalived.conf`: virtual servers with their checks, and the addresses that VRRP moves.
+
+mod checks;
+mod group;
+mod parse;
+mod server;
+mod vrrp;
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use model::name::Name;
+
+use self::parse::{Item, parse};
+use crate::{
+    draft::Draft,
+    report::Report,
+    virtual_server::{VirtualServer, put_all},
+};
+
+/// What a file can begin with.
+pub(crate) const KEYWORDS: [&str; 24] = [
+    "global_defs",
+    "vrrp_instance",
+    "vrrp_sync_group",
+    "vrrp_script",
+    "vrrp_track_process",
+    "vrrp_track_file",
+    "virtual_server",
+    "virtual_server_group",
+    "static_ipaddress",
+    "static_routes",
+    "static_rules",
+    "garp_group",
+    "track_file",
+    "track_process",
+    "track_script",
+    "bfd_instance",
+    "net_namespace",
+    "linkbeat_use_polling",
+    "linkbeat_interfaces",
+    "interface_up_down_delays",
+    "SSL",
+    "include",
+    "includea",
+    "includem",
+];
+/// Virtual servers of one input, after groups were written out.
+const SERVERS_MAX: usize = 20_000;
+
+/// What virtual servers are to know of the rest of the file.
+struct Known<'a> {
+    /// Groups of virtual servers, by name.
+    groups: BTreeMap<&'a str, &'a Item>,
+}
+
+/// Translates a text into the draft.
+///
+/// # Errors
+/// It is not of this grammar, goes on in other files, or is too long.
+pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
+    let parsed = parse(text)?;
+    let mut known = Known { groups: BTreeMap::new() };
+    let of = |keyword: &'static str| parsed.items.iter().filter(move |item| item.keyword() == keyword);
+    for item in of("virtual_server_group") {
+        known.groups.insert(item.argument(), item);
+    }
+    let mut moved: BTreeMap<IpAddr, Name> = BTreeMap::new();
+    for item in of("vrrp_instance") {
+        draft.report.begin(&title(file, item));
+        moved.extend(vrrp::instance(draft, item));
+    }
+    let mut servers: Vec<VirtualServer> = Vec::new();
+    for item in of("virtual_server") {
+        draft.report.begin(&title(file, item));
+        match server::servers(item, &known, &mut draft.report) {
+            Ok(made) => servers.extend(made),
+            Err(reason) => draft.report.ignored("", &format!("the virtual server is left out: {reason}")),
+        }
+        if servers.len() > SERVERS_MAX {
+            return Err(format!("more than {SERVERS_MAX} virtual servers; split it"));
+        }
+    }
+    for item in &parsed.items {
+        if !matches!(item.keyword(), "vrrp_instance" | "virtual_server" | "virtual_server_group") {
+            draft.report.begin(&title(file, item));
+            rest(item, "", &mut draft.report);
+        }
+    }
+    if !parsed.conditional.is_empty() {
+        draft.report.begin(&format!("{file}: lines for some machines only"));
+        for (line, text) in &parsed.conditional {
+            let said = "which machine is meant is not known here; write the line without its condition";
+            draft.report.ignored(&format!("line {line}: {text}"), said);
+        }
+    }
+    unused_addresses(draft, file, &moved, &servers);
+    if !servers.is_empty() {
+        put_all(draft, &format!("{file}: all virtual servers"), servers);
+    }
+    Ok(())
+}
+
+/// Addresses of VRRP at which no virtual server is are announced by nobody, until a Service has them.
+fn unused_addresses(
+    draft: &mut Draft,
+    file: &str,
+    moved: &BTreeMap<IpAddr, Name>,
+    servers: &[VirtualServer],
+) {
+    draft.report.begin(&format!("{file}: all virtual addresses"));
+    let used: std::collections::BTreeSet<IpAddr> = servers.iter().map(|server| server.address).collect();
+    for (address, pool) in moved.iter().filter(|(address, _)| !used.contains(*address)) {
+        draft.report.approximated(
+            &address.to_string(),
+            &format!("no virtual server is at it: it is in addresspool/{pool}, and announced when a Service asks for it"),
+        );
+    }
+}
+
+fn title(file: &str, item: &Item) -> String {
+    format!("{file}: line {}: {}", item.line, item.text())
+}
+
+/// Reports an item that nothing here has, with all that is in it.
+fn rest(item: &Item, at: &str, report: &mut Report) {
+    // What is secret is in no report.
+    let is_secret = matches!(item.keyword(), "auth_pass" | "password" | "key");
+    let text = if is_secret { item.keyword().to_owned() } else { item.text() };
+    let path = if at.is_empty() { text } else { format!("{at} {text}") };
+    if item.children.is_empty() {
+        report.ignored(&format!("{path} (line {})", item.line), reason(item.keyword()));
+    }
+    for child in &item.children {
+        rest(child, &path, report);
+    }
+}
+
+/// Why a setting is left out.
+fn reason(keyword: &str) -> &'static str {
+    match keyword {
+        "notification_email"
+        | "notification_email_from"
+        | "smtp_server"
+        | "smtp_connect_timeout"
+        | "smtp_alert"
+        | "smtp_alert_checker"
+        | "smtp_alert_vrrp"
+        | "no_smtp_alert"
+        | "no_email_faults" => "no mail is sent; alerts are made of metrics and events",
+        "notify"
+        | "notify_master"
+        | "notify_backup"
+        | "notify_fault"
+        | "notify_stop"
+        | "notify_up"
+        | "notify_down"
+        | "notify_deleted"
+        | "notify_master_rx_lower_pri"
+        | "quorum_up"
+        | "quorum_down" => "no programs are run; watch the API",
+        "state"
+        | "priority"
+        | "virtual_router_id"
+        | "advert_int"
+        | "nopreempt"
+        | "preempt_delay"
+        | "preempt"
+        | "native_ipv6"
+        | "version"
+        | "strict_mode"
+        | "use_vmac"
+        | "vmac_xmit_base"
+        | "accept"
+        | "no_accept"
+        | "dont_track_primary"
+        | "authentication"
+        | "auth_type"
+        | "auth_pass"
+        | "unicast_src_ip"
+        | "unicast_peer"
+        | "mcast_src_ip"
+        | "garp_master_delay"
+        | "garp_master_repeat"
+        | "garp_master_refresh" => {
+            "no VRRP is spoken: agents watch each other, and a node that returns takes nothing back"
+        }
+        "sorry_server" | "sorry_server_inhibit" | "sorry_server_lvs_method" => {
+            "there are no endpoints of last resort; connections are refused while no endpoint is well"
+        }
+        "quorum" | "hysteresis" | "alpha" | "omega" | "ha_suspend" => {
+            "a Service is served as long as an endpoint is well, and endpoints count until checks say otherwise"
+        }
+        "lvs_sync_daemon" | "lvs_sync_daemon_interface" => "connections are not copied to other nodes",
+        _ => "nothing here has this setting",
+    }
+}

@@ -1,0 +1,63 @@
+//! Endpoints, the older form of EndpointSlices. The adapter does not watch them: the cluster makes slices of them.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Settings, Severity, Translated, document, fields, labels_of, slice::finish};
+use crate::json::{items, text};
+
+/// What is made of Endpoints: an EndpointSet for each subset, since each has ports of its own.
+#[must_use]
+pub fn endpoints(settings: &Settings, theirs: &Value) -> Translated {
+    let mut made = Translated::begin(fields::Kind::Endpoints, theirs);
+    let namespace = settings.name(&text(theirs, "/metadata/namespace"));
+    let service = text(theirs, "/metadata/name");
+    let labels = labels_of(settings, theirs);
+    for (number, subset) in items(theirs, "/subsets").iter().enumerate() {
+        let mut endpoints = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (key, is_ready) in [("addresses", true), ("notReadyAddresses", false)] {
+            for (at, each) in items(subset, &format!("/{key}")).iter().enumerate() {
+                let address = text(each, "/ip");
+                if !seen.insert(address.clone()) {
+                    let field = format!("subsets[{number}].{key}[{at}].ip");
+                    made.find(Severity::NotSupported, field, "the subset has this address already");
+                    continue;
+                }
+                let conditions = json!({ "ready": is_ready, "serving": is_ready });
+                let mut endpoint = json!({ "address": address, "conditions": conditions });
+                let node = text(each, "/nodeName");
+                if !node.is_empty() {
+                    endpoint["node"] = json!(settings.name(&node));
+                }
+                endpoints.push(endpoint);
+            }
+        }
+        let ports = ports(subset);
+        if ports.is_empty() {
+            // Without ports it offers none; here, a set without ports would offer all of the Service.
+            endpoints.clear();
+        }
+        let name = if number == 0 { service.clone() } else { format!("{service}-{}", number + 1) };
+        finish(&mut made, endpoints, |endpoints| {
+            let spec = json!({ "service": service, "ports": ports, "endpoints": endpoints });
+            document("EndpointSet", Some(&namespace), &name, &labels, spec)
+        });
+    }
+    made
+}
+
+fn ports(subset: &Value) -> Vec<Value> {
+    let ports = items(subset, "/ports").iter().map(|theirs| {
+        let mut port = json!({ "port": theirs.get("port").cloned().unwrap_or_default() });
+        for key in ["name", "protocol"] {
+            let word = text(theirs, &format!("/{key}"));
+            if !word.is_empty() {
+                port[key] = json!(word);
+            }
+        }
+        port
+    });
+    ports.collect()
+}

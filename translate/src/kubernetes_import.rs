@@ -1,0 +1,233 @@
+//! Services, Endpoints, EndpointSlices and Nodes of Kubernetes in a file. What each field means is what it means to the adapter
+//! in the place of kube-proxy ([`crate::kubernetes`]); here is what differs without a cluster behind it.
+
+use model::resource::{API_VERSION, Kind};
+use serde_json::{Value, json};
+
+use crate::{
+    draft::Draft,
+    json::{items, text},
+    kubernetes::{
+        self, Claim, Finding, Mode, SERVICE_NAME_LABEL, Settings, Severity, Surroundings, Translated,
+        fields::{self, Fate},
+    },
+};
+
+/// The namespace of what names none, as in a cluster.
+const NAMESPACE_DEFAULT: &str = "default";
+
+/// Notes which Services have their endpoints in the input.
+pub(crate) fn note_endpoints<'a>(draft: &mut Draft, documents: impl Iterator<Item = &'a Value>) {
+    for document in documents {
+        let namespace = namespace(document);
+        match text(document, "/kind").as_str() {
+            "EndpointSlice" => drop(draft.sliced.insert((namespace, service_of(document)))),
+            "Endpoints" => drop(draft.with_endpoints.insert((namespace, text(document, "/metadata/name")))),
+            _ => {}
+        }
+    }
+}
+
+fn namespace(document: &Value) -> String {
+    let namespace = text(document, "/metadata/namespace");
+    if namespace.is_empty() { NAMESPACE_DEFAULT.to_owned() } else { namespace }
+}
+
+/// The Service that a slice is of.
+fn service_of(slice: &Value) -> String {
+    let labels = slice.pointer("/metadata/labels");
+    labels.and_then(|labels| labels.get(SERVICE_NAME_LABEL)?.as_str()).unwrap_or_default().to_owned()
+}
+
+/// Translates a document of one of these kinds.
+pub(crate) fn document(draft: &mut Draft, document: &Value, kind: &str) {
+    if text(document, "/apiVersion") == API_VERSION {
+        draft.report.ignored("", "it is an object of Tidegate already: use `tidegate apply`");
+        return;
+    }
+    let mut document = document.clone();
+    let is_namespaced = kind != "Node";
+    if let (true, Some(metadata)) =
+        (is_namespaced, document.pointer_mut("/metadata").and_then(Value::as_object_mut))
+    {
+        let is_named = metadata.get("namespace").is_some_and(|name| !name.is_null() && *name != json!(""));
+        if !is_named {
+            metadata.insert("namespace".to_owned(), json!(NAMESPACE_DEFAULT));
+        }
+    }
+    match kind {
+        "Service" => service(draft, &document),
+        "EndpointSlice" => slice(draft, &document),
+        "Endpoints" => endpoints(draft, &document),
+        _ => node(draft, &document),
+    }
+}
+
+/// A cluster's only adapter, in the place of kube-proxy, whatever the class of the Service.
+fn settings(service: Option<&Value>) -> Settings {
+    let class = service.and_then(|service| service.pointer("/spec/loadBalancerClass")?.as_str());
+    Settings { cluster: None, mode: Mode::Proxy, class: class.map(ToOwned::to_owned) }
+}
+
+fn service(draft: &mut Draft, document: &Value) {
+    let settings = settings(Some(document));
+    if kubernetes::claim(&settings, document) == Claim::None {
+        let said =
+            "left out: its label `service.kubernetes.io/service-proxy-name` leaves it to another proxy";
+        draft.report.ignored("metadata.labels", said);
+        return;
+    }
+    let mut made = kubernetes::service(&settings, &Surroundings::default(), document);
+    address_there(document, &mut made);
+    // A class says which load balancer gives the address; here there is one.
+    if text(document, "/spec/type") == "LoadBalancer" && settings.class.is_some() {
+        let message = "there is one load balancer here, which gives it an address whatever its class";
+        made.findings.push(Finding {
+            severity: Severity::Approximated,
+            field: "spec.loadBalancerClass".to_owned(),
+            message: message.to_owned(),
+        });
+    }
+    selector(draft, document, &mut made);
+    put(draft, fields::Kind::Service, Kind::Service, document, made);
+}
+
+/// The address that a Service has there is asked for when MetalLB gave it, and else said.
+fn address_there(document: &Value, made: &mut Translated) {
+    let is_asked =
+        made.documents.iter().any(|object| object.pointer("/spec/loadBalancer/addresses").is_some());
+    let there = items(document, "/status/loadBalancer/ingress");
+    if !there.is_empty() && !is_asked {
+        let all = there.iter().map(|entry| text(entry, "/ip")).collect::<Vec<_>>().join(", ");
+        made.findings.push(Finding {
+            severity: Severity::Approximated,
+            field: "status.loadBalancer".to_owned(),
+            message: format!(
+                "{all} is not asked for: any address will do, unless spec.loadBalancer.addresses says it"
+            ),
+        });
+    }
+}
+
+/// Endpoints of the input count; without them, those Workloads are the endpoints that have the labels.
+fn selector(draft: &Draft, document: &Value, made: &mut Translated) {
+    let selector = document
+        .pointer("/spec/selector")
+        .filter(|value| value.as_object().is_some_and(|map| !map.is_empty()));
+    let Some(selector) = selector else { return };
+    let id = (namespace(document), text(document, "/metadata/name"));
+    let (severity, message) = if draft.sliced.contains(&id) || draft.with_endpoints.contains(&id) {
+        (Severity::Approximated, "left out: the endpoints of the input count, and nobody adds to them")
+    } else {
+        for spec in made.documents.iter_mut().filter_map(|object| object.get_mut("spec")) {
+            let is_alias = spec.get("type") == Some(&json!("ExternalName"));
+            if let (false, Some(spec)) = (is_alias, spec.as_object_mut()) {
+                spec.insert("selector".to_owned(), selector.clone());
+            }
+        }
+        (
+            Severity::Approximated,
+            "selects Workloads here, which a source or somebody has to make; pods are none by themselves",
+        )
+    };
+    made.findings.push(Finding { severity, field: "spec.selector".to_owned(), message: message.to_owned() });
+}
+
+fn slice(draft: &mut Draft, document: &Value) {
+    if service_of(document).is_empty() {
+        let said = format!("left out: without the label `{SERVICE_NAME_LABEL}` it is of no Service");
+        draft.report.ignored("metadata.labels", &said);
+        return;
+    }
+    let mut made = kubernetes::endpoint_slice(&settings(None), document);
+    // The field says it here.
+    for metadata in made.documents.iter_mut().filter_map(|object| object.get_mut("metadata")?.as_object_mut())
+    {
+        if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
+            labels.remove(SERVICE_NAME_LABEL);
+            if labels.is_empty() {
+                metadata.remove("labels");
+            }
+        }
+    }
+    put(draft, fields::Kind::EndpointSlice, Kind::EndpointSet, document, made);
+}
+
+fn endpoints(draft: &mut Draft, document: &Value) {
+    let id = (namespace(document), text(document, "/metadata/name"));
+    if draft.sliced.contains(&id) {
+        draft
+            .report
+            .ignored("", "left out: the EndpointSlices of the input say the same of this Service, and more");
+        return;
+    }
+    if items(document, "/subsets").is_empty() {
+        draft.report.note("subsets", "no endpoints: no EndpointSet is made");
+    }
+    let made = kubernetes::endpoints(&settings(None), document);
+    put(draft, fields::Kind::Endpoints, Kind::EndpointSet, document, made);
+}
+
+fn node(draft: &mut Draft, document: &Value) {
+    let made = kubernetes::node(&settings(None), document);
+    put(draft, fields::Kind::Node, Kind::Node, document, made);
+}
+
+/// Puts what was made into the draft, and a line for every field into the report.
+fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: Translated) {
+    let Translated { objects: _, documents, findings } = made;
+    let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);
+    let mut not_needed = Vec::new();
+    for (at, field) in fields::uses(kind, theirs) {
+        // What depends on the value is said below.
+        if findings.iter().any(|finding| finding.field == at || finding.field.starts_with(&format!("{at}.")))
+        {
+            continue;
+        }
+        match field.map(|field| (field.fate, field.words)) {
+            Some((Fate::Mapped | Fate::ProxyOnly, _)) if documents.is_empty() => {}
+            Some((Fate::Mapped | Fate::ProxyOnly, _)) => draft.report.mapped(&at, &target),
+            Some((Fate::Approximated, words)) => draft.report.approximated(&at, words),
+            Some((Fate::NotSupported, words)) => draft.report.ignored(&at, words),
+            Some((Fate::NotNeeded, _)) => not_needed.push(at),
+            None => draft.report.ignored(&at, "nothing here has this setting"),
+        }
+    }
+    for Finding { severity, field, message } in &findings {
+        match severity {
+            Severity::Approximated => draft.report.approximated(field, message),
+            Severity::NotSupported => draft.report.ignored(field, message),
+            Severity::Invalid => draft.report.ignored(field, &format!("left out: {message}")),
+        }
+    }
+    not_needed.retain(|at| !matches!(at.as_str(), "apiVersion" | "kind"));
+    if !not_needed.is_empty() {
+        draft.report.note("not needed here", &not_needed.join(", "));
+    }
+    for document in documents {
+        draft.add(ours, document);
+    }
+}
+
+/// Why a document of another kind is left out.
+pub(crate) fn refusal(kind: &str) -> String {
+    match kind {
+        "Deployment"
+        | "ReplicationController"
+        | "ReplicaSet"
+        | "StatefulSet"
+        | "DaemonSet"
+        | "Pod"
+        | "Job"
+        | "CronJob" => {
+            format!(
+                "Tidegate schedules and runs nothing, so a {kind} cannot be imported: run it elsewhere; its endpoints come \
+                 from `tidegate-sync`, from EndpointSlices, or from Workloads that somebody makes"
+            )
+        }
+        "Ingress" | "Gateway" | "HTTPRoute" | "NetworkPolicy" => {
+            format!("a {kind} is about more than addresses and ports; nothing here imports this kind")
+        }
+        _ => "nothing here imports this kind".to_owned(),
+    }
+}

@@ -1,0 +1,147 @@
+//! Finds out what an input is, and translates it.
+
+use std::{fmt, str::FromStr};
+
+use serde_json::Value;
+
+use crate::{
+    Imported, all,
+    draft::Draft,
+    ipvsadm,
+    json::text,
+    keepalived, kube_proxy, metallb_config,
+    parse::{Language, objects},
+};
+
+/// Bytes of an input that is no document; more virtual servers than one node of theirs can have.
+pub(crate) const TEXT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Whose configuration an input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Format {
+    /// Service, Endpoints, EndpointSlice and Node.
+    Kubernetes,
+    /// Resources of `metallb.io`, and the `ConfigMap` of old.
+    Metallb,
+    /// `KubeProxyConfiguration`, also in the `ConfigMap` of kubeadm.
+    KubeProxy,
+    /// What `ipvsadm -S -n` writes.
+    Ipvsadm,
+    /// `keepalived.conf`.
+    Keepalived,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Self; 5] =
+        [Self::Kubernetes, Self::Metallb, Self::KubeProxy, Self::Ipvsadm, Self::Keepalived];
+
+    /// The word of the flag.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Metallb => "metallb",
+            Self::KubeProxy => "kube-proxy",
+            Self::Ipvsadm => "ipvsadm",
+            Self::Keepalived => "keepalived",
+        }
+    }
+
+    /// Whose a document is; nobody's when nothing here imports it.
+    #[must_use]
+    pub fn of(document: &Value) -> Option<Self> {
+        let is_metallb = text(document, "/apiVersion").starts_with("metallb.io/");
+        match text(document, "/kind").as_str() {
+            "IPAddressPool" | "AddressPool" | "L2Advertisement" | "BGPAdvertisement" | "BFDProfile"
+            | "Community" => Some(Self::Metallb),
+            "BGPPeer" if is_metallb => Some(Self::Metallb),
+            "Service" | "Endpoints" | "EndpointSlice" | "Node" => Some(Self::Kubernetes),
+            "KubeProxyConfiguration" => Some(Self::KubeProxy),
+            "ConfigMap" if kube_proxy::is_config_map(document) => Some(Self::KubeProxy),
+            "ConfigMap" => Some(Self::Metallb),
+            "" if metallb_config::is_config(document) => Some(Self::Metallb),
+            _ => None,
+        }
+    }
+
+    /// Whose an input is that holds no documents, by its first line that says something: options of ipvsadm, or a block of
+    /// keepalived. The dashes of YAML are no options, and its words end in a colon.
+    fn of_text(bytes: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX.min(bytes.len())).unwrap_or_default());
+        let lines = text.lines().map(str::trim);
+        let first =
+            lines.into_iter().find(|line| !line.is_empty() && !line.starts_with(['#', '!', '$', '@']))?;
+        let first_word = first.split_whitespace().next().unwrap_or_default();
+        if first_word == "ipvsadm" || ipvsadm::is_command(first_word) {
+            return Some(Self::Ipvsadm);
+        }
+        let is_named = keepalived::KEYWORDS.contains(&first_word.trim_end_matches('{'));
+        is_named.then_some(Self::Keepalived)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|format| format.as_str() == word);
+        found
+            .ok_or_else(|| format!("must be one of {}, not `{word}`", Self::ALL.map(Self::as_str).join(", ")))
+    }
+}
+
+/// An input as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// How it is called in the report.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Translates inputs together: what one of them names may be in another. With `from`, they are read as this format; without,
+/// each is recognised by its content.
+///
+/// # Errors
+/// Which input cannot be read at all, by its place, and why.
+pub fn import(sources: &[Source], from: Option<Format>) -> Result<Imported, (usize, String)> {
+    let mut draft = Draft::default();
+    let mut documents: Vec<(&str, Vec<Value>)> = Vec::new();
+    let mut tables = Vec::new();
+    for (number, source) in sources.iter().enumerate() {
+        let wrong = |cause: String| (number, cause);
+        match from.or_else(|| Format::of_text(&source.bytes)) {
+            // What else is said of the addresses comes first.
+            Some(Format::Ipvsadm) => tables.push((number, source)),
+            Some(Format::Keepalived) => {
+                let text = plain_text(&source.bytes).map_err(wrong)?;
+                keepalived::text(&mut draft, &source.name, text).map_err(wrong)?;
+            }
+            Some(Format::Kubernetes | Format::Metallb | Format::KubeProxy) | None => {
+                let language = Language::detect(&source.name, &source.bytes);
+                documents.push((&source.name, objects(language, &source.bytes).map_err(wrong)?));
+            }
+        }
+    }
+    for (number, source) in tables {
+        let text = plain_text(&source.bytes).map_err(|cause| (number, cause))?;
+        ipvsadm::text(&mut draft, &source.name, text).map_err(|cause| (number, cause))?;
+    }
+    let each = documents.iter().flat_map(|(name, documents)| documents.iter().map(move |at| (*name, at)));
+    all(&mut draft, each.collect(), from);
+    Ok(draft.finish())
+}
+
+fn plain_text(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() > TEXT_BYTES_MAX {
+        return Err(format!("more than {} MiB; split it", TEXT_BYTES_MAX / (1024 * 1024)));
+    }
+    std::str::from_utf8(bytes).map_err(|error| format!("not UTF-8: {error}"))
+}
