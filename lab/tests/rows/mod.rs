@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 126] = [
+pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     (
         "F002",
@@ -26,7 +26,13 @@ pub(crate) const ROWS: [(&str, &str); 126] = [
     ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
     ("F021", "Labels, readiness, addresses and selectors are reflected without user action"),
     ("F022", "Endpoints are shown as address:port and with ready, serving, terminating"),
+    ("F024", "Containers in the network of another one have its address, and are one endpoint for each port"),
     ("F025", "Workload, node and virtual addresses are never mixed"),
+    (
+        "F026",
+        "The adapter for Docker lists each bridge with its subnet and containers, and tells equal subnets of two nodes",
+    ),
+    ("F027", "A labelled container that starts becomes an endpoint, which follows all that happens to it"),
     ("F029", "Every field of a Service is typed; bad combinations are refused with the field's path"),
     ("F030", "ClusterIP is the default type and reachable from every node and workload"),
     ("F031", "Overlapping service and workload ranges are refused"),
