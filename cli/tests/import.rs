@@ -58,7 +58,7 @@ fn check_import(file: &str) {
     check(&format!("import_{name}"), &format!("{objects}\n{report}"));
 }
 
-/// In: the ConfigMap of the founding documents, unchanged. Out: its pool and who announces it, nothing left out.
+/// F009. In: the ConfigMap of the founding documents, unchanged. Out: its pool and who announces it, nothing left out.
 #[test]
 fn f135_the_configmap_of_the_documents_imports_unchanged() {
     check_import("seed.yaml");

@@ -8,8 +8,10 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
     ),
     ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
     ("F004", "A Service created once is programmed on every node, and each reports it"),
+    ("F005", "The command, and kubectl against the view, print the documents' columns for the documents' objects"),
     ("F006", "Objects carry their metadata; a stale resourceVersion is refused with 409"),
     ("F008", "A token of one namespace changes no Service of another and no pool"),
+    ("F009", "The documents' ConfigMap imports and makes the equivalent pools"),
     ("F010", "Secrets are written and never shown: not in answers, not in logs"),
     ("F012", "Applying the same file twice makes one revision"),
     (
@@ -26,6 +28,7 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F020", "A selector picks exactly the matching ready workloads of its namespace"),
     ("F021", "Labels, readiness, addresses and selectors are reflected without user action"),
     ("F022", "Endpoints are shown as address:port and with ready, serving, terminating"),
+    ("F023", "What runs pods is refused in words, and scaling done elsewhere changes the endpoints"),
     ("F024", "Containers in the network of another one have its address, and are one endpoint for each port"),
     ("F025", "Workload, node and virtual addresses are never mixed"),
     (
@@ -137,6 +140,7 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
     ("F127", "Client, address, announcing node, endpoint on another node, and back"),
     ("F128", "Preflight warns when a pool lies in no node's subnet"),
     ("F129", "In ipvs mode only the elected node answers ARP; the sysctls are set and restored"),
+    ("F130", "A KubeProxyConfiguration imports, and says which of its settings were taken"),
     ("F132", "Agents detect a dead peer, authenticated, and re-elect without control"),
     ("F134", "One command brings up control and agents; uninstalling leaves no rule, address, set or route"),
     ("F135", "The address pools of the documents' ConfigMap import unchanged"),
