@@ -19,16 +19,17 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("store", &["model"]),
-    ("api", &["model", "store"]),
+    ("manual", &[]),
+    ("api", &["manual", "model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
-    ("node-agent", &["model", "bfd", "bgp"]),
+    ("node-agent", &["manual", "model", "bfd", "bgp"]),
     ("translate", &["model"]),
-    ("cli", &["model", "translate"]),
-    ("sync", &["model", "translate"]),
+    ("cli", &["manual", "model", "translate"]),
+    ("sync", &["manual", "model", "translate"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::name::Label;
 use reqwest::Url;
 
@@ -80,12 +80,45 @@ pub struct Global {
         value_parser = parse_listen, default_value = "127.0.0.1:7442"
     )]
     pub listen: SocketAddr,
+    /// What to log, such as `info` or `sync=debug`
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG",
+        hide_env_values = true,
+        value_name = "FILTER",
+        default_value = "info"
+    )]
+    pub log: String,
+    /// How to log
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_LOG_FORMAT",
+        hide_env_values = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+    /// A TOML file with any of these settings, named as the flags; what a source takes without a flag is in `paths` or `names`
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Read the source once, make Tidegate equal to it, and end: with 0 if all of it was done, with 1 if not
     #[arg(long, global = true)]
     pub once: bool,
     /// Say what would be done, do nothing, and end
     #[arg(long, global = true)]
     pub dry_run: bool,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// Where objects come from.

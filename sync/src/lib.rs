@@ -18,4 +18,5 @@ pub mod files;
 pub mod kubernetes;
 pub mod run;
 mod serve;
+pub mod settings;
 pub mod wanted;

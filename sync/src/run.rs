@@ -1,6 +1,12 @@
 //! Puts a source and the engine together, and answers signals.
 
-use std::{io::Write as _, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    io::Write as _,
+    pin::{Pin, pin},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, anyhow};
 use model::name::Label;
@@ -26,6 +32,8 @@ const TOKEN_VARIABLE: &str = "TIDEGATE_TOKEN";
 const SOURCE_PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at what the source says of itself.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a source may take to give back what it holds, such as a Lease: less than service managers wait.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 /// How often a service manager hears how it is going.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -39,6 +47,8 @@ pub struct Outlet {
     pub progress: Arc<Progress>,
     /// The way to Tidegate, to read what others have there.
     pub control: Arc<Control>,
+    /// Somebody asks for the end.
+    pub stop: CancellationToken,
 }
 
 /// Does what the command line says.
@@ -53,48 +63,67 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let (observed, observed_receiver) = watch::channel(Observed::default());
     let progress = Arc::new(Progress::default());
     let (consent_sender, consent) = mpsc::channel(1);
+    let stop = CancellationToken::new();
     let outlet = Outlet {
         wanted: wanted_sender,
         observed: observed_receiver,
         progress: Arc::clone(&progress),
         control: Arc::clone(&control),
+        stop: stop.clone(),
     };
     let ports = Ports { wanted, observed, consent, progress: Arc::clone(&progress) };
-    let source = start(source, outlet);
+    let mut source = pin!(start(source, outlet));
     if global.once || global.dry_run {
-        return tokio::select! {
-            ended = source => Err(ended.err().unwrap_or_else(|| anyhow!("the source has ended"))),
+        let code = tokio::select! {
+            ended = &mut source => return Err(ended.err().unwrap_or_else(|| anyhow!("the source has ended"))),
             code = once(&control, settings, ports, global.dry_run) => code,
         };
+        end(&stop, source).await;
+        return code;
     }
-    let stop = CancellationToken::new();
     let listener = TcpListener::bind(global.listen).await;
     let listener =
         listener.with_context(|| format!("cannot listen on {}: give another --listen", global.listen))?;
     tracing::info!(listen = %listener.local_addr()?, source = %settings.source, "started");
     tokio::select! {
-        ended = source => ended.and(Err(anyhow!("the source has ended"))),
-        () = engine::run(&control, settings, ports, stop.clone()) => Ok(ExitCode::SUCCESS),
-        served = serve::serve(listener, Arc::clone(&progress)) => {
-            served?;
-            Ok(ExitCode::SUCCESS)
-        }
-        watched = signals(consent_sender) => {
-            stop.cancel();
-            watched?;
-            tracing::info!("stopped; nothing is changed by that");
-            Ok(ExitCode::SUCCESS)
-        }
-        () = tell_service_manager(&progress) => Ok(ExitCode::SUCCESS),
+        ended = &mut source => return ended.and(Err(anyhow!("the source has ended"))),
+        () = engine::run(&control, settings, ports, stop.clone()) => {}
+        served = serve::serve(listener, Arc::clone(&progress)) => served?,
+        watched = signals(consent_sender) => watched?,
+        () = tell_service_manager(&progress) => {}
+    }
+    end(&stop, source).await;
+    tracing::info!("stopped; nothing is changed by that");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Follows a source until it fails or somebody asks for the end.
+async fn start(source: Source, outlet: Outlet) -> anyhow::Result<()> {
+    let stop = outlet.stop.clone();
+    match source {
+        Source::Files(arguments) => until(stop, files::run(arguments, outlet)).await,
+        Source::Docker(arguments) => until(stop, docker::run(arguments, outlet)).await,
+        Source::Dns(arguments) => until(stop, dns::run(arguments, outlet)).await,
+        // It has something to give back first.
+        Source::Kubernetes(arguments) => kubernetes::run(arguments, outlet).await,
     }
 }
 
-async fn start(source: Source, outlet: Outlet) -> anyhow::Result<()> {
-    match source {
-        Source::Files(arguments) => files::run(arguments, outlet).await,
-        Source::Docker(arguments) => docker::run(arguments, outlet).await,
-        Source::Dns(arguments) => dns::run(arguments, outlet).await,
-        Source::Kubernetes(arguments) => kubernetes::run(arguments, outlet).await,
+async fn until(
+    stop: CancellationToken,
+    source: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    tokio::select! {
+        ended = source => ended,
+        () = stop.cancelled() => Ok(()),
+    }
+}
+
+/// Lets a source end. Nothing writes to Tidegate any more, so it may let another adapter begin.
+async fn end(stop: &CancellationToken, source: Pin<&mut impl Future<Output = anyhow::Result<()>>>) {
+    stop.cancel();
+    if tokio::time::timeout(END_PATIENCE, source).await.is_err() {
+        tracing::warn!("the source did not end within {} s", END_PATIENCE.as_secs());
     }
 }
 

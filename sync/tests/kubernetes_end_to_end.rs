@@ -111,6 +111,24 @@ async fn f037_a_service_gets_its_address_back_and_follows_its_endpoints_through_
     assert_eq!(api.names("services"), ["other"]);
 }
 
+/// In: the process is told to end while it leads. Out: nobody holds the Lease, and everything is as it was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_is_asked_to_end_gives_its_lease_back() {
+    let server = ApiServer::start(true).await;
+    let api = Api::memory();
+    let adapter = adapter(&server, &api.url, &["--leader-election", "--identity", "first"]);
+    server.put(&service("web", &Value::Null));
+    eventually("it works", || api.names("services"), |names| *names == ["web"]);
+    let holder = || {
+        let lease = server.get("apis/coordination.k8s.io/v1", "leases", "tidegate", "tidegate-sync").unwrap();
+        lease["spec"]["holderIdentity"].clone()
+    };
+    assert_eq!(holder(), "first");
+    assert_eq!(adapter.sync.terminate(), Some(0));
+    assert!(holder().is_null(), "{}", holder());
+    assert_eq!(api.names("services"), ["web"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f038_a_service_without_room_says_so_and_gets_its_address_when_there_is() {
     let server = ApiServer::start(true).await;

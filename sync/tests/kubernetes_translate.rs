@@ -221,8 +221,50 @@ fn a_list_without_any_of_what_was_there_takes_nothing_away() {
     let one =
         read("everything.yaml").into_iter().filter(|object| resource(object) == Resource::Service).take(1);
     state.apply(Resource::Service, Change::Listed(one.collect()));
-    assert_eq!(state.doubted().get(&Resource::Service), None, "a list with something in it is believed");
+    assert_eq!(state.doubted().get(&Resource::Service), None, "a list with some of it is believed");
     assert_eq!(state.published().services.len(), 1);
+}
+
+/// In: a store that was lost, and is filled again by others. Out: what there was stays until some of it is listed again.
+#[test]
+fn what_others_make_in_a_server_that_has_lost_its_store_takes_nothing_away() {
+    let service = |name: &str, uid: &str| {
+        serde_json::json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "namespace": "shop", "uid": uid },
+            "spec": { "type": "LoadBalancer", "ports": [{ "port": 80, "protocol": "TCP" }] },
+        })
+    };
+    let old = [service("a", "1"), service("b", "2"), service("c", "3")];
+    let names = |state: &State| -> Vec<String> {
+        state.published().services.keys().map(|id| id.name.clone()).collect()
+    };
+    let begin = || {
+        let mut state = State::new(settings(Mode::LoadBalancer), [Resource::Service]);
+        state.apply(Resource::Service, Change::Listed(old.to_vec()));
+        state
+    };
+    // It lists nothing first, and then what others have made, one of it under a name that there was.
+    let mut state = begin();
+    state.apply(Resource::Service, Change::Listed(Vec::new()));
+    state.apply(Resource::Service, Change::Put(service("new", "9")));
+    let strangers = vec![service("new", "9"), service("c", "10")];
+    state.apply(Resource::Service, Change::Listed(strangers.clone()));
+    assert_eq!(names(&state), ["a", "b", "c", "new"]);
+    assert_eq!(state.doubted().get(&Resource::Service), Some(&2), "`c` is there again, as another");
+    // What is told one by one is believed, and so is a list with some of what is in doubt.
+    state.apply(Resource::Service, Change::Gone(Id::of(&old[0])));
+    assert_eq!(names(&state), ["b", "c", "new"]);
+    state.apply(Resource::Service, Change::Listed(vec![old[1].clone()]));
+    assert_eq!((names(&state), state.doubted().len()), (vec!["b".to_owned()], 0));
+    // It was never seen empty.
+    let mut state = begin();
+    state.apply(Resource::Service, Change::Listed(strangers));
+    assert_eq!(names(&state), ["a", "b", "c", "new"]);
+    state.apply(Resource::Service, Change::Listed(old.to_vec()));
+    assert_eq!(
+        (names(&state), state.doubted().len()),
+        (vec!["a".to_owned(), "b".to_owned(), "c".to_owned()], 0)
+    );
 }
 
 #[test]

@@ -20,6 +20,7 @@ use sync::{
     wanted::{Observed, Wanted},
 };
 use tokio::{sync::watch, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
 
 use self::cluster::apiserver::{ApiServer, Mood};
 
@@ -37,6 +38,7 @@ struct Adapter {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Observed>,
     task: JoinHandle<anyhow::Result<()>>,
+    stop: CancellationToken,
     _file: tempfile::NamedTempFile,
 }
 
@@ -48,14 +50,16 @@ impl Adapter {
         let arguments = Cli::parse_from(own.iter().chain(flags)).arguments;
         let (wanted_sender, wanted) = watch::channel(Wanted::default());
         let (observed, observed_receiver) = watch::channel(Observed::default());
+        let stop = CancellationToken::new();
         let ports = Ports {
             wanted: wanted_sender,
             observed: observed_receiver,
             nodes: watch::channel(Default::default()).0,
             progress: Default::default(),
+            stop: stop.clone(),
         };
         let task = tokio::spawn(kubernetes::follow(arguments, ports));
-        Self { wanted, observed, task, _file: file }
+        Self { wanted, observed, task, stop, _file: file }
     }
 
     /// Waits until these objects, and no others, are wanted.
@@ -280,6 +284,93 @@ async fn of_two_adapters_one_works_and_the_other_takes_over() {
     assert_eq!(holder().as_deref(), Some("second"));
 }
 
+/// Its successor need not wait for the Lease to end: nobody holds it.
+#[tokio::test]
+async fn an_adapter_that_is_stopped_gives_its_lease_back() {
+    let server = ApiServer::start(true).await;
+    server.put(&service("a"));
+    let mut adapter = Adapter::start(&server, &["--leader-election", "--identity", "first"]);
+    adapter.wants(&["services/shop/a"]).await;
+    let holder = || {
+        let lease = server.get("apis/coordination.k8s.io/v1", "leases", "tidegate", "tidegate-sync").unwrap();
+        lease["spec"]["holderIdentity"].clone()
+    };
+    assert_eq!(holder(), "first");
+    adapter.stop.cancel();
+    (&mut adapter.task).await.unwrap().unwrap();
+    assert!(holder().is_null(), "{}", holder());
+}
+
+fn secret(of_type: &str, password: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": of_type,
+        "metadata": { "name": "tor-password", "namespace": "metallb-system" }, "data": { "password": password },
+    })
+}
+
+/// In: a peer whose password is in a Secret, which is changed and then deleted. Out: the peer has it, then the new one, and
+/// keeps that; nothing is wanted before the Secret was looked at; the Role of its manifest allows just that.
+#[tokio::test]
+async fn a_password_in_a_secret_reaches_its_peer_and_is_followed() {
+    let server = ApiServer::start(true).await;
+    server.put(&json!({
+        "apiVersion": "metallb.io/v1beta2", "kind": "BGPPeer", "metadata": { "name": "tor", "namespace": "metallb-system" },
+        "spec": { "myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.254", "passwordSecret": { "name": "tor-password" } },
+    }));
+    // `hush`, and then `psst`.
+    server.put(&secret("kubernetes.io/basic-auth", "aHVzaA=="));
+    let mut adapter = Adapter::start(&server, &["--password-secrets"]);
+    let password = |wanted: &Wanted| -> Option<String> {
+        let key = ObjectKey::parse_store_key("bgppeers//tor").unwrap();
+        let peer = wanted.objects.get(&key)?.as_bgp_peer()?.clone();
+        assert!(!peer.disabled, "it was never wanted without its password");
+        Some(peer.password?.reveal().to_owned())
+    };
+    adapter.wants(&["bgppeers//tor"]).await;
+    assert_eq!(password(&adapter.wanted.borrow()).as_deref(), Some("hush"));
+    server.put(&secret("kubernetes.io/basic-auth", "cHNzdA=="));
+    let changed = adapter.wanted.wait_for(|wanted| password(wanted).as_deref() == Some("psst"));
+    tokio::time::timeout(PATIENCE, changed).await.unwrap().unwrap();
+    server.delete(&secret("kubernetes.io/basic-auth", "cHNzdA=="));
+    eventually("it is said", || {
+        let events = server.all("apis/events.k8s.io/v1", "events");
+        events
+            .iter()
+            .any(|event| event["note"].as_str().unwrap_or_default().contains("not there"))
+            .then_some(())
+    })
+    .await;
+    assert_eq!(password(&adapter.wanted.borrow()).as_deref(), Some("psst"));
+    let asked: Vec<_> = server.asked().into_iter().filter(|rule| rule.ends_with(" secrets")).collect();
+    let allowed: Vec<_> = cluster::rbac::allowed("password-secrets.yaml").into_iter().collect();
+    assert_eq!(asked, allowed);
+}
+
+/// Nobody asked for it, so no Secret is read, which is said.
+#[tokio::test]
+async fn without_being_told_to_the_adapter_reads_no_secret() {
+    let server = ApiServer::start(true).await;
+    server.put(&json!({
+        "apiVersion": "metallb.io/v1beta2", "kind": "BGPPeer", "metadata": { "name": "tor", "namespace": "metallb-system" },
+        "spec": { "myASN": 64512, "peerASN": 64513, "peerAddress": "192.0.2.254", "passwordSecret": { "name": "tor-password" } },
+    }));
+    server.put(&secret("kubernetes.io/basic-auth", "aHVzaA=="));
+    let mut adapter = Adapter::start(&server, &[]);
+    adapter.wants(&["bgppeers//tor"]).await;
+    let key = ObjectKey::parse_store_key("bgppeers//tor").unwrap();
+    let peer = adapter.wanted.borrow().objects[&key].as_bgp_peer().unwrap().clone();
+    assert!(peer.disabled && peer.password.is_none());
+    eventually("it is said", || {
+        let events = server.all("apis/events.k8s.io/v1", "events");
+        events
+            .iter()
+            .any(|event| event["note"].as_str().unwrap_or_default().contains("--password-secrets"))
+            .then_some(())
+    })
+    .await;
+    assert!(!server.asked().iter().any(|rule| rule.ends_with(" secrets")));
+}
+
 /// The Role of the manifests allows what the adapter asked for in this run, and names nothing that it never asks for.
 #[tokio::test]
 async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
@@ -290,7 +381,7 @@ async fn the_role_of_the_manifests_allows_exactly_what_is_asked_for() {
     let mut adapter = Adapter::start(&server, &["--leader-election", "--identity", "a"]);
     adapter.wants(&["services/shop/web"]).await;
     adapter.observed.send_replace(observed("192.0.2.1"));
-    let allowed = cluster::rbac::allowed();
+    let allowed = cluster::rbac::allowed("sync/rbac.yaml");
     // An event that is seen again becomes a series; that takes longer than a test should.
     let rare = ["patch \"events.k8s.io\" events"];
     let needed = eventually("everything is asked for", || {

@@ -13,11 +13,12 @@
 mod lease;
 pub mod nodes;
 pub mod resource;
+mod secrets;
 pub mod state;
 mod watch;
 pub mod write_back;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 /// What objects of Kubernetes and MetalLB mean here.
 pub use ::translate::kubernetes as translate;
@@ -28,11 +29,13 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use tokio::sync::{mpsc, watch as channel};
+use tokio_util::sync::CancellationToken;
 
 use self::{
     lease::Election,
     nodes::Nodes,
-    state::{State, needed},
+    resource::Resource,
+    state::{Id, State, needed},
     translate::{ClusterName, Mode, Settings},
 };
 use crate::{
@@ -66,6 +69,10 @@ pub struct Arguments {
     /// Do not read MetalLB's resources; pools and advertisements are made in Tidegate then
     #[arg(long, env = "TIDEGATE_NO_METALLB")]
     pub no_metallb: bool,
+    /// Read the Secrets that BGPPeers name as passwordSecret, by name; a Role has to allow `get` of each of them. Otherwise such
+    /// peers are disabled
+    #[arg(long, env = "TIDEGATE_PASSWORD_SECRETS", conflicts_with = "no_metallb")]
+    pub password_secrets: bool,
     /// Leave Tidegate's Nodes alone; otherwise they get the labels, zones and pod networks of the cluster's
     #[arg(long, env = "TIDEGATE_NO_NODES")]
     pub no_nodes: bool,
@@ -103,22 +110,29 @@ pub struct Ports {
     pub nodes: channel::Sender<Nodes>,
     /// How it is going.
     pub progress: Arc<Progress>,
+    /// Somebody asks for the end.
+    pub stop: CancellationToken,
 }
 
-/// Keeps Tidegate equal to a cluster until the Lease is lost.
+/// Keeps Tidegate equal to a cluster until the Lease is lost or somebody asks for the end.
 ///
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
 pub async fn run(arguments: Arguments, outlet: Outlet) -> anyhow::Result<()> {
-    let Outlet { wanted, observed, control, progress } = outlet;
+    let Outlet { wanted, observed, control, progress, stop } = outlet;
     let (nodes, nodes_receiver) = channel::channel(Nodes::default());
+    let keep = async {
+        nodes::keep(control, nodes_receiver).await;
+        // No more is heard of nodes because the end has begun, which takes a moment.
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
-        ended = follow(arguments, Ports { wanted, observed, nodes, progress }) => ended,
-        () = nodes::keep(control, nodes_receiver) => Ok(()),
+        ended = follow(arguments, Ports { wanted, observed, nodes, progress, stop }) => ended,
+        () = keep => Ok(()),
     }
 }
 
-/// Follows a cluster until the Lease is lost.
+/// Follows a cluster until the Lease is lost or somebody asks for the end; the Lease is given back then.
 ///
 /// # Errors
 /// The cluster cannot be found, or another adapter has taken over.
@@ -128,20 +142,27 @@ pub async fn follow(arguments: Arguments, ports: Ports) -> anyhow::Result<()> {
     tracing::info!(server = %config.cluster_url, mode = ?arguments.mode, "following a cluster");
     let client = Client::try_from(config).context("cannot make a client of the API server")?;
     let identity = arguments.identity.clone().unwrap_or_else(identity);
+    let stop = ports.stop.clone();
     let work = work(client.clone(), &arguments, identity.clone(), ports);
-    if !arguments.leader_election {
-        work.await;
-        return Ok(());
-    }
     let election = Election::new(client, &namespace, arguments.lease_name.clone(), identity);
-    election.win().await;
-    tokio::select! {
-        () = work => {
-            election.release().await;
-            Ok(())
+    if arguments.leader_election {
+        tokio::select! {
+            () = election.win() => {}
+            () = stop.cancelled() => return Ok(()),
         }
-        () = election.hold() => bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name),
     }
+    tokio::select! {
+        () = work => {}
+        () = stop.cancelled() => {}
+        () = election.hold(), if arguments.leader_election => {
+            bail!("the lease {} is another's, or cannot be renewed; start again to stand by", arguments.lease_name)
+        }
+    }
+    // The work was dropped, so whoever is next meets nobody.
+    if arguments.leader_election {
+        election.release().await;
+    }
+    Ok(())
 }
 
 async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
@@ -168,21 +189,30 @@ fn identity() -> String {
 
 /// Watches, works out what follows, and writes back, until nobody wants to know.
 async fn work(client: Client, arguments: &Arguments, identity: String, ports: Ports) {
-    let Ports { wanted, observed, nodes, progress } = ports;
+    let Ports { wanted, observed, nodes, progress, stop: _ } = ports;
     let settings = Settings {
         cluster: arguments.cluster.clone(),
         mode: arguments.mode,
         class: arguments.load_balancer_class.clone(),
     };
-    let needed = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let watched = needed(!arguments.no_metallb, !arguments.no_nodes);
+    let secret = arguments.password_secrets.then_some(Resource::Secret);
     let (sender, changes) = mpsc::channel(CHANGES_MAX);
     let (published, published_receiver) = channel::channel(state::Published::default());
-    let ends = Ends { wanted, published, nodes, progress };
-    let watches = needed.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
+    let (names, names_receiver) = channel::channel(None);
+    let ends = Ends { wanted, published, nodes, names, progress };
+    let secrets = async {
+        match secret {
+            Some(_) => secrets::follow(client.clone(), names_receiver, sender.clone()).await,
+            None => std::future::pending().await,
+        }
+    };
+    let watches = watched.iter().map(|resource| watch::follow(client.clone(), *resource, sender.clone()));
     let watches = futures::future::join_all(watches);
-    let state = State::new(settings, needed.iter().copied());
+    let state = State::new(settings, watched.iter().copied().chain(secret));
     tokio::select! {
         _ = watches => {}
+        () = secrets => {}
         () = keep(state, changes, ends) => {}
         () = write_back::run(client.clone(), identity, published_receiver, observed) => {}
     }
@@ -193,16 +223,14 @@ struct Ends {
     wanted: channel::Sender<Wanted>,
     published: channel::Sender<state::Published>,
     nodes: channel::Sender<Nodes>,
+    /// The Secrets to read.
+    names: channel::Sender<Option<BTreeSet<Id>>>,
     progress: Arc<Progress>,
 }
 
 /// Takes changes one after the other. Nothing is wanted before everything has been read once: what a Service means depends on
 /// the pools that there are.
-async fn keep(
-    mut state: State,
-    mut changes: mpsc::Receiver<(resource::Resource, state::Change)>,
-    ends: Ends,
-) {
+async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Change)>, ends: Ends) {
     let mut said = Vec::new();
     complain(&state, &mut said, &ends.progress);
     while let Some((resource, change)) = changes.recv().await {
@@ -211,6 +239,12 @@ async fn keep(
             state.apply(resource, change);
         }
         complain(&state, &mut said, &ends.progress);
+        let named = state.secrets();
+        ends.names.send_if_modified(|names| {
+            let is_changed = *names != named;
+            *names = named;
+            is_changed
+        });
         let new = state.wanted();
         if new.is_complete {
             ends.wanted.send_replace(new);
@@ -230,10 +264,10 @@ fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
     let unread = state
         .unread()
         .map(|kind| format!("{kind:?} has not been read to its end; nothing is written before"));
-    let doubted = state.doubted().iter().map(|(kind, count)| {
+    let doubted = state.doubted().into_iter().map(|(kind, count)| {
         format!(
-            "HELD BACK: the cluster lists no {kind:?} of {count} that it had and did not delete; all are kept. If that is meant, \
-             start the adapter again"
+            "HELD BACK: the cluster lists nothing of the {kind:?} that it had and did not delete; {count} are kept. If that is \
+             meant, start the adapter again"
         )
     });
     let complaints: Vec<String> = unread.chain(doubted).collect();

@@ -25,6 +25,8 @@ pub enum Resource {
     BfdProfile,
     /// MetalLB's names of communities.
     Community,
+    /// Passwords of BGP peers. They are read by name and not watched.
+    Secret,
 }
 
 impl Resource {
@@ -44,7 +46,7 @@ impl Resource {
     #[must_use]
     pub const fn is_metallb(self) -> bool {
         match self {
-            Self::Service | Self::EndpointSlice | Self::Node | Self::Namespace => false,
+            Self::Service | Self::EndpointSlice | Self::Node | Self::Namespace | Self::Secret => false,
             Self::IpAddressPool
             | Self::L2Advertisement
             | Self::BgpAdvertisement
@@ -71,6 +73,7 @@ impl Resource {
                 .to_vec(),
             Self::BfdProfile => metallb("BFDProfile", "bfdprofiles"),
             Self::Community => metallb("Community", "communities"),
+            Self::Secret => vec![place("", "v1", "Secret", "secrets")],
         }
     }
 }

@@ -17,31 +17,19 @@ use model::{
 use serde_json::Value;
 use translate::json::text;
 
+pub use super::translate::Id;
 use super::{
     nodes::Nodes,
     resource::Resource,
     translate::{
         self as translation, Claim, Finding, SERVICE_NAME_LABEL, Settings, Surroundings, Translated, claim,
+        passwords::{self, Passwords},
     },
 };
 use crate::wanted::Wanted;
 
-/// Namespace and name of an object in the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// Empty for what has none.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl Id {
-    /// The id of an object.
-    #[must_use]
-    pub fn of(object: &Value) -> Self {
-        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
-    }
-}
+/// Where the cluster says which object of a name it is.
+const UID: &str = "/metadata/uid";
 
 /// What was heard from the API server.
 #[derive(Debug, Clone)]
@@ -52,6 +40,8 @@ pub enum Change {
     Gone(Id),
     /// All objects of the kind, after it was read from the beginning.
     Listed(Vec<Value>),
+    /// The Secrets that BGPPeers name, after each of them was looked at.
+    Passwords(Passwords),
 }
 
 /// A Service of the cluster, as write-back looks at it.
@@ -95,8 +85,8 @@ pub struct State {
     /// What has been read to its end once.
     read: BTreeSet<Resource>,
     needed: BTreeSet<Resource>,
-    /// Kinds of which there were so many objects, and a list had none.
-    doubted: BTreeMap<Resource, usize>,
+    /// What a list had nothing of: it is kept until it is seen again, or its end is told.
+    doubted: BTreeMap<Resource, BTreeSet<Id>>,
     objects_wanted: OrdMap<ObjectKey, Object>,
     published: Published,
 }
@@ -127,13 +117,36 @@ impl State {
 
     /// Kinds that have not been read to their end yet.
     pub fn unread(&self) -> impl Iterator<Item = Resource> {
-        self.needed.difference(&self.read).copied()
+        let is_read = |resource: Resource| match resource {
+            Resource::Secret => self.secrets().is_some_and(|named| {
+                let read = self.around.passwords.as_ref();
+                read.is_some_and(|read| named.iter().all(|id| read.contains_key(id)))
+            }),
+            Resource::Service
+            | Resource::EndpointSlice
+            | Resource::Node
+            | Resource::Namespace
+            | Resource::IpAddressPool
+            | Resource::L2Advertisement
+            | Resource::BgpAdvertisement
+            | Resource::BgpPeer
+            | Resource::BfdProfile
+            | Resource::Community => self.read.contains(&resource),
+        };
+        self.needed.iter().copied().filter(move |resource| !is_read(*resource))
+    }
+
+    /// The Secrets that are to be read; nothing while it is not known which these are.
+    #[must_use]
+    pub fn secrets(&self) -> Option<BTreeSet<Id>> {
+        let peers = self.known(Resource::BgpPeer).map(|(_, peer)| peer);
+        self.read.contains(&Resource::BgpPeer).then(|| passwords::named(peers))
     }
 
     /// Kinds whose objects are all gone from the cluster without having been deleted, and how many are kept.
     #[must_use]
-    pub fn doubted(&self) -> &BTreeMap<Resource, usize> {
-        &self.doubted
+    pub fn doubted(&self) -> BTreeMap<Resource, usize> {
+        self.doubted.iter().map(|(resource, kept)| (*resource, kept.len())).collect()
     }
 
     /// What write-back is to know.
@@ -146,28 +159,62 @@ impl State {
     pub fn apply(&mut self, resource: Resource, change: Change) {
         let mut touched = BTreeSet::new();
         match change {
-            Change::Put(object) => self.put(resource, object, &mut touched),
-            Change::Gone(id) => self.remove(resource, &id, &mut touched),
-            Change::Listed(objects) if objects.is_empty() && self.known(resource).next().is_some() => {
-                // One that has lost its store, or another server, lists nothing; what is deleted on purpose is told.
-                self.doubted.insert(resource, self.known(resource).count());
-                return;
+            Change::Put(object) => {
+                self.trust(resource, &Id::of(&object));
+                self.put(resource, object, &mut touched);
             }
-            Change::Listed(objects) => {
-                self.doubted.remove(&resource);
-                let listed: BTreeSet<Id> = objects.iter().map(Id::of).collect();
-                let known =
-                    self.objects.get(&resource).map(|known| known.keys().cloned().collect::<Vec<_>>());
-                for id in known.into_iter().flatten().filter(|id| !listed.contains(id)) {
-                    self.remove(resource, &id, &mut touched);
+            Change::Gone(id) => {
+                self.trust(resource, &id);
+                self.remove(resource, &id, &mut touched);
+            }
+            Change::Listed(objects) => self.list(resource, objects, &mut touched),
+            Change::Passwords(passwords) => {
+                if self.around.passwords.as_ref() != Some(&passwords) {
+                    self.around.passwords = Some(passwords);
+                    self.metallb();
                 }
-                for object in objects {
-                    self.put(resource, object, &mut touched);
-                }
-                self.read.insert(resource);
+                return;
             }
         }
         self.follow(resource, touched);
+    }
+
+    /// Takes a whole list. One that has nothing of what was there is of another cluster, or of a server that has lost its store:
+    /// what was there is kept then, through later lists too, until one has any of it. What is deleted on purpose is told.
+    fn list(&mut self, resource: Resource, objects: Vec<Value>, touched: &mut BTreeSet<Id>) {
+        let listed: BTreeMap<Id, String> =
+            objects.iter().map(|object| (Id::of(object), text(object, UID))).collect();
+        let known = self.objects.get(&resource);
+        let is_same = |id: &Id| {
+            let uid = known.and_then(|known| known.get(id)).map(|object| text(object, UID));
+            uid.is_some() && listed.get(id) == uid.as_ref()
+        };
+        let all: BTreeSet<Id> = known.into_iter().flatten().map(|(id, _)| id.clone()).collect();
+        let doubted = self.doubted.get(&resource);
+        let is_believed = match doubted {
+            Some(doubted) => doubted.iter().any(is_same),
+            None if listed.is_empty() => all.is_empty(),
+            // The only one of its kind is replaced now and then.
+            None => all.len() <= 1 || all.iter().any(is_same),
+        };
+        let absent: BTreeSet<Id> = all.into_iter().filter(|id| !listed.contains_key(id)).collect();
+        let kept: BTreeSet<Id> = match doubted {
+            _ if is_believed => BTreeSet::new(),
+            Some(doubted) => doubted.intersection(&absent).cloned().collect(),
+            None => absent.clone(),
+        };
+        for id in absent.difference(&kept) {
+            self.remove(resource, id, touched);
+        }
+        if kept.is_empty() {
+            self.doubted.remove(&resource);
+        } else {
+            self.doubted.insert(resource, kept);
+        }
+        for object in objects {
+            self.put(resource, object, touched);
+        }
+        self.read.insert(resource);
     }
 
     fn put(&mut self, resource: Resource, mut object: Value, touched: &mut BTreeSet<Id>) {
@@ -185,6 +232,16 @@ impl State {
             self.index(&id, old.as_ref().and_then(service_of), new);
         }
         touched.insert(id);
+    }
+
+    /// What is heard of is in doubt no longer.
+    fn trust(&mut self, resource: Resource, id: &Id) {
+        if let Some(doubted) = self.doubted.get_mut(&resource) {
+            doubted.remove(id);
+            if doubted.is_empty() {
+                self.doubted.remove(&resource);
+            }
+        }
     }
 
     fn remove(&mut self, resource: Resource, id: &Id, touched: &mut BTreeSet<Id>) {
@@ -218,6 +275,8 @@ impl State {
             Resource::Service => touched.iter().for_each(|id| self.service(id)),
             Resource::EndpointSlice => touched.iter().for_each(|id| self.slice(id)),
             Resource::Node => touched.iter().for_each(|id| self.node(id)),
+            // They come all at once.
+            Resource::Secret => {}
             Resource::Namespace if touched.is_empty() => {}
             Resource::Namespace => {
                 let namespaces = self.known(Resource::Namespace);

@@ -9,6 +9,8 @@
     reason = "a test's helpers are tests, and each test uses some"
 )]
 
+pub mod docker;
+
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -77,6 +79,14 @@ impl Api {
     }
 
     /// Ends it as a lost machine does.
+    /// Asks it to end, as service managers do; answers its exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        assert!(
+            Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
+        );
+        self.child.wait().unwrap().code()
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -156,6 +166,11 @@ impl Sync {
         eventually("Tidegate is equal to the source", || self.trouble(), String::is_empty);
     }
 
+    /// What it says of the networks of its engine.
+    pub fn networks(&self) -> Value {
+        request(&self.listen, "GET", "/networks", None).map_or(Value::Null, |(_, networks)| networks)
+    }
+
     pub fn metric(&self, name: &str) -> Option<f64> {
         let (_, text) = request(&self.listen, "GET", "/metrics", None).ok()?;
         let text = text.as_str()?.to_owned();
@@ -168,6 +183,14 @@ impl Sync {
         assert!(
             Command::new("kill").args(["-USR1", &self.child.id().to_string()]).status().unwrap().success()
         );
+    }
+
+    /// Asks it to end, as service managers do; answers its exit code.
+    pub fn terminate(mut self) -> Option<i32> {
+        assert!(
+            Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success()
+        );
+        self.child.wait().unwrap().code()
     }
 
     pub fn kill(mut self) {

@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use model::{net::IpFamily, service::Protocol};
+use model::service::Protocol;
 
 pub(crate) use self::parse::is_command;
 use self::parse::{Line, Setting, Verb, lines};
@@ -180,12 +180,6 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
         real = Some(RealServer { address, port, weight: 1 });
     }
     let mut real = real.ok_or("no real server: -r is missing")?;
-    if IpFamily::of(real.address) != IpFamily::of(server.address) {
-        return Err("the real server is of another IP family than the virtual one".to_owned());
-    }
-    if server.real_servers.iter().any(|other| other.address == real.address && other.port == real.port) {
-        return Err("a second real server of this address and port".to_owned());
-    }
     let target = server.target();
     let is_forwarded = |option: &str| line.settings.iter().any(|setting| setting.option == option);
     if !["-g", "-i", "-m"].into_iter().any(is_forwarded) {
@@ -215,8 +209,7 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
             _ => report.ignored(at.trim_end(), "not an option of a real server"),
         }
     }
-    server.real_servers.push(real);
-    Ok(())
+    server.push(real)
 }
 
 /// An address and a port as ipvsadm writes them; port 0 is none.

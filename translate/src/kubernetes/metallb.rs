@@ -5,7 +5,7 @@ use crate::{Fidelity, json::text};
 use model::selector::Selector;
 use serde_json::{Map, Value, json};
 
-use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields};
+use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields, passwords};
 
 /// The kinds, as they are written there.
 const KINDS: [fields::Kind; 6] = [
@@ -35,6 +35,10 @@ pub fn metallb(
         }
         let mut document = document.clone();
         resolve_namespaces(settings, around, &mut document);
+        if text(&document, "/kind") == fields::Kind::BgpPeer.as_str() {
+            let found = passwords::resolve(around.passwords.as_ref(), &mut document);
+            findings.extend(found.map(|finding| (title, finding)));
+        }
         known.push(document);
     }
     let imported = crate::translate(&[(String::new(), known)]);

@@ -9,6 +9,7 @@ pub mod fields;
 mod metallb;
 mod names;
 mod node;
+pub mod passwords;
 mod service;
 mod slice;
 mod table;
@@ -18,7 +19,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::json::field_path;
+use crate::json::{field_path, text};
 use model::{
     decode::{Expect, decode},
     metadata::Labels,
@@ -66,6 +67,23 @@ impl FromStr for Mode {
     }
 }
 
+/// Namespace and name of an object in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// Empty for what has none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Id {
+    /// The id of an object.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
+    }
+}
+
 /// What translations need to know besides the objects.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -84,6 +102,8 @@ pub struct Surroundings {
     pub pools: BTreeSet<String>,
     /// The labels of the namespaces, by name.
     pub namespaces: BTreeMap<String, Labels>,
+    /// The Secrets that BGPPeers name; nothing where they are not read.
+    pub passwords: Option<passwords::Passwords>,
 }
 
 /// What somebody should know of an object: a setting that is not carried out as it is written.

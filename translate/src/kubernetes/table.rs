@@ -277,7 +277,7 @@ pub const TABLE: &[Field] = &[
     row(BgpPeer, "spec.keepaliveTime", Approximated, "in whole seconds"),
     row(BgpPeer, "spec.connectTime", Approximated, "in whole seconds"),
     row(BgpPeer, "spec.password", Mapped, ""),
-    row(BgpPeer, "spec.passwordSecret", NotSupported, "Secrets are not read: the peer is disabled, because a session that was protected is not tried without"),
+    row(BgpPeer, "spec.passwordSecret", Approximated, "read with `--password-secrets`, if it is of type `kubernetes.io/basic-auth` and in the namespace of the peer; otherwise the peer is disabled, because a session that was protected is not tried without"),
     row(BgpPeer, "spec.bfdProfile", Mapped, ""),
     row(BgpPeer, "spec.enableGracefulRestart", Mapped, ""),
     row(BgpPeer, "spec.ebgpMultiHop", Approximated, "left out for internal peers, which may be any number of hops away"),

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde_json::Value;
 use translate::parse::{Language, objects};
 
-/// `verb group resource` of every rule.
-pub(crate) fn allowed() -> BTreeSet<String> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes/sync/rbac.yaml");
+/// `verb group resource` of every rule of a manifest.
+pub(crate) fn allowed(manifest: &str) -> BTreeSet<String> {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../packaging/kubernetes").join(manifest);
     let text = std::fs::read(&path).unwrap();
     let mut allowed = BTreeSet::new();
     for object in objects(Language::Yaml, &text).unwrap() {

@@ -18,7 +18,8 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use self::store::{Id, Place, Store};
 
 /// What every cluster has.
-const CORE: [(&str, &str); 5] = [
+const CORE: [(&str, &str); 6] = [
+    ("api/v1", "secrets"),
     ("api/v1", "services"),
     ("api/v1", "nodes"),
     ("api/v1", "namespaces"),

@@ -1,0 +1,193 @@
+//! The passwords of BGP peers that stand in Secrets. Which Secret, what it has to be, and what becomes of a peer without it. Pure.
+//!
+//! What must not happen: a session that was protected is tried without protection; a password is said to anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::secret::Secret;
+use serde_json::{Value, json};
+
+use super::{Finding, Id, Severity};
+use crate::json::text;
+
+/// Secrets that are read: each is asked for every few seconds. Peers share them.
+pub const SECRETS_MAX: usize = 64;
+/// The type of Secret that MetalLB asks for: nobody leads a BGPPeer to a Secret of another kind.
+const TYPE: &str = "kubernetes.io/basic-auth";
+/// Its entry.
+const ENTRY: &str = "password";
+/// Where a BGPPeer names it.
+const FIELD: &str = "spec.passwordSecret";
+
+/// A Secret as it was read. It shows itself to nobody.
+#[derive(Clone, Default)]
+pub struct Read {
+    /// Its type.
+    pub secret_type: String,
+    /// Its entries.
+    pub entries: BTreeMap<String, Vec<u8>>,
+}
+
+/// What is known of a Secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// Its password.
+    Password(Secret),
+    /// The password that it had; why it has none is said.
+    Last(Secret, String),
+    /// Nothing, and why.
+    Nothing(String),
+}
+
+/// The Secrets that were looked at.
+pub type Passwords = BTreeMap<Id, Held>;
+
+/// What is known after a Secret was read, or could not be. A password that was known goes on counting.
+#[must_use]
+pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
+    let known = known.and_then(|known| match known {
+        Held::Password(password) | Held::Last(password, _) => Some(password.clone()),
+        Held::Nothing(_) => None,
+    });
+    let why = match (read, known) {
+        (Ok(Some(read)), known) => match password(read) {
+            Ok(password) => return Held::Password(password),
+            Err(why) => (why, known),
+        },
+        (Ok(None), known) => ("it is not there".to_owned(), known),
+        // A server that is away says nothing about the Secret.
+        (Err(_), Some(known)) => return Held::Password(known),
+        (Err(cause), None) => (cause, None),
+    };
+    match why {
+        (why, Some(known)) => Held::Last(known, why),
+        (why, None) => Held::Nothing(why),
+    }
+}
+
+fn password(mut read: Read) -> Result<Secret, String> {
+    let found = read.secret_type;
+    if found != TYPE {
+        return Err(format!("its type must be {TYPE}, and is `{found}`"));
+    }
+    let bytes = read.entries.remove(ENTRY).unwrap_or_default();
+    let text = String::from_utf8(bytes).map_err(|_| format!("its `{ENTRY}` must be text"))?;
+    if text.is_empty() { Err(format!("it has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
+}
+
+/// The Secrets that BGPPeers name and may name, up to the limit.
+#[must_use]
+pub fn named<'a>(peers: impl Iterator<Item = &'a Value>) -> BTreeSet<Id> {
+    let all: BTreeSet<Id> = peers.filter_map(|peer| of(peer)?.ok()).collect();
+    all.into_iter().take(SECRETS_MAX).collect()
+}
+
+/// The Secret that a BGPPeer names, or why it may not. A Secret of another namespace is not its author's to use.
+fn of(peer: &Value) -> Option<Result<Id, String>> {
+    let name = text(peer, "/spec/passwordSecret/name");
+    if name.is_empty() {
+        return None;
+    }
+    let (own, wanted) = (text(peer, "/metadata/namespace"), text(peer, "/spec/passwordSecret/namespace"));
+    if !wanted.is_empty() && wanted != own {
+        return Some(Err(format!("Secrets are read in the namespace of the BGPPeer, {own}, only")));
+    }
+    Some(Ok(Id { namespace: own, name }))
+}
+
+/// Puts the password of a Secret into a BGPPeer. Without one the BGPPeer stays as it is, which makes a peer that is disabled.
+#[must_use]
+pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Finding> {
+    let named = of(peer)?;
+    let none = |why: &str| {
+        let message =
+            format!("{why}: the peer is disabled, because a session that was protected is not tried without");
+        Some(Finding { severity: Severity::NotSupported, field: FIELD.to_owned(), message })
+    };
+    let Some(passwords) = passwords else {
+        return none("Secrets are not read without --password-secrets");
+    };
+    let id = match named {
+        Ok(id) => id,
+        Err(why) => return none(&why),
+    };
+    let (password, finding) = match passwords.get(&id) {
+        Some(Held::Password(password)) => (password, None),
+        Some(Held::Last(password, why)) => {
+            let message = format!("Secret {}: {why}; the password that it had counts meanwhile", id.name);
+            let finding = Finding { severity: Severity::Approximated, field: FIELD.to_owned(), message };
+            (password, Some(finding))
+        }
+        Some(Held::Nothing(why)) => return none(&format!("Secret {}: {why}", id.name)),
+        None => return none(&format!("Secret {} is not read: at most {SECRETS_MAX} are", id.name)),
+    };
+    let spec = peer.get_mut("spec").and_then(Value::as_object_mut)?;
+    spec.remove("passwordSecret");
+    spec.insert(ENTRY.to_owned(), json!(password.reveal()));
+    finding
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_in_result, reason = "a test fails by panicking, also in its helpers")]
+
+    use super::*;
+
+    fn secret(of_type: &str, entries: &[(&str, &[u8])]) -> Read {
+        let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect();
+        Read { secret_type: of_type.to_owned(), entries }
+    }
+
+    fn why(held: &Held) -> &str {
+        match held {
+            Held::Nothing(why) | Held::Last(_, why) => why,
+            Held::Password(_) => panic!("there is a password"),
+        }
+    }
+
+    #[test]
+    fn a_secret_of_the_right_type_has_a_password_and_others_say_why_not() {
+        let good = judge(None, Ok(Some(secret(TYPE, &[("password", b"hush")]))));
+        assert_eq!(good, Held::Password(Secret::new("hush".to_owned())));
+        let bad = [
+            (secret("Opaque", &[("password", b"hush")]), "must be kubernetes.io/basic-auth"),
+            (secret(TYPE, &[("username", b"x")]), "has no `password`"),
+            (secret(TYPE, &[("password", b"")]), "has no `password`"),
+            (secret(TYPE, &[("password", b"\xff")]), "must be text"),
+        ];
+        for (read, expected) in bad {
+            let held = judge(None, Ok(Some(read.clone())));
+            assert!(why(&held).contains(expected) && matches!(held, Held::Nothing(_)), "{held:?}");
+            let held = judge(Some(&good), Ok(Some(read)));
+            assert!(matches!(held, Held::Last(..)), "what was known goes on counting: {held:?}");
+        }
+        assert!(why(&judge(Some(&good), Ok(None))).contains("not there"));
+        assert_eq!(judge(Some(&good), Err("away".to_owned())), good);
+        assert_eq!(why(&judge(None, Err("away".to_owned()))), "away");
+        assert!(!format!("{good:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_peer_gets_the_password_of_its_own_namespace_only() {
+        let peer = |secret: Value| json!({ "metadata": { "namespace": "metallb-system" }, "spec": { "passwordSecret": secret } });
+        let id = Id { namespace: "metallb-system".to_owned(), name: "tor".to_owned() };
+        let held = Held::Password(Secret::new("hush".to_owned()));
+        let passwords = Passwords::from([(id.clone(), held)]);
+        let mut own = peer(json!({ "name": "tor" }));
+        assert_eq!(resolve(Some(&passwords), &mut own), None);
+        assert_eq!(own["spec"], json!({ "password": "hush" }));
+        for (passwords, secret, expected) in [
+            (None, json!({ "name": "tor" }), "--password-secrets"),
+            (Some(&passwords), json!({ "name": "other" }), "at most 64"),
+            (Some(&passwords), json!({ "name": "tor", "namespace": "shop" }), "namespace of the BGPPeer"),
+        ] {
+            let mut document = peer(secret);
+            let finding = resolve(passwords, &mut document).unwrap();
+            assert!(finding.message.contains(expected), "{finding:?}");
+            assert_eq!(finding.severity, Severity::NotSupported);
+            assert!(document["spec"]["password"].is_null());
+        }
+        let peers = [peer(json!({ "name": "tor" })), peer(json!({ "name": "x", "namespace": "shop" }))];
+        assert_eq!(named(peers.iter()), BTreeSet::from([id]));
+    }
+}
