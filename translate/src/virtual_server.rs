@@ -78,11 +78,11 @@ impl VirtualServer {
         format!("{}-{}-{port}", self.protocol.as_str().to_ascii_lowercase(), dashed(self.address))
     }
 
-    /// Takes a real server.
+    /// Whether it can have this real server.
     ///
     /// # Errors
     /// It is of another family, or there already, or one too many.
-    pub(crate) fn push(&mut self, real: RealServer) -> Result<(), String> {
+    pub(crate) fn check(&self, real: &RealServer) -> Result<(), String> {
         if IpFamily::of(real.address) != IpFamily::of(self.address) {
             return Err("it is of another IP family than the virtual server".to_owned());
         }
@@ -92,7 +92,6 @@ impl VirtualServer {
         if self.real_servers.len() >= REAL_SERVERS_MAX {
             return Err(format!("more than {REAL_SERVERS_MAX} real servers"));
         }
-        self.real_servers.push(real);
         Ok(())
     }
 

@@ -158,9 +158,11 @@ fn flags(item: &Item, common: &mut Common, report: &mut Report) {
 fn real_servers<'a>(items: impl Iterator<Item = &'a Item>, common: &mut Common, report: &mut Report) {
     let mut checks: Vec<Option<Value>> = Vec::new();
     for item in items {
-        let made = real_server(item, common, report);
-        match made.and_then(|(real, check)| common.server.push(real).map(|()| check)) {
-            Ok(check) => checks.push(check),
+        match real_server(item, common, report) {
+            Ok((real, check)) => {
+                common.server.real_servers.push(real);
+                checks.push(check);
+            }
             Err(reason) => report.ignored(&place(item), &format!("the real server is left out: {reason}")),
         }
     }
@@ -194,8 +196,9 @@ fn real_server(
 ) -> Result<(RealServer, Option<Value>), String> {
     let address = parse_address(item.argument())?;
     let port = parse_port(item.arguments().get(1).map(String::as_str))?;
-    report.mapped(&place(item), "an endpoint");
     let mut real = RealServer { address, port, weight: 1 };
+    common.server.check(&real)?;
+    report.mapped(&place(item), "an endpoint");
     let (mut timers, mut host) = (common.timers, common.host.clone());
     let is_check =
         |setting: &&Item| setting.keyword().ends_with("_CHECK") || setting.keyword().ends_with("_GET");
