@@ -10,7 +10,7 @@ fi
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
-  dockerd:docker.io docker-compose:docker-compose busybox:busybox-static strip:binutils dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
+  dockerd:docker.io docker-compose:docker-compose busybox:busybox-static dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
   nginx:nginx-light haproxy:haproxy
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
   dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps

@@ -44,7 +44,7 @@ impl Host {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// The share of the processors' time that others used just before the run, 0–1.
+    /// The share of the processors' time that others used just before the run, and in its pauses if it had any, 0–1.
     pub others: f64,
     /// The load average of the last minute before the run.
     pub average_before: f64,
@@ -61,6 +61,8 @@ pub struct Load {
 const TICKS_PER_SECOND: f64 = 100.0;
 /// How long it is watched before a run what others do.
 const OTHERS_WATCHED: Duration = Duration::from_secs(2);
+/// The same in a pause: with a few dozen of them, as long as a run of minutes deserves.
+const PAUSE_WATCHED: Duration = Duration::from_millis(250);
 /// Others may use so much of the processors' time while something is measured.
 const OTHERS_MAX: f64 = 0.15;
 
@@ -71,7 +73,7 @@ impl Load {
         (self.others > OTHERS_MAX).then(|| {
             let (percent, allowed) = (self.others * 100.0, OTHERS_MAX * 100.0);
             format!(
-                "others used {percent:.0} % of the processors' time before the run, more than {allowed:.0} %"
+                "others used {percent:.0} % of the processors' time while the benchmark did nothing, more than {allowed:.0} %"
             )
         })
     }
@@ -80,11 +82,29 @@ impl Load {
 /// The counters from which a [`Load`] is the difference.
 #[derive(Debug)]
 pub struct LoadMeter {
-    others: f64,
+    others: Others,
     begun: Instant,
     average: f64,
     times: ProcessorTimes,
     waited_us: Option<u64>,
+}
+
+/// Seconds of processors, all and those in use, of the times in which the benchmark did nothing.
+#[derive(Debug, Default)]
+struct Others {
+    all: f64,
+    busy: f64,
+}
+
+impl Others {
+    fn watch(&mut self, span: Duration) -> Result<()> {
+        let before = ProcessorTimes::read()?;
+        thread::sleep(span);
+        let after = ProcessorTimes::read()?;
+        self.all += after.seconds_since(&before);
+        self.busy += after.busy_seconds_since(&before);
+        Ok(())
+    }
 }
 
 impl LoadMeter {
@@ -93,9 +113,8 @@ impl LoadMeter {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn start() -> Result<Self> {
-        let before = ProcessorTimes::read()?;
-        thread::sleep(OTHERS_WATCHED);
-        let others = ProcessorTimes::read()?.busy_since(&before);
+        let mut others = Others::default();
+        others.watch(OTHERS_WATCHED)?;
         Ok(Self {
             others,
             begun: Instant::now(),
@@ -103,6 +122,15 @@ impl LoadMeter {
             times: ProcessorTimes::read()?,
             waited_us: waited_us(),
         })
+    }
+
+    /// Watches for a moment what others do, in a pause of the benchmark: one that uses all processors cannot be told from
+    /// others otherwise.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn pause(&mut self) -> Result<()> {
+        self.others.watch(PAUSE_WATCHED)
     }
 
     /// The load since the start.
@@ -114,7 +142,7 @@ impl LoadMeter {
         let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
         let waited = self.waited_us.zip(waited_us()).map(|(before, after)| after.saturating_sub(before));
         Ok(Load {
-            others: self.others,
+            others: self.others.busy / self.others.all,
             average_before: self.average,
             average_after: load_average()?,
             busy: times.busy_since(&self.times),
@@ -138,7 +166,12 @@ impl ProcessorTimes {
 
     /// Seconds of all processors together in which they were not idle.
     pub(crate) fn busy_seconds_since(&self, before: &Self) -> f64 {
-        self.busy_since(before) * self.all.saturating_sub(before.all) as f64 / TICKS_PER_SECOND
+        self.busy_since(before) * self.seconds_since(before)
+    }
+
+    /// Seconds of all processors together.
+    fn seconds_since(&self, before: &Self) -> f64 {
+        self.all.saturating_sub(before.all) as f64 / TICKS_PER_SECOND
     }
 
     /// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.

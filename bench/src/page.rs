@@ -49,10 +49,12 @@ pub fn place(host: &Host, versions: &[String], load: Option<&Load>) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "- load average {:.2} before and {:.2} after, processors busy {:.0} %, somebody waited for one {pressure} of the time",
+            "- load average {:.2} before and {:.2} after, processors busy {:.0} %, in pauses by others {:.0} %, somebody waited for one \
+             {pressure} of the time",
             load.average_before,
             load.average_after,
-            load.busy * 100.0
+            load.busy * 100.0,
+            load.others * 100.0
         );
     }
     text

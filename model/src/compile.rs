@@ -203,7 +203,7 @@ fn take_out(mut endpoint: CompiledEndpoint, maintenance: Option<&Maintenance>) -
         MaintenanceMode::Drain => endpoint.weight = Weight(0),
         MaintenanceMode::Maintenance => (endpoint.ready, endpoint.serving) = (false, false),
     }
-    endpoint.maintenance = Some(maintenance.clone());
+    endpoint.maintenance = Some(Box::new(maintenance.clone()));
     endpoint
 }
 

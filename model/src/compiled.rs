@@ -6,7 +6,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
@@ -31,11 +31,16 @@ pub struct CompiledService {
     /// The revision whose change made this compiled form.
     pub revision: Revision,
     /// The virtual addresses; empty for headless Services.
-    #[serde(default, rename = "clusterIPs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "clusterIPs",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "exact"
+    )]
     #[schema(value_type = Vec<String>)]
     pub cluster_ips: Vec<IpAddr>,
     /// The families of the node ports.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "exact")]
     pub ip_families: Vec<IpFamily>,
     /// Further addresses at which the Service answers.
     #[serde(default, rename = "externalIPs", skip_serializing_if = "Vec::is_empty")]
@@ -50,6 +55,7 @@ pub struct CompiledService {
     #[schema(value_type = Vec<String>)]
     pub source_ranges: BTreeSet<IpNet>,
     /// What clients connect to, with the endpoints of each port.
+    #[serde(deserialize_with = "exact")]
     pub ports: Vec<CompiledPort>,
     /// How long one client stays on one endpoint after its last connection, in seconds; `None`: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,7 +161,7 @@ pub struct CompiledPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<Port>,
     /// The endpoints, ordered by address and port, without duplicates.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "exact")]
     pub endpoints: Vec<CompiledEndpoint>,
 }
 
@@ -165,6 +171,13 @@ impl CompiledPort {
     pub fn range(&self) -> PortRange {
         PortRange::new(self.port, self.end_port.unwrap_or(self.port))
     }
+}
+
+/// Reads a list without room for more: agents keep these lists for long and never add to them.
+fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::deserialize(deserializer)?;
+    list.shrink_to_fit();
+    Ok(list)
 }
 
 /// One endpoint of a compiled port.
@@ -193,7 +206,7 @@ pub struct CompiledEndpoint {
     /// Is taken out of service: with mode Drain its weight is 0, with mode Maintenance it neither takes connections nor
     /// answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub maintenance: Option<Maintenance>,
+    pub maintenance: Option<Box<Maintenance>>,
 }
 
 /// A setting that is not carried out, and what it would have to be.

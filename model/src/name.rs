@@ -3,9 +3,9 @@
 //! The rules are the DNS ones (RFC 1123 §2.1, RFC 1035 §2.3.4), so that every name can appear in a DNS answer, in a
 //! URL path and in a kernel comment without escaping.
 
-use std::{borrow::Borrow, fmt, str::FromStr};
+use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
 /// Longest DNS label (RFC 1035 §2.3.4), in bytes.
@@ -34,17 +34,17 @@ pub enum NameError {
     Characters(String),
 }
 
-/// The name of an object: a DNS subdomain of at most 253 characters, each label at most 63.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+/// The name of an object, which clones share: a DNS subdomain of at most 253 characters, each label at most 63.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
+#[serde(try_from = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 253, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", example = "web")]
-pub struct Name(Box<str>);
+pub struct Name(Arc<str>);
 
 /// The name of a namespace or of a port: one DNS label of at most 63 characters.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
+#[serde(try_from = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 63, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$", example = "default")]
-pub struct Label(Box<str>);
+pub struct Label(Arc<str>);
 
 /// A namespace is a name, not an object that must be made first.
 pub type Namespace = Label;
@@ -118,7 +118,12 @@ macro_rules! text_newtype {
         }
         impl From<$ty> for String {
             fn from(name: $ty) -> Self {
-                name.0.into()
+                name.0.as_ref().to_owned()
+            }
+        }
+        impl Serialize for $ty {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
         impl fmt::Display for $ty {

@@ -26,6 +26,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use litemap::LiteMap;
 use serde::{Deserialize, Serialize};
 
 use self::endpoints::Chosen;
@@ -43,8 +44,8 @@ use crate::{
 /// What one node does with the packets of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// What happens to new connections, by destination.
-    pub frontends: BTreeMap<Frontend, Route>,
+    /// What happens to new connections, by destination. Most programs have one frontend: a node of a tree has room for eleven.
+    pub frontends: LiteMap<Frontend, Route>,
     /// Addresses that the Service owns whole (cluster IPs and load balancer addresses): every port that is no frontend
     /// of any Service is rejected there.
     pub virtual_addresses: BTreeSet<IpAddr>,
@@ -278,14 +279,17 @@ pub fn program(service: &CompiledService, place: &Place) -> Result<Program, Vec<
     program.virtual_addresses.extend(service.cluster_ips.iter().chain(&service.load_balancer_ips));
     let first_family = service.ip_families.first().copied();
     let mut ready_here: BTreeSet<IpAddr> = BTreeSet::new();
+    let ports = service.ports.iter().flat_map(|port| IpFamily::ALL.map(|family| (port, family)));
+    let asked: Vec<_> =
+        ports.map(|(port, family)| (port, family, frontends(service, port, family))).collect();
+    // Agents hold a program of every Service for long: no room is kept for more.
+    program.frontends = LiteMap::with_capacity(asked.iter().map(|(.., frontends)| frontends.len()).sum());
     for port in &service.ports {
         let ready = endpoints::ready_on(port, &place.node);
         ready_here.extend(ready.filter(|&ip| first_family.is_none_or(|family| IpFamily::of(ip) == family)));
-        for family in IpFamily::ALL {
-            let frontends = frontends(service, port, family);
-            if frontends.is_empty() {
-                continue;
-            }
+    }
+    for (port, family, frontends) in asked {
+        if !frontends.is_empty() {
             let chosen = Chosen::of(service, port, place, family);
             program.hairpins.extend(chosen.hairpins());
             for (destination, number, role) in frontends {

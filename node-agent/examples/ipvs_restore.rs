@@ -36,7 +36,7 @@ fn program(index: u16, endpoints: u8) -> Program {
     let ports = Port::new(80).unwrap().into();
     let frontend = Frontend { destination: Destination::Address(address), protocol: Protocol::Tcp, ports };
     Program {
-        frontends: [(frontend, Route::new(Role::ClusterIp, verdict))].into(),
+        frontends: [(frontend, Route::new(Role::ClusterIp, verdict))].into_iter().collect(),
         virtual_addresses: [address].into(),
         ..Program::default()
     }

@@ -175,7 +175,7 @@ fn every_kind() -> Desired {
         (any(sctp, 30006), local(Role::NodePort)),
     ];
     let program = Program {
-        frontends: frontends.into(),
+        frontends: frontends.into_iter().collect(),
         virtual_addresses: [address("10.0.0.1")].into(),
         hairpins: [address("10.1.1.2")].into(),
         health_check: None,

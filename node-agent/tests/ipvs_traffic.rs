@@ -170,7 +170,7 @@ fn policies() -> Desired {
         (node_port(IpFamily::V4, Protocol::Tcp, 30084), ranged("198.51.100.0/24")),
     ];
     let program = Program {
-        frontends: frontends.into(),
+        frontends: frontends.into_iter().collect(),
         virtual_addresses: [address("203.0.113.8")].into(),
         hairpins: [address("10.1.1.2")].into(),
         health_check: None,

@@ -78,7 +78,6 @@ mod tests {
             "/k8s/apis/a/b/c/d",
             "/k8s/api/v1/widgets/x",
             "/k8s/api/v1//",
-            "/k8s/api/v1/namespaces/a/",
             "/k8s/%2f/%00",
             "/k8s/api/v1/endpointslices",
         ] {

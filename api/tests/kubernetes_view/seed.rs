@@ -169,6 +169,40 @@ async fn slices_have_one_family_and_one_set_of_ports_each() {
     assert_eq!(older["apiVersion"], "discovery.k8s.io/v1beta1");
 }
 
+/// In: what an agent reports. Out: a Node that is ready, with the version of its agent, and events about it, which `kubectl
+/// describe node` asks for by the Node's name in the place of an id.
+#[tokio::test]
+async fn what_an_agent_says_makes_its_node_ready_and_its_events() {
+    let server = start().await;
+    seed(&server).await;
+    let at = super::version(&get(&server, "/api/v1/nodes").await);
+    let report = json!({
+        "bootId": "a", "agentVersion": "0.1.0", "mode": "nftables", "received": at, "applied": at, "verified": at,
+        "facts": { "kernel": "6.12.0" },
+        "events": [
+            { "time": "2026-11-21T08:58:00Z", "reason": "ModeChangeFailed", "message": "no ip_vs", "count": 3 },
+            { "time": "2026-11-21T08:59:30Z", "reason": "DriftRepaired", "message": "1 element", "count": 1 },
+        ],
+    });
+    let (status, answer) = server.call("PUT", "/v1/nodes/core-v2-01/report", Some(report)).await;
+    assert_eq!(status, 204, "{answer}");
+    let nodes = table(&server, "/api/v1/nodes").await;
+    let row = "  core-v2-01  Ready  <none>  0s  0.1.0 | 172.17.8.101  <none>  <unknown>  6.12.0  <unknown>\n";
+    assert!(nodes.ends_with(row), "{nodes}");
+    let of_node = "fieldSelector=involvedObject.kind%3DNode,involvedObject.uid%3Dcore-v2-01";
+    let events = table(&server, &format!("/api/v1/events?{of_node}")).await;
+    for line in [
+        "  2m  Warning  ModeChangeFailed  node/core-v2-01  no ip_vs | tidegate-agent, core-v2-01  3  core-v2-01.modechangefailed.",
+        "  30s  Normal  DriftRepaired  node/core-v2-01  1 element | ",
+    ] {
+        assert!(events.contains(line), "{line} is missing: {events}");
+    }
+    let list = get(&server, "/api/v1/namespaces/default/events").await;
+    let name = list["items"][0]["metadata"]["name"].as_str().unwrap();
+    let one = get(&server, &format!("/api/v1/namespaces/default/events/{name}")).await;
+    assert_eq!(one, list["items"][0]);
+}
+
 /// Off by default: then the paths are not there, and errors have the form that they have everywhere else.
 #[tokio::test]
 async fn without_the_flag_there_is_no_view() {

@@ -58,8 +58,9 @@ pub struct Options {
 pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
     let mut measured = Measured::new(Host::ask()?, options.clone(), contestant::versions()?);
     let mut contestants = start(options, &mut measured, say)?;
-    let meter = LoadMeter::start()?;
+    let mut meter = LoadMeter::start()?;
     for round in 0..options.rounds {
+        meter.pause()?;
         for contestant in &contestants {
             let turn = turn(contestant, options)
                 .with_context(|| format!("{}, round {}", contestant.name, round + 1))?;

@@ -24,10 +24,11 @@ const NODES: [&str; 3] = ["node1", "node2", "node3"];
 
 /// F039: in: a Service of type LoadBalancer that no pool has an address for, and a balancer that is told the nodes' addresses,
 /// its node port and its health check node port. Out: the balancer takes the nodes with endpoints and no others, and follows
-/// them without a failed connection, when a backend ends as it should, and when it comes back.
+/// them without a failed connection, when a backend ends as it should, and when it comes back. Every node is in another mode.
 #[test]
 fn f039_a_balancer_of_others_follows_node_ports_and_their_health_checks() {
-    let mut cluster = Cluster::start(&Options::default()).unwrap();
+    let modes = vec!["nftables", "iptables", "userspace"];
+    let mut cluster = Cluster::start(&Options { modes, ..Options::default() }).unwrap();
     cluster.add_backend("web-1", "node1", 11, "web").unwrap();
     cluster.add_backend("web-2", "node2", 12, "web").unwrap();
     let spec = json!({

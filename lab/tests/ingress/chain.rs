@@ -26,8 +26,21 @@ fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
     every_way("iptables");
 }
 
+/// F138: where the node's relay stands between user and nginx, the PROXY protocol says who asks, in both of its versions.
+#[test]
+fn f138_in_userspace_mode_nginx_hears_of_users_by_the_proxy_protocol() {
+    let stage = Stage::new("userspace", true);
+    for version in ["v1", "v2"] {
+        set_ingress(&stage, &json!({"type": "LoadBalancer", "proxyProtocol": version}));
+        for address in stage.wait_addresses() {
+            let users: BTreeSet<_> = stage.ask_often(at(address, 80)).iter().map(|page| page.user).collect();
+            assert_eq!(users, [client_like(address)].into(), "{version}");
+        }
+    }
+}
+
 fn every_way(mode: &'static str) {
-    let mut stage = Stage::new(mode);
+    let mut stage = Stage::new(mode, false);
     through_node_ports_and_an_external_address(&stage);
     through_an_address_of_the_pool(&stage);
     nginx_is_a_workload_like_any_other(&mut stage);

@@ -11,7 +11,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use lab::{
     client::at,
     cluster::{Cluster, Options},
@@ -41,18 +41,20 @@ pub(crate) struct Page {
 
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
+    /// Whether ingresses are told of their users by the PROXY protocol.
+    is_told: bool,
     /// By workload.
     servers: BTreeMap<String, Nginx>,
 }
 
 impl Stage {
     /// Three nodes in a mode, a pool in their network; both pages, their Service, both ingresses.
-    pub(crate) fn new(mode: &'static str) -> Self {
+    pub(crate) fn new(mode: &'static str, is_told: bool) -> Self {
         let cluster = Cluster::start(&Options { modes: vec![mode], ..Options::default() }).unwrap();
         let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
         let pool = json!({"addresses": ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"]});
         cluster.apply_objects(&[object("AddressPool", pool), object("Advertisement", json!({}))]).unwrap();
-        let mut stage = Self { cluster, servers: BTreeMap::new() };
+        let mut stage = Self { cluster, is_told, servers: BTreeMap::new() };
         for (name, node, host) in [("page-1", "node2", 31), ("page-2", "node3", 32)] {
             stage.add(name, node, host, "pages", &Serves::Http(page(name)));
         }
@@ -66,7 +68,7 @@ impl Stage {
     /// An ingress as a workload like any other.
     pub(crate) fn add_ingress(&mut self, name: &str, node: &str, host: u8) {
         let pages = [0, 1].map(|family| at(self.cluster.cluster_ip("default/pages", family).unwrap(), 80));
-        self.add(name, node, host, "ingress", &Serves::Http(ingress(pages)));
+        self.add(name, node, host, "ingress", &Serves::Http(ingress(pages, self.is_told)));
     }
 
     fn add(&mut self, name: &str, node: &str, host: u8, app: &str, serves: &Serves) {
@@ -134,17 +136,10 @@ impl Stage {
         addresses
     }
 
-    /// Waits until one of these nodes alone says that it announces the address; gives which.
+    /// Waits until one of these nodes alone says that it announces the address, and the client has learnt so; gives which.
     pub(crate) fn wait_owner(&self, address: IpAddr, of: &[&str]) -> String {
         let owner = self.cluster.wait_owner(address, |owner| of.contains(&owner)).unwrap();
-        wait::until(&format!("only {owner} to announce {address}"), || {
-            let record = self.cluster.address(address)?;
-            let nodes = record["status"]["nodes"].as_object().context("no node says anything")?;
-            let owners = nodes.values().filter(|part| part["role"] == "Owner").count();
-            ensure!(owners == 1, "{record:#}");
-            Ok(())
-        })
-        .unwrap();
+        self.cluster.wait_moved(address, &owner).unwrap();
         owner
     }
 }
@@ -174,12 +169,20 @@ fn page(name: &str) -> String {
 }
 
 /// Asks the pages at their cluster addresses by turns, and passes a failure on instead of trying the other address.
-fn ingress(pages: [SocketAddr; 2]) -> String {
+fn ingress(pages: [SocketAddr; 2], is_told: bool) -> String {
     let [v4, v6] = pages;
+    let (how, users) = if is_told {
+        (
+            " proxy_protocol",
+            "real_ip_header proxy_protocol;\nset_real_ip_from 0.0.0.0/0;\nset_real_ip_from ::/0;\n",
+        )
+    } else {
+        ("", "")
+    };
     format!(
-        "upstream pages {{\n  server {v4};\n  server {v6};\n}}\n\
-         server {{\n  listen 80 default_server;\n  listen [::]:80 default_server;\n  return 404;\n}}\n\
-         server {{\n  listen 80;\n  listen [::]:80;\n  server_name {SITE};\n  location / {{\n    \
+        "{users}upstream pages {{\n  server {v4};\n  server {v6};\n}}\n\
+         server {{\n  listen 80 default_server{how};\n  listen [::]:80 default_server{how};\n  return 404;\n}}\n\
+         server {{\n  listen 80{how};\n  listen [::]:80{how};\n  server_name {SITE};\n  location / {{\n    \
          proxy_pass http://pages;\n    proxy_next_upstream off;\n    proxy_connect_timeout 3s;\n    \
          proxy_set_header Host $http_host;\n    proxy_set_header X-Real-IP $remote_addr;\n  }}\n}}"
     )

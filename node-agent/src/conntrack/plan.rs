@@ -16,6 +16,7 @@ use model::{
     resource::ServiceKey,
     service::Protocol,
 };
+use smallvec::SmallVec;
 
 use super::{Filter, Flow};
 
@@ -23,7 +24,8 @@ use super::{Filter, Flow};
 #[derive(Debug, Default)]
 pub struct Programmed {
     programs: BTreeMap<ServiceKey, Arc<Program>>,
-    owners: BTreeMap<Frontend, BTreeSet<ServiceKey>>,
+    /// In order; the first has it.
+    owners: BTreeMap<Frontend, SmallVec<[ServiceKey; 1]>>,
     ranges: BTreeSet<Frontend>,
     /// Services with targets that drain.
     leaving: BTreeMap<ServiceKey, BTreeSet<(Protocol, Target)>>,
@@ -142,7 +144,7 @@ impl Programmed {
         self.leaving_version += u64::from(self.leaving.remove(service).is_some());
         for frontend in program.frontends.keys() {
             let Some(owners) = self.owners.get_mut(frontend) else { continue };
-            owners.remove(service);
+            owners.retain(|owner| owner != service);
             if owners.is_empty() {
                 self.owners.remove(frontend);
                 self.ranges.remove(frontend);
@@ -153,7 +155,10 @@ impl Programmed {
     fn remember(&mut self, service: &ServiceKey, program: Option<Arc<Program>>) {
         let Some(program) = program else { return };
         for frontend in program.frontends.keys() {
-            self.owners.entry(*frontend).or_default().insert(service.clone());
+            let owners = self.owners.entry(*frontend).or_default();
+            if let Err(position) = owners.binary_search(service) {
+                owners.insert(position, service.clone());
+            }
             if frontend.ports.single().is_none() {
                 self.ranges.insert(*frontend);
             }

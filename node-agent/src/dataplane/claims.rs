@@ -13,6 +13,7 @@ use model::{
     report::FailureReason,
     resource::ServiceKey,
 };
+use smallvec::SmallVec;
 
 use super::Outcome;
 
@@ -26,7 +27,7 @@ const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 pub struct Claims {
     programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
     /// The claimants of each frontend, in order.
-    frontends: BTreeMap<Frontend, Vec<Arc<ServiceKey>>>,
+    frontends: BTreeMap<Frontend, SmallVec<[Arc<ServiceKey>; 1]>>,
     virtual_addresses: BTreeMap<IpAddr, u32>,
     hairpins: BTreeMap<IpAddr, u32>,
 }
@@ -81,7 +82,7 @@ impl Claims {
     /// The Services that ask for a frontend, by key.
     #[must_use]
     pub fn claimants(&self, frontend: &Frontend) -> &[Arc<ServiceKey>] {
-        self.frontends.get(frontend).map_or(&[], Vec::as_slice)
+        self.frontends.get(frontend).map_or(&[], SmallVec::as_slice)
     }
 
     /// The Service that has a frontend; `None` also when another one has an overlapping range of ports.

@@ -160,7 +160,7 @@ fn table(options: NftablesOptions, verdict: Verdict) -> Result<String, String> {
         ports: PORT.into(),
     };
     let program = Program {
-        frontends: BTreeMap::from([(frontend, Route::new(Role::ClusterIp, verdict))]),
+        frontends: [(frontend, Route::new(Role::ClusterIp, verdict))].into_iter().collect(),
         virtual_addresses: BTreeSet::from([address(1)]),
         ..Program::default()
     };

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use super::{
     resource::Resource,
     state::{Change, Id},
-    translate::passwords::{Passwords, Read, judge},
+    translate::passwords::{ENTRY, Passwords, Read, judge},
 };
 
 /// How often Secrets are read again: a password that was changed is used after this long.
@@ -75,10 +75,7 @@ pub(super) async fn follow(
 async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
     let api = Api::<Secret>::namespaced(client.clone(), &id.namespace);
     match tokio::time::timeout(PATIENCE, api.get_opt(&id.name)).await {
-        Ok(Ok(found)) => Ok(found.map(|found| Read {
-            secret_type: found.type_.unwrap_or_default(),
-            entries: found.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect(),
-        })),
+        Ok(Ok(found)) => Ok(found.map(password)),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => Err(format!(
             "the adapter may not read it: a Role in namespace {} has to allow `get` of the Secret {}",
             id.namespace, id.name
@@ -86,4 +83,9 @@ async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
         Ok(Err(error)) => Err(error.to_string()),
         Err(elapsed) => Err(elapsed.to_string()),
     }
+}
+
+fn password(secret: Secret) -> Read {
+    let password = secret.data.unwrap_or_default().remove(ENTRY).unwrap_or_default().0;
+    Read { of_type: secret.type_.unwrap_or_default(), password }
 }

@@ -19,7 +19,7 @@ use std::{
     str::FromStr,
 };
 
-use crate::json::{field_path, text};
+use crate::json::field_path;
 use model::{
     decode::{Expect, decode},
     metadata::Labels,
@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 pub use self::{
     endpoints::endpoints,
     metallb::metallb,
-    names::{CLUSTER_LABEL, ClusterName},
+    names::{CLUSTER_LABEL, ClusterName, Id},
     node::node,
     service::{Claim, claim, service},
     slice::{SERVICE_NAME_LABEL, endpoint_slice},
@@ -64,23 +64,6 @@ impl FromStr for Mode {
             "proxy" => Ok(Self::Proxy),
             other => Err(format!("must be one of {}, not `{other}`", Self::WORDS.join(", "))),
         }
-    }
-}
-
-/// Namespace and name of an object in the cluster.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Id {
-    /// Empty for what has none.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
-
-impl Id {
-    /// The id of an object.
-    #[must_use]
-    pub fn of(object: &Value) -> Self {
-        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
     }
 }
 

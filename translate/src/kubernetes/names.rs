@@ -4,9 +4,28 @@
 use std::{fmt, str::FromStr};
 
 use model::name::{LABEL_LENGTH_MAX, Label};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::Settings;
+use crate::json::text;
+
+/// Namespace and name of an object in the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// Empty for what has none.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Id {
+    /// The id of an object.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        Self { namespace: text(object, "/metadata/namespace"), name: text(object, "/metadata/name") }
+    }
+}
 
 /// The label that tells clusters apart.
 pub const CLUSTER_LABEL: &str = "tidegate.io/cluster";

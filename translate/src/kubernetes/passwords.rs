@@ -14,18 +14,18 @@ use crate::json::text;
 pub const SECRETS_MAX: usize = 64;
 /// The type of Secret that MetalLB asks for: nobody leads a BGPPeer to a Secret of another kind.
 const TYPE: &str = "kubernetes.io/basic-auth";
-/// Its entry.
-const ENTRY: &str = "password";
+/// Its entry with the password.
+pub const ENTRY: &str = "password";
 /// Where a BGPPeer names it.
 const FIELD: &str = "spec.passwordSecret";
 
-/// A Secret as it was read. It shows itself to nobody.
-#[derive(Clone, Default)]
+/// A Secret as the cluster has it.
+#[derive(Clone)]
 pub struct Read {
     /// Its type.
-    pub secret_type: String,
-    /// Its entries.
-    pub entries: BTreeMap<String, Vec<u8>>,
+    pub of_type: String,
+    /// Its password, as bytes.
+    pub password: Vec<u8>,
 }
 
 /// What is known of a Secret.
@@ -65,13 +65,12 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
     }
 }
 
-fn password(mut read: Read) -> Result<Secret, String> {
-    let found = read.secret_type;
-    if found != TYPE {
-        return Err(format!("its type must be {TYPE}, and is `{found}`"));
+fn password(read: Read) -> Result<Secret, String> {
+    let Read { of_type, password } = read;
+    if of_type != TYPE {
+        return Err(format!("its type must be {TYPE}, and is `{of_type}`"));
     }
-    let bytes = read.entries.remove(ENTRY).unwrap_or_default();
-    let text = String::from_utf8(bytes).map_err(|_| format!("its `{ENTRY}` must be text"))?;
+    let text = String::from_utf8(password).map_err(|_| format!("its `{ENTRY}` must be text"))?;
     if text.is_empty() { Err(format!("it has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
 }
 
@@ -133,9 +132,8 @@ mod tests {
 
     use super::*;
 
-    fn secret(of_type: &str, entries: &[(&str, &[u8])]) -> Read {
-        let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect();
-        Read { secret_type: of_type.to_owned(), entries }
+    fn secret(of_type: &str, password: &[u8]) -> Read {
+        Read { of_type: of_type.to_owned(), password: password.to_vec() }
     }
 
     fn why(held: &Held) -> &str {
@@ -147,13 +145,12 @@ mod tests {
 
     #[test]
     fn a_secret_of_the_right_type_has_a_password_and_others_say_why_not() {
-        let good = judge(None, Ok(Some(secret(TYPE, &[("password", b"hush")]))));
+        let good = judge(None, Ok(Some(secret(TYPE, b"hush"))));
         assert_eq!(good, Held::Password(Secret::new("hush".to_owned())));
         let bad = [
-            (secret("Opaque", &[("password", b"hush")]), "must be kubernetes.io/basic-auth"),
-            (secret(TYPE, &[("username", b"x")]), "has no `password`"),
-            (secret(TYPE, &[("password", b"")]), "has no `password`"),
-            (secret(TYPE, &[("password", b"\xff")]), "must be text"),
+            (secret("Opaque", b"hush"), "must be kubernetes.io/basic-auth"),
+            (secret(TYPE, b""), "has no `password`"),
+            (secret(TYPE, b"\xff"), "must be text"),
         ];
         for (read, expected) in bad {
             let held = judge(None, Ok(Some(read.clone())));

@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
 };
 
+use litemap::LiteMap;
 use model::program::{Frontend, Target};
 
 use super::{
@@ -18,7 +19,7 @@ pub struct Mirror {
     /// The fixed part.
     pub structure: Structure,
     /// The elements of the maps, by frontend.
-    pub frontends: BTreeMap<Frontend, Held>,
+    pub frontends: BTreeMap<Frontend, Box<Held>>,
     /// The virtual addresses.
     pub virtual_addresses: BTreeSet<IpAddr>,
     /// The endpoints that may connect to themselves.
@@ -48,11 +49,11 @@ pub struct Held {
     /// Which chain takes its connections.
     pub dispatch: Option<Dispatch>,
     /// Which chain takes those of a kind of source.
-    pub by_source: BTreeMap<Source, Dispatch>,
+    pub by_source: LiteMap<Source, Dispatch>,
     /// The targets by slot.
-    pub pools: BTreeMap<Pool, Vec<Option<Target>>>,
+    pub pools: LiteMap<Pool, Vec<Option<Target>>>,
     /// The ids of targets by slot, where sources stay on targets.
-    pub affinity_pools: BTreeMap<Pool, Vec<Option<TargetId>>>,
+    pub affinity_pools: LiteMap<Pool, Vec<Option<TargetId>>>,
     /// The targets that the sources of a pool may stay on. A target has the same id in all pools.
     pub affinity_targets: BTreeMap<(Pool, TargetId), Target>,
     /// The sources that may connect.
@@ -131,7 +132,7 @@ impl Held {
 }
 
 /// The used slots.
-fn slots_of<T: Copy>(pools: &BTreeMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
+fn slots_of<T: Copy>(pools: &LiteMap<Pool, Vec<Option<T>>>) -> impl Iterator<Item = (Slot, T)> {
     pools.iter().flat_map(|(&pool, slots)| {
         let slots = (0..).zip(slots).filter_map(|(index, cell)| Some((index, (*cell)?)));
         slots.map(move |(index, cell)| (Slot { pool, index }, cell))
@@ -139,10 +140,16 @@ fn slots_of<T: Copy>(pools: &BTreeMap<Pool, Vec<Option<T>>>) -> impl Iterator<It
 }
 
 /// Uses or frees a slot.
-fn put<T: Copy>(pools: &mut BTreeMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
+fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Option<T>) {
     let Ok(index) = usize::try_from(slot.index) else { return };
-    let slots = pools.entry(slot.pool).or_default();
+    if pools.is_empty() {
+        // Most frontends have one.
+        *pools = LiteMap::with_capacity(1);
+    }
+    let slots = pools.entry(slot.pool).or_insert_with(Vec::new);
     if slots.len() <= index {
+        // Lists are held for long and grow seldom: no room is kept for more.
+        slots.reserve_exact(index + 1 - slots.len());
         slots.resize(index + 1, None);
     }
     slots[index] = cell;
@@ -187,7 +194,7 @@ impl Mirror {
             | Element::Range(frontend) => {
                 if let Some(held) = self.frontends.get_mut(&frontend) {
                     held.remove(element);
-                    if *held == Held::default() {
+                    if **held == Held::default() {
                         self.frontends.remove(&frontend);
                     }
                 }

@@ -94,7 +94,7 @@ pub fn plan(
     for (frontend, service) in &touched.frontends {
         let service = claims.owner(frontend).or(service.as_ref());
         let nothing = Held::default();
-        let held = mirror.frontends.get(frontend).unwrap_or(&nothing);
+        let held = mirror.frontends.get(frontend).map_or(&nothing, Box::as_ref);
         let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held));
         plan.add(
             service,

@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
     fn frontend(&self) -> Option<(Frontend, &'a Held)> {
         let (packet, mirror) = (self.subject.packet, self.mirror);
         let at = |destination| Frontend { destination, protocol: packet.protocol, ports: packet.port.into() };
-        let held = |frontend: Frontend| mirror.frontends.get(&frontend).map(|held| (frontend, held));
+        let held = |frontend: Frontend| mirror.frontends.get(&frontend).map(|held| (frontend, held.as_ref()));
         let exact = held(at(Destination::Address(packet.destination)));
         let has_way = |(_, held): &(Frontend, &Held)| held.dispatch.is_some();
         let ranges = || {
@@ -113,7 +113,7 @@ impl<'a> Walk<'a> {
                     && frontend.protocol == packet.protocol
                     && frontend.ports.contains(packet.port)
             });
-            all.next().map(|(frontend, held)| (*frontend, held))
+            all.next().map(|(frontend, held)| (*frontend, held.as_ref()))
         };
         let node_port = || {
             let answers =

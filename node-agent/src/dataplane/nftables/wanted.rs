@@ -6,6 +6,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use litemap::LiteMap;
 use model::{
     net::{self, IpFamily},
     program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
@@ -96,7 +97,7 @@ fn choice(route: &Route) -> Result<Choice, String> {
 pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
     let place = place(frontend);
     let mut wanted = Held { is_range: place == Place::Range, ..Held::default() };
-    let mut dispatches = BTreeMap::new();
+    let mut dispatches = LiteMap::new();
     for (source, (verdict, pool)) in Source::ALL.into_iter().zip(pools(route)) {
         let dispatch = match verdict {
             Verdict::Reject => Dispatch::Refuse,

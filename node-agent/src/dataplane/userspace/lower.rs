@@ -188,7 +188,7 @@ mod tests {
     fn program(route: Route) -> (Frontend, Program) {
         let destination = Destination::Address(IpAddr::from([10, 96, 0, 1]));
         let frontend = Frontend { destination, protocol: Protocol::Tcp, ports: PORT.into() };
-        (frontend, Program { frontends: BTreeMap::from([(frontend, route)]), ..Program::default() })
+        (frontend, Program { frontends: [(frontend, route)].into_iter().collect(), ..Program::default() })
     }
 
     #[test]
