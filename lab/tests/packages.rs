@@ -105,8 +105,17 @@ fn an_agent_waits_for_its_settings_keeps_them_and_leaves_no_process_when_it_is_p
     stage.running("tidegate-agent");
     let address = stage.address();
 
-    stage.machine.run("cd next\nDEBIAN_FRONTEND=noninteractive dpkg -i ./tidegate-agent_*.deb").unwrap();
-    stage.running("tidegate-agent");
+    let agent = stage.running("tidegate-agent");
+    let seen = during(&stage.client, address, || {
+        stage.machine.run("cd next\ndpkg -i ./tidegate-agent_*.deb").unwrap();
+        wait::until_true("another agent to run", || stage.unit("tidegate-agent", "MainPID") != agent)
+            .unwrap();
+        stage.running("tidegate-agent");
+    });
+    assert!(
+        seen.failed.is_empty(),
+        "the old process carries old connections, the new one new ones: {seen:?}"
+    );
     let kept = stage.machine.run("cat /etc/tidegate/agent.toml").unwrap();
     assert!(kept.contains("userspace"), "a file that somebody changed stays: {kept}");
 

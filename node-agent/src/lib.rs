@@ -10,6 +10,7 @@
 //! could not recognise as its own, and any kernel write at the end of the process. Traffic never waits for this program.
 
 pub mod agent;
+pub mod alive;
 pub mod announce;
 pub mod ask;
 pub mod backoff;

@@ -19,11 +19,11 @@ use model::{
 };
 use node_agent::{
     agent::Kernel,
-    announce,
+    alive, announce,
     config::{
         Config, LOG_DEFAULT,
         announcing::AnnounceConfig,
-        check_mode, check_proxy,
+        check_listen, check_mode, check_proxy,
         options::{Cli, Command, LogFormat, Options, OutputFormat},
     },
     conntrack::KernelFlows,
@@ -78,6 +78,12 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             .context("the manual was not written"),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
+        Command::Healthcheck => {
+            let listen = check_listen(options.listen.as_deref())?;
+            let said = alive::ask(listen).with_context(|| format!("the agent at {listen} is not well"))?;
+            say(said.trim_end());
+            Ok(())
+        }
         Command::Preflight { no_load, output } => {
             AnnounceConfig::check(options.announcing)?;
             preflight(check_mode(options.proxy.mode.as_deref())?, !no_load, output)

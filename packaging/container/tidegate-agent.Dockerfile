@@ -8,4 +8,6 @@ COPY root/ /
 COPY state/ /var/lib/tidegate-agent/
 # The kernel gives capabilities to root only; which ones, the engine is told.
 USER 0:0
+# Where TIDEGATE_LISTEN is, if that is set.
+HEALTHCHECK --interval=10s --timeout=25s --start-period=30s CMD ["/usr/bin/tidegate-agent", "healthcheck"]
 ENTRYPOINT ["/usr/bin/tidegate-agent"]

@@ -5,6 +5,7 @@
 # time in a package is SOURCE_DATE_EPOCH, by default that of the last commit. Nothing is fetched.
 #   VERSION      of the packages; by default the workspace's
 #   PACKAGES     which; by default all of them
+#   MAINTAINER   who answers for the packages, as NAME <ADDRESS>
 #   COMPRESSION  as dpkg-deb -Z takes it; by default xz, which every Debian reads
 set -euo pipefail
 umask 022
@@ -19,6 +20,7 @@ binaries=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 version=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml")}
+maintainer=${MAINTAINER:-Tidegate developers <tidegate@localhost.localdomain>}
 architecture=$(dpkg --print-architecture)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct)}
 export SOURCE_DATE_EPOCH
@@ -40,7 +42,7 @@ documents() { # documents PACKAGE STAGE
   install -D -m 644 "$here/copyright" "$directory/copyright"
   {
     printf 'tidegate (%s) stable; urgency=medium\n\n  * Version %s.\n\n' "$version" "$version"
-    printf ' -- %s  %s\n' "$(sed -n 's/^Maintainer: //p' "$here/common.control")" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
+    printf ' -- %s  %s\n' "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
   } | gzip -9n >"$directory/changelog.gz"
 }
 
@@ -60,8 +62,13 @@ service() { # service PACKAGE STAGE
 }
 
 control() { # control PACKAGE STAGE
-  sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" "$here/common.control"
   echo "Package: $1"
+  echo "Source: tidegate"
+  echo "Version: $version"
+  echo "Architecture: $architecture"
+  echo "Maintainer: $maintainer"
+  echo "Section: net"
+  echo "Priority: optional"
   echo "Installed-Size: $(du -sk --apparent-size --exclude=DEBIAN "$2" | cut -f1)"
   sed "s/@LIBRARIES@/$(libraries "$2/usr/bin/$1")/" "$here/$1/control"
 }

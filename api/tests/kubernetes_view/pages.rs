@@ -82,6 +82,32 @@ async fn a_row_holds_as_much_of_its_object_as_is_asked_for() {
     assert_eq!((&one["kind"], one["rows"].as_array().unwrap().len()), (&json!("Table"), 1));
 }
 
+/// In: one object more than a page may hold. Out: who asks for everything at once is refused, for what would be left out could not
+/// be told from what is not there; in pages all of it comes.
+#[tokio::test]
+async fn a_listing_without_pages_is_whole_or_refused() {
+    const WORKLOADS: usize = 5001;
+    let server = start().await;
+    let object = |index: usize| {
+        let name = format!("w{index}");
+        json!({ "apiVersion": "tidegate/v1", "kind": "Workload", "metadata": { "name": name }, "spec": {} })
+    };
+    for first in (0..WORKLOADS).step_by(1000) {
+        let items: Vec<_> = (first..WORKLOADS.min(first + 1000)).map(object).collect();
+        let (status, answer) =
+            server.call("POST", "/v1/apply", Some(json!({ "kind": "List", "items": items }))).await;
+        assert_eq!(status, 200, "{answer}");
+    }
+    let (status, body) = read(ask(&server, "/api/v1/pods", "application/json").await).await;
+    assert_eq!((status, &body["reason"]), (400, &json!("BadRequest")), "{body}");
+    assert!(body["message"].as_str().unwrap().contains("limit=500"), "{body}");
+    let first = get(&server, "/api/v1/pods?limit=9000").await;
+    assert_eq!(names(&first).len(), 5000);
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = get(&server, &format!("/api/v1/pods?limit=9000&continue={token}")).await;
+    assert_eq!((names(&rest).len(), rest["metadata"].get("continue")), (1, None));
+}
+
 /// What cannot be had is said, and never answered with something else.
 #[tokio::test]
 async fn what_cannot_be_had_is_refused_with_the_word_that_clients_know() {

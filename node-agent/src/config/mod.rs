@@ -119,7 +119,7 @@ impl Config {
             enrolment,
             node: check_node(node.as_deref(), host_name)?,
             state_dir: state_dir.unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)),
-            listen: check_listen(listen.as_deref().unwrap_or(LISTEN_DEFAULT))?,
+            listen: check_listen(listen.as_deref())?,
             workload_cidrs: check_networks(WORKLOAD_CIDR, &workload_cidr.unwrap_or_default())?,
             addresses: check_addresses(&address.unwrap_or_default())?,
             labels: check_labels(&label.unwrap_or_default())?,
@@ -262,7 +262,12 @@ fn check_naming(text: Option<&str>) -> Result<Naming, ConfigError> {
     }
 }
 
-fn check_listen(text: &str) -> Result<SocketAddr, ConfigError> {
+/// Checks `--listen`.
+///
+/// # Errors
+/// It is no address with a port.
+pub fn check_listen(text: Option<&str>) -> Result<SocketAddr, ConfigError> {
+    let text = text.unwrap_or(LISTEN_DEFAULT);
     let problem = "must be an IP address and a port, such as 127.0.0.1:7441 or [::1]:7441";
     text.parse().map_err(|_| setting_error!("listen", "TIDEGATE_LISTEN", "{problem}; not `{text}`"))
 }

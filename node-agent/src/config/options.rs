@@ -46,6 +46,11 @@ pub enum Command {
         #[arg(long)]
         force: bool,
     },
+    /// Ask the agent that runs here whether it is well, and exit with 1 when it is not
+    ///
+    /// For engines that look after containers: asks `/healthz` at --listen, so give that by its variable where it is not the
+    /// default.
+    Healthcheck,
     /// Take a state of control that the agent holds back, although it takes much away
     ///
     /// The agent holds back a state of another life of control's store, such as an empty or a foreign database, when more
