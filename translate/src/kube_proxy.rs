@@ -24,6 +24,9 @@ const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// Deepest nesting that is looked into; no setting is deeper.
 const DEPTH_MAX: usize = 8;
 
+/// Characters of a key that count; no setting has a longer one.
+const KEY_CHARS_MAX: usize = 100;
+
 /// What becomes of a setting wherever it is set.
 enum Fate {
     /// Its value decides.
@@ -164,6 +167,7 @@ fn walk(value: &Value, at: &str, depth: usize, found: &mut impl FnMut(&str, &Val
     match value {
         Value::Object(fields) if depth > 0 && !is_listed => {
             for (key, value) in fields {
+                let key: String = key.chars().take(KEY_CHARS_MAX).collect();
                 let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
                 walk(value, &at, depth - 1, found);
             }

@@ -1,6 +1,8 @@
 //! Services, Endpoints, EndpointSlices and Nodes of Kubernetes in a file. What each field means is what it means to the adapter
 //! in the place of kube-proxy ([`crate::kubernetes`]); here is what differs without a cluster behind it.
 
+use std::collections::BTreeSet;
+
 use model::resource::{API_VERSION, Kind};
 use serde_json::{Value, json};
 
@@ -169,6 +171,8 @@ fn endpoints(draft: &mut Draft, document: &Value) {
 }
 
 fn node(draft: &mut Draft, document: &Value) {
+    let said = "applied, it takes the place of what a Node of this name says: its mode and options, too";
+    draft.report.note("metadata.name", said);
     let made = kubernetes::node(&settings(None), document);
     put(draft, fields::Kind::Node, Kind::Node, document, made);
 }
@@ -178,10 +182,10 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
     let Translated { objects: _, documents, findings } = made;
     let target = documents.first().map_or_else(|| "nothing".to_owned(), crate::json::object_name);
     let mut not_needed = Vec::new();
+    let said = with_parents(&findings);
     for (at, field) in fields::uses(kind, theirs) {
         // What depends on the value is said below.
-        if findings.iter().any(|finding| finding.field == at || finding.field.starts_with(&format!("{at}.")))
-        {
+        if said.contains(at.as_str()) {
             continue;
         }
         match field.map(|field| (field.fate, field.words)) {
@@ -207,6 +211,16 @@ fn put(draft: &mut Draft, kind: fields::Kind, ours: Kind, theirs: &Value, made: 
     for document in documents {
         draft.add(ours, document);
     }
+}
+
+/// The fields of findings, and what they are in.
+fn with_parents(findings: &[Finding]) -> BTreeSet<&str> {
+    let mut all = BTreeSet::new();
+    for finding in findings {
+        let dots = finding.field.match_indices('.').map(|(at, _)| at);
+        all.extend(dots.chain([finding.field.len()]).filter_map(|end| finding.field.get(..end)));
+    }
+    all
 }
 
 /// Why a document of another kind is left out.

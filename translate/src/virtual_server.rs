@@ -26,6 +26,8 @@ use crate::draft::Draft;
 const NAMESPACE: &str = "default";
 /// The largest weight of an endpoint.
 const WEIGHT_MAX: u32 = 65_535;
+/// Real servers of one virtual server; ten full EndpointSets, and each is compared with all others.
+const REAL_SERVERS_MAX: usize = 10_000;
 /// The last port, where a virtual server is for all of them.
 const PORT_MAX: u16 = 65_535;
 /// The pool with the addresses that belong to no other.
@@ -74,6 +76,23 @@ impl VirtualServer {
     pub(crate) fn name(&self) -> String {
         let port = self.port.map_or_else(|| "all".to_owned(), |port| port.to_string());
         format!("{}-{}-{port}", self.protocol.as_str().to_ascii_lowercase(), dashed(self.address))
+    }
+
+    /// Whether it can have this real server.
+    ///
+    /// # Errors
+    /// It is of another family, or there already, or one too many.
+    pub(crate) fn check(&self, real: &RealServer) -> Result<(), String> {
+        if IpFamily::of(real.address) != IpFamily::of(self.address) {
+            return Err("it is of another IP family than the virtual server".to_owned());
+        }
+        if self.real_servers.iter().any(|other| other.address == real.address && other.port == real.port) {
+            return Err("a second real server of this address and port".to_owned());
+        }
+        if self.real_servers.len() >= REAL_SERVERS_MAX {
+            return Err(format!("more than {REAL_SERVERS_MAX} real servers"));
+        }
+        Ok(())
     }
 
     /// `service/tcp-192-0-2-10-80`.

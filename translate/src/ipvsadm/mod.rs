@@ -3,11 +3,11 @@
 mod parse;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use model::{net::IpFamily, service::Protocol};
+use model::service::Protocol;
 
 pub(crate) use self::parse::is_command;
 use self::parse::{Line, Setting, Verb, lines};
@@ -46,13 +46,13 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
         };
         report.begin(&format!("{file}: line {}: {}", line.number, line.text));
         let done = match line.verb {
-            Verb::AddService => service(&line, report).and_then(|(key, server)| {
-                if places.contains_key(&key) {
-                    return Err("a second virtual server of this address and port".to_owned());
+            Verb::AddService => key_of(&line).and_then(|key| match places.entry(key) {
+                Entry::Occupied(_) => Err("a second virtual server of this address and port".to_owned()),
+                Entry::Vacant(place) => {
+                    servers.push(service(&line, key, report)?);
+                    place.insert(servers.len() - 1);
+                    Ok(())
                 }
-                places.insert(key, servers.len());
-                servers.push(server);
-                Ok(())
             }),
             Verb::AddServer => {
                 let place = key_of(&line).map(|key| places.get(&key).and_then(|at| servers.get_mut(*at)));
@@ -92,8 +92,7 @@ fn key_of(line: &Line) -> Result<Key, String> {
     found.ok_or_else(|| "no virtual server: -t, -u or --sctp-service is missing".to_owned())
 }
 
-fn service(line: &Line, report: &mut Report) -> Result<(Key, VirtualServer), String> {
-    let key = key_of(line)?;
+fn service(line: &Line, key: Key, report: &mut Report) -> Result<VirtualServer, String> {
     let (protocol, address, port) = key;
     let mut server = VirtualServer::new(protocol, address, port);
     let target = server.target();
@@ -132,7 +131,7 @@ fn service(line: &Line, report: &mut Report) -> Result<(Key, VirtualServer), Str
         report.mapped("no -s", &format!("scheduler {SCHEDULER_DEFAULT} of {target}, the default"));
         server.scheduler = Some(SCHEDULER_DEFAULT.to_owned());
     }
-    Ok((key, server))
+    Ok(server)
 }
 
 fn persistent(value: &str, server: &mut VirtualServer, report: &mut Report) -> Result<(), String> {
@@ -180,12 +179,7 @@ fn real_server(line: &Line, server: Option<&mut VirtualServer>, report: &mut Rep
         real = Some(RealServer { address, port, weight: 1 });
     }
     let mut real = real.ok_or("no real server: -r is missing")?;
-    if IpFamily::of(real.address) != IpFamily::of(server.address) {
-        return Err("the real server is of another IP family than the virtual one".to_owned());
-    }
-    if server.real_servers.iter().any(|other| other.address == real.address && other.port == real.port) {
-        return Err("a second real server of this address and port".to_owned());
-    }
+    server.check(&real)?;
     let target = server.target();
     let is_forwarded = |option: &str| line.settings.iter().any(|setting| setting.option == option);
     if !["-g", "-i", "-m"].into_iter().any(is_forwarded) {

@@ -119,15 +119,11 @@ pub(super) fn check(
             continue;
         }
         match setting.keyword() {
-            "connect_port" => match setting.argument().parse::<u16>() {
-                Ok(port) if port != 0 => {
-                    report.mapped(&at, "port of the health check");
-                    if Some(port) != real_port {
-                        check["port"] = json!(port);
-                    }
+            "connect_port" => {
+                if let Some(port) = connect_port(setting, report).filter(|port| Some(*port) != real_port) {
+                    check["port"] = json!(port);
                 }
-                Ok(_) | Err(_) => report.ignored(&at, "no port in numbers"),
-            },
+            }
             "url" if kind != "Tcp" && urls == 0 => {
                 urls += 1;
                 url = Some(setting);
@@ -165,6 +161,15 @@ pub(super) fn check(
     check["rise"] = json!(1);
     report.mapped(&super::server::place(item), &format!("healthCheck of type {kind}"));
     Some(check)
+}
+
+fn connect_port(setting: &Item, report: &mut Report) -> Option<u16> {
+    let port = setting.argument().parse().ok().filter(|port| *port != 0);
+    match port {
+        Some(_) => report.mapped(&super::server::place(setting), "port of the health check"),
+        None => report.ignored(&super::server::place(setting), "no port in numbers"),
+    }
+    port
 }
 
 fn http(url: Option<&Item>, mut host: Option<String>, report: &mut Report) -> Value {

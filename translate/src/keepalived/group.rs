@@ -1,10 +1,10 @@
 //! The addresses that a `virtual_server` is for: its own, or those of a `virtual_server_group`.
 
-use std::net::IpAddr;
+use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
 use model::net::{IpFamily, from_number, to_number};
 
-use super::parse::Item;
+use super::{SERVERS_MAX, parse::Item};
 use crate::report::Report;
 
 /// Addresses of one range of a group.
@@ -16,39 +16,46 @@ pub(super) type Place = (IpAddr, Option<u16>);
 const MARK: &str = "no Service is chosen by a firewall mark; write what the rules of the mark match as virtual servers by \
                     address and port";
 
+/// The places of each group, by name; why there are none where there are none.
+pub(super) type Groups<'a> = BTreeMap<&'a str, Result<Vec<Place>, String>>;
+
+/// The places of a group.
+///
+/// # Errors
+/// There are none, or too many.
+pub(super) fn group(item: &Item, report: &mut Report) -> Result<Vec<Place>, String> {
+    let mut places = Vec::new();
+    for entry in &item.children {
+        let at = format!("{} (line {})", entry.text(), entry.line);
+        match entry_places(entry) {
+            Ok(found) => {
+                report.mapped(&at, "a Service for each address and port");
+                places.extend(found);
+            }
+            Err(reason) => report.ignored(&at, &reason),
+        }
+        if places.len() > SERVERS_MAX {
+            return Err(format!("its group has more than {SERVERS_MAX} addresses"));
+        }
+    }
+    if places.is_empty() { Err("its group has no address".to_owned()) } else { Ok(places) }
+}
+
 /// Where a virtual server is.
 ///
 /// # Errors
 /// At no address and port: it has a firewall mark, or there is no such group.
-pub(super) fn places<'a>(
-    item: &'a Item,
-    group: impl Fn(&str) -> Option<&'a Item>,
-    report: &mut Report,
-) -> Result<Vec<Place>, String> {
+pub(super) fn places<'a>(item: &Item, groups: &'a Groups<'_>) -> Result<Cow<'a, [Place]>, String> {
     match item.arguments() {
         [word, ..] if word == "fwmark" => Err(MARK.to_owned()),
-        [word, name, ..] if word == "group" => {
-            let group = group(name).ok_or_else(|| format!("there is no virtual_server_group {name}"))?;
-            let mut places = Vec::new();
-            for entry in &group.children {
-                let at = format!("{} of group {name} (line {})", entry.text(), entry.line);
-                match entry_places(entry) {
-                    Ok(found) => {
-                        report.mapped(&at, "a Service for each address and port");
-                        places.extend(found);
-                    }
-                    Err(reason) => report.ignored(&at, &reason),
-                }
-            }
-            if places.is_empty() {
-                Err(format!("virtual_server_group {name} has no address"))
-            } else {
-                Ok(places)
-            }
-        }
+        [word, name, ..] if word == "group" => match groups.get(name.as_str()) {
+            Some(Ok(places)) => Ok(Cow::Borrowed(places)),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err(format!("there is no virtual_server_group {name}")),
+        },
         [address, rest @ ..] => {
             let port = rest.first().map(String::as_str);
-            Ok(vec![(parse_address(address)?, parse_port(port)?)])
+            Ok(Cow::Owned(vec![(parse_address(address)?, parse_port(port)?)]))
         }
         [] => Err("it has no address".to_owned()),
     }

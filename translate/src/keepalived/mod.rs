@@ -10,7 +10,11 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use model::name::Name;
 
-use self::parse::{Item, parse};
+use self::{
+    group::Groups,
+    parse::{Item, parse},
+    server::ENDPOINTS_MAX,
+};
 use crate::{
     draft::Draft,
     report::Report,
@@ -44,14 +48,10 @@ pub(crate) const KEYWORDS: [&str; 24] = [
     "includea",
     "includem",
 ];
+/// Characters of a line that stand in the report of what is in its block.
+const TEXT_CHARS_MAX: usize = 200;
 /// Virtual servers of one input, after groups were written out.
 const SERVERS_MAX: usize = 20_000;
-
-/// What virtual servers are to know of the rest of the file.
-struct Known<'a> {
-    /// Groups of virtual servers, by name.
-    groups: BTreeMap<&'a str, &'a Item>,
-}
 
 /// Translates a text into the draft.
 ///
@@ -59,10 +59,11 @@ struct Known<'a> {
 /// It is not of this grammar, goes on in other files, or is too long.
 pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), String> {
     let parsed = parse(text)?;
-    let mut known = Known { groups: BTreeMap::new() };
+    let mut groups = Groups::new();
     let of = |keyword: &'static str| parsed.items.iter().filter(move |item| item.keyword() == keyword);
     for item in of("virtual_server_group") {
-        known.groups.insert(item.argument(), item);
+        draft.report.begin(&title(file, item));
+        groups.insert(item.argument(), group::group(item, &mut draft.report));
     }
     let mut moved: BTreeMap<IpAddr, Name> = BTreeMap::new();
     for item in of("vrrp_instance") {
@@ -70,14 +71,20 @@ pub(crate) fn text(draft: &mut Draft, file: &str, text: &str) -> Result<(), Stri
         moved.extend(vrrp::instance(draft, item));
     }
     let mut servers: Vec<VirtualServer> = Vec::new();
+    let mut endpoints = 0_usize;
     for item in of("virtual_server") {
         draft.report.begin(&title(file, item));
-        match server::servers(item, &known, &mut draft.report) {
-            Ok(made) => servers.extend(made),
+        match server::servers(item, &groups, &mut draft.report) {
+            Ok(made) => {
+                endpoints += made.iter().map(|server| server.real_servers.len()).sum::<usize>();
+                servers.extend(made);
+            }
             Err(reason) => draft.report.ignored("", &format!("the virtual server is left out: {reason}")),
         }
-        if servers.len() > SERVERS_MAX {
-            return Err(format!("more than {SERVERS_MAX} virtual servers; split it"));
+        if servers.len() > SERVERS_MAX || endpoints > ENDPOINTS_MAX {
+            return Err(format!(
+                "more than {SERVERS_MAX} virtual servers, or {ENDPOINTS_MAX} endpoints; split it"
+            ));
         }
     }
     for item in &parsed.items {
@@ -126,6 +133,8 @@ fn rest(item: &Item, at: &str, report: &mut Report) {
     // What is secret is in no report.
     let is_secret = matches!(item.keyword(), "auth_pass" | "password" | "key");
     let text = if is_secret { item.keyword().to_owned() } else { item.text() };
+    // It is said again for all that is in it.
+    let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
     let path = if at.is_empty() { text } else { format!("{at} {text}") };
     if item.children.is_empty() {
         report.ignored(&format!("{path} (line {})", item.line), reason(item.keyword()));

@@ -1,12 +1,11 @@
 //! A `virtual_server`.
 
-use model::{net::IpFamily, service::Protocol};
+use model::service::Protocol;
 use serde_json::{Value, json};
 
 use super::{
-    Known,
     checks::{self, Timers},
-    group::{parse_address, parse_port, places},
+    group::{Groups, parse_address, parse_port, places},
     parse::Item,
 };
 use crate::{
@@ -16,6 +15,8 @@ use crate::{
     },
 };
 
+/// Endpoints of all virtual servers of an input together: what the largest cluster would be asked to take at once.
+pub(super) const ENDPOINTS_MAX: usize = 200_000;
 /// How long `persistence_timeout` without a value keeps a client, in seconds.
 const PERSISTENCE_SECONDS_DEFAULT: u32 = 360;
 
@@ -34,11 +35,11 @@ struct Common {
 /// A virtual server for each address and port.
 pub(super) fn servers(
     item: &Item,
-    known: &Known<'_>,
+    groups: &Groups<'_>,
     report: &mut Report,
 ) -> Result<Vec<VirtualServer>, String> {
-    let places = places(item, |name| known.groups.get(name).copied(), report)?;
-    let Some((address, port)) = places.first().copied() else { return Ok(Vec::new()) };
+    let places = places(item, groups)?;
+    let Some(&(address, port)) = places.first() else { return Ok(Vec::new()) };
     let protocol = item.children.iter().find(|setting| setting.keyword() == "protocol");
     let protocol = match protocol.map(|setting| setting.argument().to_ascii_uppercase()).as_deref() {
         None | Some("TCP") => Protocol::Tcp,
@@ -59,9 +60,12 @@ pub(super) fn servers(
     }
     flags(item, &mut common, report);
     real_servers(item.children.iter().filter(is_real), &mut common, report);
+    if places.len().saturating_mul(common.server.real_servers.len()) > ENDPOINTS_MAX {
+        return Err(format!("more than {ENDPOINTS_MAX} endpoints, all its addresses together"));
+    }
     Ok(places
-        .into_iter()
-        .map(|(address, port)| VirtualServer { address, port, ..common.server.clone() })
+        .iter()
+        .map(|&(address, port)| VirtualServer { address, port, ..common.server.clone() })
         .collect())
 }
 
@@ -192,14 +196,9 @@ fn real_server(
 ) -> Result<(RealServer, Option<Value>), String> {
     let address = parse_address(item.argument())?;
     let port = parse_port(item.arguments().get(1).map(String::as_str))?;
-    if IpFamily::of(address) != IpFamily::of(common.server.address) {
-        return Err("it is of another IP family than the virtual server".to_owned());
-    }
-    if common.server.real_servers.iter().any(|other| other.address == address && other.port == port) {
-        return Err("a second real server of this address and port".to_owned());
-    }
-    report.mapped(&place(item), "an endpoint");
     let mut real = RealServer { address, port, weight: 1 };
+    common.server.check(&real)?;
+    report.mapped(&place(item), "an endpoint");
     let (mut timers, mut host) = (common.timers, common.host.clone());
     let is_check =
         |setting: &&Item| setting.keyword().ends_with("_CHECK") || setting.keyword().ends_with("_GET");

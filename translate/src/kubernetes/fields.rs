@@ -108,6 +108,8 @@ pub struct Field {
 static INDEX: LazyLock<BTreeMap<(Kind, &'static str), &'static Field>> =
     LazyLock::new(|| TABLE.iter().map(|field| ((field.kind, field.path), field)).collect());
 
+/// Longest key that is looked at, in bytes: those of labels, with their prefix (RFC 1123) and their name.
+const KEY_BYTES_MAX: usize = 253 + 1 + 63;
 /// Deepest nesting that is looked into; nothing that the list names is deeper.
 const DEPTH_MAX: usize = 16;
 /// Findings of one object; more of them say nothing more.
@@ -155,6 +157,12 @@ fn walk(
     match value {
         Value::Object(fields) if depth > 0 => {
             for (key, value) in fields {
+                if key.len() > KEY_BYTES_MAX {
+                    if !found(None, &format!("{at} (a key of {} bytes)", key.len())) {
+                        return false;
+                    }
+                    continue;
+                }
                 let named = if rule.is_empty() { key.clone() } else { format!("{rule}.{key}") };
                 let any = format!("{rule}.*");
                 let is_any =
