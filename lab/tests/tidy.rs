@@ -124,7 +124,7 @@ fn every_row_of_the_feature_table_is_proved_by_a_test_and_the_list_is_current() 
          `UPDATE_GOLDEN=1 cargo test -p lab --test tidy` from the names and comments of the tests.\n\n| row | works when | proved by |\n|---|---|---|\n",
     );
     let mut missing = Vec::new();
-    for (row, sentence) in rows::ROWS {
+    for (row, sentence) in rows::ROWS.iter().copied() {
         match proofs.get(row) {
             Some(tests) => {
                 let tests: Vec<_> = tests.iter().cloned().collect();

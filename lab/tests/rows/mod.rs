@@ -8,7 +8,10 @@ pub(crate) const ROWS: &[(&str, &str)] = &[
     ),
     ("F003", "Watches follow in order, resume after a cut, and start over when too old"),
     ("F004", "A Service created once is programmed on every node, and each reports it"),
-    ("F005", "The command, and kubectl against the view, print the documents' columns for the documents' objects"),
+    (
+        "F005",
+        "The command, and kubectl against the view, print the documents' columns for the documents' objects",
+    ),
     ("F006", "Objects carry their metadata; a stale resourceVersion is refused with 409"),
     ("F008", "A token of one namespace changes no Service of another and no pool"),
     ("F009", "The documents' ConfigMap imports and makes the equivalent pools"),
