@@ -26,11 +26,9 @@ use model::{
     selector::LabelSelector,
 };
 use reqwest::Url;
+use trust::Pin;
 
-use crate::{
-    resource::{Target, parse_kind},
-    trust::Pin,
-};
+use crate::resource::{Target, parse_kind};
 
 /// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.
 const TIMEOUT_SECONDS_MAX: u64 = 86_400;

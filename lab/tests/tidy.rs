@@ -19,16 +19,17 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 11] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("model", &[]),
     ("store", &["model"]),
     ("api", &["model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
-    ("node-agent", &["model", "bfd", "bgp"]),
+    ("trust", &[]),
+    ("node-agent", &["model", "bfd", "bgp", "trust"]),
     ("translate", &["model"]),
-    ("cli", &["model", "translate"]),
-    ("sync", &["model", "translate"]),
+    ("cli", &["model", "translate", "trust"]),
+    ("sync", &["model", "translate", "trust"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];
