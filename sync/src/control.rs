@@ -127,7 +127,13 @@ pub struct Fault {
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code, self.detail)?;
+        if self.errors.is_empty() {
+            write!(f, "{}: {}", self.code, self.detail)?;
+        } else {
+            // Each field says more than that there are some.
+            let faults: Vec<String> = self.errors.iter().map(Fault::to_string).collect();
+            write!(f, "{}: {}", self.code, faults.join("; "))?;
+        }
         match &self.hint {
             Some(hint) => write!(f, " ({hint})"),
             None => Ok(()),
