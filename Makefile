@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab test soak bench openapi
+.PHONY: setup build lab deb test soak bench openapi images lab-images
 
 setup:
 	@lab/setup.sh
@@ -10,6 +10,11 @@ build: setup
 # A cluster in network namespaces. ONCE=1 ends by itself and exits by what it saw.
 lab: build
 	@lab/as-root.sh target/debug/tidegate-lab --once=$(ONCE)
+
+# Debian packages in target/debian. PROFILE=dev packs what `make build` has built, for trying out; VERSION=… names another version.
+deb: setup
+	@cargo build --profile $(or $(PROFILE),release) --locked -p api -p node-agent -p cli -p sync --bins
+	@packaging/debian/build.sh target/$(if $(filter dev,$(PROFILE)),debug,$(or $(PROFILE),release)) target/debian
 
 # Everything; ends with one line that counts all tests.
 test:
@@ -24,3 +29,18 @@ bench: setup
 	@cargo build --release --workspace --locked
 	@lab/as-root.sh target/release/bench failover --rounds $(or $(ROUNDS),50)
 	@lab/as-root.sh target/release/bench bgp
+	@lab/as-root.sh target/release/bench change
+	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench connections
+
+# Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
+# programs that are built already.
+images:
+ifndef BINARIES
+	@cargo build --release --locked -p api -p node-agent -p cli -p sync
+endif
+	@packaging/container/images.sh $(BINARIES)
+
+# What compose.yaml needs besides: FRR, curl and a shell, as they are installed here.
+lab-images:
+	@packaging/container/lab-images.sh

@@ -10,14 +10,18 @@ fi
 # command:package
 needed=(nft:nftables iptables:iptables ipset:ipset ipvsadm:ipvsadm ip:iproute2 conntrack:conntrack modprobe:kmod linux.uml:user-mode-linux
   keepalived:keepalived arping:iputils-arping ndisc6:ndisc6 tcpdump:tcpdump bird:bird2 gobgpd:gobgpd exabgp:exabgp
-  dockerd:docker.io dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
+  dockerd:docker.io docker-compose:docker-compose busybox:busybox-static strip:binutils dnsmasq:dnsmasq-base curl:curl gcc:gcc g++:g++ make:make pkg-config:pkg-config
+  nginx:nginx-light haproxy:haproxy
   protoc:protobuf-compiler etcd:etcd-server etcdctl:etcd-client systemd-analyze:systemd
-  chromium:chromium chromedriver:chromium-driver npm:npm)
+  dpkg-shlibdeps:dpkg-dev strip:binutils man:man-db sysctl:procps
+  chromium:chromium chromedriver:chromium-driver npm:npm kubectl:kubernetes-client)
 missing=()
 for pair in "${needed[@]}"; do
   PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 [ -e /usr/lib/frr/bfdd ] || missing+=(frr)
+# What relays connections, beside HTTP.
+[ -e /usr/lib/nginx/modules/ngx_stream_module.so ] || missing+=(libnginx-mod-stream)
 # What etcd's protocol files import.
 [ -e /usr/include/google/protobuf/descriptor.proto ] || missing+=(libprotobuf-dev)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)

@@ -89,6 +89,8 @@ pub struct Settings {
     pub is_auth_required: bool,
     /// How the status page is served.
     pub page: PageSettings,
+    /// Whether what there is can be read below `/k8s/` in the words of Kubernetes.
+    pub has_kubernetes_view: bool,
 }
 
 /// What every handler shares.

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     str::FromStr,
@@ -22,10 +22,12 @@ use serde::Deserialize;
 use crate::app::Settings;
 
 pub mod etcd;
+mod hosts;
 pub mod page;
 pub mod tls;
 
 use etcd::EtcdFlags;
+pub use hosts::Hosts;
 use page::{PageFlags, PageSettings};
 use tls::{TlsChoice, TlsMin, TlsWish};
 
@@ -130,6 +132,10 @@ pub struct Flags {
     /// How the status page is served.
     #[command(flatten)]
     pub page: PageFlags,
+    /// Serve what there is below /k8s/ in the words of Kubernetes too, read only, so that `kubectl get`, `describe` and `-w`
+    /// work with --server and this server's address followed by /k8s
+    #[arg(long, env = "TIDEGATE_KUBERNETES_VIEW")]
+    pub kubernetes_view: bool,
     /// What to log, such as `info` or `api=debug` [default: info]
     #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
     pub log: Option<String>,
@@ -230,6 +236,7 @@ struct File {
     bootstrap_token_file: Option<PathBuf>,
     page_read_only: Option<bool>,
     page_link: Option<Vec<String>>,
+    kubernetes_view: Option<bool>,
     log: Option<String>,
     log_format: Option<LogFormat>,
 }
@@ -255,16 +262,6 @@ pub struct Config {
     pub log: String,
     /// How to log.
     pub log_format: LogFormat,
-}
-
-/// Which `Host` headers are answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hosts {
-    /// All of them: the server does not listen on loopback, and nobody has named any.
-    Any,
-    /// `localhost`, addresses, and these names. On loopback, other names mean that a web page has made a browser call
-    /// this server under the page's own name.
-    Local(BTreeSet<String>),
 }
 
 /// Why the server does not start.
@@ -353,6 +350,7 @@ impl Config {
             auth,
             bootstrap_token_file,
             page,
+            kubernetes_view,
             log,
             log_format,
             config: _,
@@ -439,6 +437,7 @@ impl Config {
                 is_auth_required,
                 replica_name,
                 page,
+                has_kubernetes_view: kubernetes_view || file.kubernetes_view == Some(true),
             },
             log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
             log_format: log_format.or(file.log_format).unwrap_or_default(),
@@ -480,20 +479,6 @@ fn percent(flag: Option<u8>, file: Option<Percent>, default: u8) -> u8 {
 
 fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
     if flags.is_empty() { file } else { Some(flags) }
-}
-
-impl Hosts {
-    /// Whether a `Host` header, with or without port, is answered.
-    #[must_use]
-    pub fn allow(&self, host: &str) -> bool {
-        let Self::Local(names) = self else { return true };
-        let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((address, _)) => address,
-            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-        };
-        let name = name.to_ascii_lowercase();
-        name == "localhost" || name.parse::<IpAddr>().is_ok() || names.contains(&name)
-    }
 }
 
 #[cfg(test)]
@@ -573,21 +558,14 @@ mod tests {
     }
 
     #[test]
-    fn unknown_settings_in_the_file_are_refused() {
-        assert!(toml::from_str::<File>("lisen = 'x'").is_err());
+    fn the_view_for_kubectl_is_off_unless_a_flag_or_the_file_says_so() {
+        let has_view = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.has_kubernetes_view;
+        assert!(!has_view(&[], ""));
+        assert!(has_view(&["--kubernetes-view"], "") && has_view(&[], "kubernetes-view = true"));
     }
 
     #[test]
-    fn on_loopback_only_local_names_are_answered() {
-        let hosts = Hosts::Local(["lab.example".to_owned()].into());
-        for good in
-            ["localhost", "localhost:7440", "127.0.0.1:7440", "[::1]:7440", "Lab.Example:80", "10.0.0.1"]
-        {
-            assert!(hosts.allow(good), "{good}");
-        }
-        for bad in ["evil.example", "evil.example:7440", "localhost.evil.example", ""] {
-            assert!(!hosts.allow(bad), "{bad}");
-        }
-        assert!(Hosts::Any.allow("evil.example"));
+    fn unknown_settings_in_the_file_are_refused() {
+        assert!(toml::from_str::<File>("lisen = 'x'").is_err());
     }
 }

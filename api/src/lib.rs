@@ -27,6 +27,7 @@ mod health_judge;
 mod health_metrics;
 mod hub;
 mod idempotency;
+mod kubernetes;
 mod leadership;
 mod metrics;
 mod middleware;
@@ -58,6 +59,7 @@ pub mod watchdog;
 mod web;
 mod writer;
 
+pub use kubernetes::routes as kubernetes_routes;
 pub use openapi::document;
 pub use routes::service;
 pub use security::tls::{CertificateFiles, Tls, TlsError, TlsOptions};

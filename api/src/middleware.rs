@@ -28,6 +28,7 @@ use crate::{
     audit::Answered,
     caller::{Caller, Peer, may_change},
     error::{Code, Problem},
+    kubernetes,
     metrics::RequestLabels,
     security::{
         Access, Identity, access,
@@ -121,7 +122,8 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
             .into_response()
     });
     let code = response.extensions().get::<Problem>().map(Problem::code);
-    let mut response = write_problem(response, &path, &id);
+    let is_view = app.settings.has_kubernetes_view && kubernetes::is_below(&path);
+    let mut response = write_problem(response, &path, &id, is_view);
     let is_refused = code.is_some_and(|code| matches!(code, Code::Unauthenticated | Code::Forbidden));
     if let Some(caller) = known.filter(|_| may_change(&method) || is_refused) {
         let (at, status) = (app.source.now(), response.status());
@@ -147,8 +149,8 @@ fn request_id(headers: &HeaderMap) -> String {
     given.filter(is_fit).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
 }
 
-/// Gives every error, whoever made it, the one form that errors have.
-fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
+/// Gives every error, whoever made it, the one form that errors have; in the view for clients of Kubernetes, theirs.
+fn write_problem(mut response: Response, path: &str, id: &str, is_view: bool) -> Response {
     let status = response.status();
     let problem = response.extensions_mut().remove::<Problem>();
     let problem = match problem {
@@ -159,9 +161,15 @@ fn write_problem(mut response: Response, path: &str, id: &str) -> Response {
     let (mut parts, _) = response.into_parts();
     parts.status = problem.code().status();
     parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    let body = serde_json::to_vec(&problem.finish(path, id)).expect("problems have string keys only");
-    Response::from_parts(parts, Body::from(body))
+    let body = problem.finish(path, id);
+    let (content_type, body) = if is_view {
+        ("application/json", kubernetes::answer(&body))
+    } else {
+        let bytes = serde_json::to_vec(&body).expect("problems have string keys only");
+        ("application/problem+json", Body::from(bytes))
+    };
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Response::from_parts(parts, body)
 }
 
 fn secure(headers: &mut HeaderMap, path: &str, settings: &Settings) {

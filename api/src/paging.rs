@@ -121,15 +121,26 @@ impl Pages {
         let position = published.position();
         let mut metadata = json!({ "resourceVersion": position.revision.to_string(), "position": position });
         if let Some(key) = more_after {
-            let token = Token { p: position, k: key, q: fingerprint(query) };
-            let token = serde_json::to_vec(&token).expect("a token serialises");
-            metadata["continue"] = json!(BASE64_URL_SAFE_NO_PAD.encode(token));
+            metadata["continue"] = json!(self.token(published, key, query, now));
             if let Some(remaining) = remaining {
                 metadata["remainingItemCount"] = json!(remaining);
             }
-            self.hold(Arc::clone(published), now);
         }
         json!({ "apiVersion": model::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
+    }
+
+    /// The token with which a listing goes on behind a key, and holds its state until then.
+    pub(crate) fn token(
+        &self,
+        published: &Arc<Published>,
+        key: String,
+        query: &impl Hash,
+        now: Timestamp,
+    ) -> String {
+        let token = Token { p: published.position(), k: key, q: fingerprint(query) };
+        let token = serde_json::to_vec(&token).expect("a token serialises");
+        self.hold(Arc::clone(published), now);
+        BASE64_URL_SAFE_NO_PAD.encode(token)
     }
 
     fn hold(&self, published: Arc<Published>, now: Timestamp) {

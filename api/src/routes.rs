@@ -43,7 +43,7 @@ use std::sync::Arc;
 use axum::Router;
 use model::resource::Kind;
 
-use crate::{app::App, middleware, openapi::Routes};
+use crate::{app::App, kubernetes, middleware, openapi::Routes};
 
 /// What handlers share.
 pub(crate) type Shared = Arc<App>;
@@ -94,5 +94,6 @@ pub(crate) fn router() -> Routes {
 pub fn service(app: Arc<App>) -> Router {
     let (router, document) = router().split();
     let router = web::serve(docs::serve(router, document));
+    let router = if app.settings.has_kubernetes_view { kubernetes::serve(router) } else { router };
     middleware::wrap(router.with_state(Arc::clone(&app)), app)
 }

@@ -1,6 +1,11 @@
 //! The machine that measures: what it is, and how busy it was meanwhile.
 
-use std::{fs, path::Path, time::Instant};
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use nix::sys::utsname::uname;
@@ -39,6 +44,8 @@ impl Host {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
+    /// The share of the processors' time that others used just before the run, 0–1.
+    pub others: f64,
     /// The load average of the last minute before the run.
     pub average_before: f64,
     /// The same after it.
@@ -50,9 +57,30 @@ pub struct Load {
     pub pressure: Option<f64>,
 }
 
+/// Clock ticks in a second of `/proc`, on every machine on which this builds.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// How long it is watched before a run what others do.
+const OTHERS_WATCHED: Duration = Duration::from_secs(2);
+/// Others may use so much of the processors' time while something is measured.
+const OTHERS_MAX: f64 = 0.15;
+
+impl Load {
+    /// Why figures of this run say little; none when the machine had been quiet.
+    #[must_use]
+    pub fn too_busy(&self) -> Option<String> {
+        (self.others > OTHERS_MAX).then(|| {
+            let (percent, allowed) = (self.others * 100.0, OTHERS_MAX * 100.0);
+            format!(
+                "others used {percent:.0} % of the processors' time before the run, more than {allowed:.0} %"
+            )
+        })
+    }
+}
+
 /// The counters from which a [`Load`] is the difference.
 #[derive(Debug)]
 pub struct LoadMeter {
+    others: f64,
     begun: Instant,
     average: f64,
     times: ProcessorTimes,
@@ -60,15 +88,19 @@ pub struct LoadMeter {
 }
 
 impl LoadMeter {
-    /// Begins to measure.
+    /// Watches for two seconds what others do, and begins to measure.
     ///
     /// # Errors
     /// `/proc` cannot be read.
     pub fn start() -> Result<Self> {
+        let before = ProcessorTimes::read()?;
+        thread::sleep(OTHERS_WATCHED);
+        let others = ProcessorTimes::read()?.busy_since(&before);
         Ok(Self {
+            others,
             begun: Instant::now(),
             average: load_average()?,
-            times: ProcessorTimes::parse(&read("/proc/stat")?)?,
+            times: ProcessorTimes::read()?,
             waited_us: waited_us(),
         })
     }
@@ -78,10 +110,11 @@ impl LoadMeter {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn load(&self) -> Result<Load> {
-        let times = ProcessorTimes::parse(&read("/proc/stat")?)?;
+        let times = ProcessorTimes::read()?;
         let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
         let waited = self.waited_us.zip(waited_us()).map(|(before, after)| after.saturating_sub(before));
         Ok(Load {
+            others: self.others,
             average_before: self.average,
             average_after: load_average()?,
             busy: times.busy_since(&self.times),
@@ -92,12 +125,22 @@ impl LoadMeter {
 
 /// Clock ticks of all processors since the machine's start.
 #[derive(Debug)]
-struct ProcessorTimes {
+pub(crate) struct ProcessorTimes {
     all: u64,
     idle: u64,
 }
 
 impl ProcessorTimes {
+    /// What the kernel says.
+    pub(crate) fn read() -> Result<Self> {
+        Self::parse(&read("/proc/stat")?)
+    }
+
+    /// Seconds of all processors together in which they were not idle.
+    pub(crate) fn busy_seconds_since(&self, before: &Self) -> f64 {
+        self.busy_since(before) * self.all.saturating_sub(before.all) as f64 / TICKS_PER_SECOND
+    }
+
     /// Reads the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal.
     fn parse(stat: &str) -> Result<Self> {
         let line = stat.lines().next().context("/proc/stat is empty")?;

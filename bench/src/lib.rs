@@ -5,7 +5,15 @@
 //! that was too busy it has figures and no verdict. Times are never asserted, also not by the tests of this crate.
 
 pub mod bgp;
+pub mod change;
+pub mod cold;
+pub mod connections;
+pub mod estate;
 pub mod failover;
 pub mod figures;
+pub mod fit;
 pub mod host;
+pub mod page;
 pub mod plot;
+pub mod say;
+pub mod usage;

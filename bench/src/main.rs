@@ -1,15 +1,25 @@
-//! `cargo run --release -p bench -- failover`, as root, after `cargo build --release --workspace`; `make bench` does both.
+//! `cargo run --release -p bench -- change`, as root, after `cargo build --release --workspace`; `make bench` does all.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
-use bench::{bgp, failover};
-use clap::{Parser, Subcommand};
+use anyhow::{Context, Result, bail};
+use bench::{bgp, change, cold, connections, failover, host::Load};
+use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
+    /// The directory of what is written: for each benchmark the figures (.json), a page (.md) and a plot (.svg).
+    #[arg(long, global = true, default_value = "docs/benchmarks")]
+    out: PathBuf,
+    /// Write also what was measured while others used much of the machine.
+    #[arg(long, global = true)]
+    busy_anyway: bool,
     #[command(subcommand)]
     benchmark: Benchmark,
 }
@@ -24,9 +34,6 @@ enum Benchmark {
         /// Only contestants and failures whose names contain one of these, such as `keepalived,link-cut`.
         #[arg(long, value_delimiter = ',')]
         only: Vec<String>,
-        /// The directory of `failover.json`, `failover.md` and `failover.svg`.
-        #[arg(long, default_value = "docs/benchmarks")]
-        out: PathBuf,
     },
     /// How long it takes until routers have learned, and lost, a route by BGP, and what many routes cost.
     Bgp {
@@ -39,25 +46,130 @@ enum Benchmark {
         /// Prefixes that are announced at once; 0 leaves that out.
         #[arg(long, default_value_t = bgp::BULK, value_parser = clap::value_parser!(u32).range(0..=60_000))]
         bulk: u32,
-        /// The directory of `bgp.json`, `bgp.md` and `bgp.svg`.
-        #[arg(long, default_value = "docs/benchmarks")]
-        out: PathBuf,
+    },
+    /// How long a change of endpoints takes until traffic follows it, and what it costs, with few and many Services.
+    Change {
+        /// Changes whose latency is measured, at each size in each mode.
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Groups of changes whose cost is measured, at each size in each mode.
+        #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        groups: u16,
+        /// Changes in each of these groups.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000],
+            value_parser = clap::value_parser!(u32).range(0..=50_000))]
+        sizes: Vec<u32>,
+        /// Endpoints of each Service.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: u8,
+        /// Proxy modes: those that run on this kernel.
+        #[arg(long, value_delimiter = ',', default_value = "nftables,userspace",
+            value_parser = PossibleValuesParser::new(change::MODES))]
+        modes: Vec<String>,
+    },
+    /// How long an agent takes from its start until everything is programmed and verified, and how much memory it has then.
+    Cold {
+        /// Starts of each kind at each size.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        rounds: u16,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=60_000))]
+        sizes: Vec<u32>,
+        /// Endpoints of each Service, one after the other.
+        #[arg(long, value_delimiter = ',', default_values_t = [2, 10],
+            value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: Vec<u8>,
+        /// Proxy modes.
+        #[arg(long, value_delimiter = ',', default_value = "nftables",
+            value_parser = PossibleValuesParser::new(cold::MODES))]
+        modes: Vec<String>,
+    },
+    /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
+    Connections {
+        /// Turns of every contestant.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Milliseconds of each of the three parts of a turn: one client, many clients, one long flow.
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=50_000))]
+        sizes: Vec<u32>,
+        /// Proxy modes; ipvs is left out where the kernel has none.
+        #[arg(long, value_delimiter = ',', default_value = "nftables,iptables,userspace,ipvs",
+            value_parser = PossibleValuesParser::new(connections::MODES))]
+        modes: Vec<String>,
+        /// Clients at once where connections per second are measured.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        clients: u16,
     },
 }
 
+/// Writes the files of a benchmark into a directory.
+type Write = Box<dyn FnOnce(&Path) -> Result<()>>;
+
+/// What a benchmark has to say at its end.
+struct Outcome {
+    page: String,
+    too_busy: Option<String>,
+    write: Write,
+}
+
 fn main() -> Result<()> {
-    let mut stdout = std::io::stdout();
-    let mut say = |line: &str| writeln!(stdout, "{line}").context("cannot write to stdout");
-    match Arguments::parse().benchmark {
-        Benchmark::Failover { rounds, only, out } => {
-            let measured = failover::run(&failover::Options { rounds, only }, &mut say)?;
-            measured.write(&out)?;
-            say(&measured.markdown())
-        }
-        Benchmark::Bgp { rounds, failures, bulk, out } => {
-            let measured = bgp::run(&bgp::Options { rounds, failures, bulk }, &mut say)?;
-            measured.write(&out)?;
-            say(&measured.markdown())
-        }
+    let arguments = Arguments::parse();
+    let mut stdout = io::stdout();
+    let mut say = |line: &str| {
+        io::Write::write_fmt(&mut stdout, format_args!("{line}\n")).context("cannot write to stdout")
+    };
+    let outcome = run(arguments.benchmark, &mut say)?;
+    if let Some(why) = outcome.too_busy.filter(|_| !arguments.busy_anyway) {
+        bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
     }
+    (outcome.write)(&arguments.out)?;
+    say(&outcome.page)
+}
+
+fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
+    let too_busy = |load: &Option<Load>| load.as_ref().and_then(Load::too_busy);
+    Ok(match benchmark {
+        Benchmark::Failover { rounds, only } => {
+            let measured = failover::run(&failover::Options { rounds, only }, say)?;
+            let (page, too_busy) = (measured.markdown(), measured.too_busy());
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+        Benchmark::Bgp { rounds, failures, bulk } => {
+            let measured = bgp::run(&bgp::Options { rounds, failures, bulk }, say)?;
+            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+        Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
+            let modes = chosen(&change::MODES, &modes);
+            let measured =
+                change::run(&change::Options { rounds, groups, changes, sizes, endpoints, modes }, say)?;
+            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+        Benchmark::Cold { rounds, sizes, endpoints, modes } => {
+            let modes = chosen(&cold::MODES, &modes);
+            let measured = cold::run(&cold::Options { rounds, sizes, endpoints, modes }, say)?;
+            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+        Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
+            let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
+            let options = connections::Options { rounds, slice, sizes, modes, clients };
+            let measured = connections::run(&options, say)?;
+            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+        }
+    })
+}
+
+fn chosen(all: &[&'static str], names: &[String]) -> Vec<&'static str> {
+    all.iter().copied().filter(|mode| names.iter().any(|name| name == mode)).collect()
 }

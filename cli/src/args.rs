@@ -191,6 +191,13 @@ pub enum Command {
         /// Which shell
         shell: Shell,
     },
+    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        #[arg(value_name = "DIR")]
+        share: PathBuf,
+    },
     /// Print the versions of this command and of the server
     Version,
 }

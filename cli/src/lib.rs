@@ -5,7 +5,6 @@
 //! [`style::Style`]; only [`client`] and the modules under `commands` do I/O. Answers are read leniently ([`view`]), so
 //! that a newer or broken server leads to a gap in a table or an error, never to a panic.
 
-mod age;
 pub mod args;
 pub mod bgp;
 mod client;
@@ -42,6 +41,7 @@ pub mod what_if;
 use std::ffi::OsString;
 
 use clap::Parser;
+use model::age;
 
 /// How configurations of other load balancers become objects.
 pub use translate as import;

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use lab::{
     binaries,
     cluster::{Cluster, Options},
+    control::string,
     shell, wait,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/fixtures/import/seed.yaml");
 
@@ -44,4 +45,69 @@ fn f136_curl_from_inside_and_outside_gets_pages_at_the_address_that_the_document
 
     // The client outside has no route to the address but its own network: it asked by ARP, and the owner answered.
     cluster.wait_moved(address, &owner).unwrap();
+}
+
+/// F037, F038, F116: in: two Services of type LoadBalancer, and at first no pool, then one for others, then one with a single
+/// address. Out: each says why it waits; who came first gets the address and answers at it, also after control was killed; the
+/// other gets it when it is free.
+#[test]
+fn f038_f116_services_wait_with_a_reason_and_the_next_address_follows_from_the_store() {
+    let mut cluster = Cluster::start(&Options { nodes: 2, ..Options::default() }).unwrap();
+    let balancer =
+        |app: &str| json!({"type": "LoadBalancer", "selector": {"app": app}, "ports": [{"port": 80}]});
+    for (name, node, host) in [("first", "node1", 21), ("second", "node2", 22)] {
+        cluster.add_web(&format!("{name}-1"), node, host, name).unwrap();
+        cluster.add_service(name, balancer(name)).unwrap();
+        assert_eq!(why_without_address(&cluster, name), "NoPools");
+        assert!(listed(&cluster, name).contains("<pending>"), "{}", listed(&cluster, name));
+    }
+    let set_pool = |more: Value| {
+        let mut spec = json!({"addresses": ["172.17.8.220"], "quarantineSeconds": 0});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
+        cluster.apply_objects(&[object("AddressPool", spec), object("Advertisement", json!({}))]).unwrap();
+    };
+    set_pool(json!({"namespaces": ["elsewhere"]}));
+    assert_eq!(why_without_address(&cluster, "first"), "NoPoolMatches");
+    set_pool(json!({"namespaces": ["default"]}));
+    let address = cluster.wait_load_balancer_ip("default/first").unwrap();
+    assert_eq!(address.to_string(), "172.17.8.220");
+    assert_eq!(why_without_address(&cluster, "second"), "PoolFull");
+    let answers = |cluster: &Cluster, wanted: &str| {
+        wait::until(&format!("{wanted} to answer at {address}"), || {
+            let page = cluster.curl("client", address)?;
+            anyhow::ensure!(page == wanted, "{page} answers");
+            Ok(())
+        })
+        .unwrap();
+    };
+    answers(&cluster, "first-1");
+
+    cluster.restart_control().unwrap();
+    cluster.wait_converged().unwrap();
+    assert_eq!(cluster.wait_load_balancer_ip("default/first").unwrap(), address);
+    assert_eq!(why_without_address(&cluster, "second"), "PoolFull");
+    cluster.delete("namespaces/default/services/first").unwrap();
+    assert_eq!(cluster.wait_load_balancer_ip("default/second").unwrap(), address);
+    assert!(listed(&cluster, "second").contains(&address.to_string()), "{}", listed(&cluster, "second"));
+    answers(&cluster, "second-1");
+}
+
+/// Why a Service has no address; it must have none.
+fn why_without_address(cluster: &Cluster, service: &str) -> String {
+    let service = cluster.service(&format!("default/{service}")).unwrap();
+    assert_eq!(service.pointer("/status/loadBalancer/ingress/0"), None);
+    let conditions = service["status"]["conditions"].as_array().unwrap();
+    let assigned = conditions.iter().find(|condition| condition["type"] == "AddressAssigned").unwrap();
+    assert_eq!(assigned["status"], "False", "{assigned:#}");
+    string(assigned, "/reason").unwrap()
+}
+
+/// The line of a Service in the table of the command.
+fn listed(cluster: &Cluster, service: &str) -> String {
+    let tidegate = binaries::find("tidegate").unwrap();
+    let words = ["--api", cluster.api.url(), "get", "services", service];
+    cluster.place("control").unwrap().run(tidegate.to_str().unwrap(), &words).unwrap()
 }

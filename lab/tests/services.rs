@@ -43,9 +43,11 @@ fn f030_a_virtual_address_answers_every_node_and_workload_in_both_protocols_and_
         "ClusterIP",
         "F030: the default type"
     );
-    for family in [0, 1] {
+    for (family, range) in [(0, "10.96.0.0/16"), (1, "fd00:96::/112")] {
         let to = at(cluster.cluster_ip("default/web", family).unwrap(), 80);
-        for from in ["near", "far", "node1", "node2", "node3"] {
+        let range: ipnet::IpNet = range.parse().unwrap();
+        assert!(range.contains(&to.ip()), "F030: {to} is in {range}");
+        for from in ["near", "far", "web-2", "node1", "node2", "node3"] {
             cluster.expect_backends(from, to, &BOTH).unwrap();
             let reply = cluster.udp(from, to).unwrap();
             assert!(BOTH.contains(&reply.backend.as_str()), "{reply:?}");

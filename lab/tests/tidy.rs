@@ -19,17 +19,18 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("store", &["model"]),
-    ("api", &["model", "store"]),
+    ("manual", &[]),
+    ("api", &["manual", "model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("trust", &[]),
-    ("node-agent", &["model", "bfd", "bgp", "trust"]),
+    ("node-agent", &["manual", "model", "bfd", "bgp", "trust"]),
     ("translate", &["model"]),
-    ("cli", &["model", "translate", "trust"]),
-    ("sync", &["model", "translate", "trust"]),
+    ("cli", &["manual", "model", "translate", "trust"]),
+    ("sync", &["manual", "model", "translate", "trust"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];

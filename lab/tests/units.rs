@@ -4,8 +4,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// Units and how exposed they may be at most, in tenths: an API that needs nothing, an agent that programs the kernel.
-const UNITS: [(&str, u32); 2] = [("tidegate-api.service", 20), ("tidegate-agent.service", 45)];
+/// Units and how exposed they may be at most, in tenths: an API and an adapter that need nothing, an agent that programs the kernel.
+const UNITS: [(&str, u32); 3] =
+    [("tidegate-api.service", 20), ("tidegate-agent.service", 45), ("tidegate-sync@.service", 20)];
 
 fn unit(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/systemd").join(name).display().to_string()
@@ -33,8 +34,10 @@ fn systemd_understands_every_line_of_the_units() {
         let output =
             Command::new("systemd-analyze").args(["verify", "--man=no", &unit(name)]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let faults: Vec<_> =
-            said.lines().filter(|line| line.contains(name) && line.contains(".service:")).collect();
+        let faults: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains(name.trim_end_matches(".service")) && line.contains(".service:"))
+            .collect();
         // The programs are not installed where this runs.
         let faults: Vec<_> = faults.into_iter().filter(|line| !line.contains("is not executable")).collect();
         assert!(faults.is_empty(), "{faults:#?}");
@@ -50,7 +53,9 @@ fn the_units_ask_for_what_the_programs_do() {
     assert!(agent.lines().any(|line| line == "KillMode=process"));
     let api = fs::read_to_string(unit("tidegate-api.service")).unwrap();
     assert!(api.lines().any(|line| line == "CapabilityBoundingSet="));
-    for unit in [agent, api] {
+    let sync = fs::read_to_string(unit("tidegate-sync@.service")).unwrap();
+    assert!(sync.lines().any(|line| line == "CapabilityBoundingSet="));
+    for unit in [agent, api, sync] {
         for line in ["Type=notify", "NotifyAccess=main", "Restart=always", "ProtectSystem=strict"] {
             assert!(unit.lines().any(|found| found == line), "{line}");
         }

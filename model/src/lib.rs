@@ -9,6 +9,7 @@ pub mod address;
 pub mod address_pool;
 pub mod admit;
 pub mod advertisement;
+pub mod age;
 mod allocate;
 pub mod announcements;
 pub mod ask;

@@ -60,7 +60,9 @@ pub struct Program {
 pub struct HealthCheckNodePort {
     /// The TCP port on the node's addresses.
     pub port: Port,
-    /// Distinct addresses of ready endpoints on this node; terminating ones do not count (KEP-1669).
+    /// Distinct addresses of ready endpoints on this node, of the first family of the Service: a workload with an address of
+    /// each family is one endpoint, and one that the Service's addresses do not lead to is none. Terminating ones do not
+    /// count (KEP-1669).
     pub local_endpoints: u32,
 }
 
@@ -274,9 +276,11 @@ pub fn program(service: &CompiledService, place: &Place) -> Result<Program, Vec<
     }
     let mut program = Program::default();
     program.virtual_addresses.extend(service.cluster_ips.iter().chain(&service.load_balancer_ips));
+    let first_family = service.ip_families.first().copied();
     let mut ready_here: BTreeSet<IpAddr> = BTreeSet::new();
     for port in &service.ports {
-        ready_here.extend(endpoints::ready_on(port, &place.node));
+        let ready = endpoints::ready_on(port, &place.node);
+        ready_here.extend(ready.filter(|&ip| first_family.is_none_or(|family| IpFamily::of(ip) == family)));
         for family in IpFamily::ALL {
             let frontends = frontends(service, port, family);
             if frontends.is_empty() {

@@ -184,6 +184,34 @@ fn f048_external_policy_local() {
     check("external_local_without_endpoints", &cluster(spec, json!([])));
 }
 
+/// A workload with an address of each family is one endpoint; one without an address that the node port leads to is none, or a
+/// balancer would send connections to a node that drops them.
+#[test]
+fn f039_the_health_check_counts_endpoints_that_the_node_port_leads_to() {
+    let spec = json!({
+        "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999,
+        "ports": [{ "port": 80, "targetPort": 8080, "nodePort": 30080 }],
+    });
+    let endpoints =
+        json!([endpoint("10.1.1.1", "n1"), endpoint("fd00:1::1", "n1"), endpoint("fd00:1::2", "n2"),]);
+    let count = |spec: &Value, node| {
+        let compiled = compile(&cluster(spec.clone(), endpoints.clone()).snapshot, &key("web")).unwrap();
+        program(&compiled, &place((node, None))).unwrap().health_check.unwrap().local_endpoints
+    };
+    assert_eq!(["n1", "n2", "n3"].map(|node| count(&spec, node)), [1, 0, 0]);
+    let mut both = spec;
+    both["ipFamilyPolicy"] = json!("RequireDualStack");
+    both["clusterIPs"] = json!(["10.96.0.10", "fd00:96::10"]);
+    assert_eq!(
+        ["n1", "n2", "n3"].map(|node| count(&both, node)),
+        [1, 0, 0],
+        "both families: the first counts"
+    );
+    both["clusterIPs"] = json!(["fd00:96::10", "10.96.0.10"]);
+    both["clusterIP"] = json!("fd00:96::10");
+    assert_eq!(["n1", "n2", "n3"].map(|node| count(&both, node)), [1, 1, 0]);
+}
+
 /// Inside sources meet endpoints of the node only, also one that terminates; else silence while another node has one.
 #[test]
 fn internal_policy_local_is_for_the_cluster_ip_alone() {

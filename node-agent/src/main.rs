@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use model::{
     doctor::FindingState,
     feed::NodeState,
@@ -74,6 +74,8 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             run_agent(configure(options)?, log_arguments)
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
+        Command::Manual { share } => manual::write(Cli::command(), manual::Section::Administration, &share)
+            .context("the manual was not written"),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),
         Command::Preflight { no_load, output } => {

@@ -6,6 +6,7 @@
 
 mod container;
 mod elsewhere;
+mod networks;
 mod parse;
 mod plan;
 
@@ -365,6 +366,7 @@ impl State {
             tracing::debug!(complaint, "a container cannot be served as it asks");
         }
         self.outlet.progress.complain(translation.complaints);
+        self.outlet.progress.show_networks(networks::report(&self.engine, &self.elsewhere));
     }
 }
 

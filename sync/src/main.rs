@@ -1,13 +1,26 @@
 //! The `tidegate-sync` command.
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::{
+    io::{IsTerminal as _, Write as _},
+    path::Path,
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
+use clap::CommandFactory as _;
+use manual::Section;
 use sync::args::{Cli, Global, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let cli = sync::settings::parse(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let words: Vec<_> = std::env::args_os().collect();
+    // Packages are made with it; it is no source, and nobody else needs to know.
+    if let [_, command, share] = &words[..]
+        && command == "manual"
+    {
+        return write_manual(Path::new(share));
+    }
+    let cli = sync::settings::parse(words).unwrap_or_else(|error| error.exit());
     match start_log(&cli.global).and_then(|()| work(cli)) {
         Ok(code) => code,
         Err(error) => {
@@ -39,4 +52,16 @@ fn work(cli: Cli) -> anyhow::Result<ExitCode> {
     // A read of a source that hangs must not hold up the end.
     runtime.shutdown_background();
     outcome
+}
+
+/// Writes man pages and completions below a directory that is laid out as `/usr/share`.
+fn write_manual(share: &Path) -> ExitCode {
+    match manual::write(Cli::command(), Section::Administration, share) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // When stderr is gone there is nobody to tell.
+            let _gone = writeln!(std::io::stderr(), "error: the manual was not written: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

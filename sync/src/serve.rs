@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{Json, Router, extract::State, http::StatusCode, routing::get};
+use serde_json::Value;
 use tokio::net::TcpListener;
 
 use crate::engine::progress::Progress;
@@ -13,6 +14,7 @@ pub(crate) async fn serve(listener: TcpListener, progress: Arc<Progress>) -> std
         .route("/healthz", get(|| std::future::ready("ok\n")))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
+        .route("/networks", get(networks))
         .with_state(progress);
     axum::serve(listener, router).await
 }
@@ -24,6 +26,12 @@ async fn ready(State(progress): State<Arc<Progress>>) -> (StatusCode, String) {
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, trouble.join("\n") + "\n")
     }
+}
+
+/// Of an engine of containers; other sources have none.
+async fn networks(State(progress): State<Arc<Progress>>) -> Result<Json<Value>, (StatusCode, &'static str)> {
+    let none = (StatusCode::NOT_FOUND, "this source has no networks, or has not been reached yet\n");
+    progress.networks().map(Json).ok_or(none)
 }
 
 async fn metrics(State(progress): State<Arc<Progress>>) -> ([(&'static str, &'static str); 1], String) {

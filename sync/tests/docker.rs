@@ -5,162 +5,14 @@
 mod support;
 
 use std::{
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    fs::File,
+    path::Path,
+    process::{Child, Command, Stdio},
     thread,
 };
 
-use serde_json::Value;
-use support::{Api, Sync, eventually, in_namespace};
-
-/// The whole content of the image. It says who it is on port 80; as `check` it is the health check, which `sick` and `well`
-/// decide about; as `ask` it is the client. Being the first process of its container, it does not end on SIGTERM.
-const PROGRAM: &str = r#"
-use std::{env, fs, io::{Read, Write}, net::{TcpListener, TcpStream}, process::exit, time::Duration};
-fn main() {
-    let arguments: Vec<String> = env::args().collect();
-    match arguments.get(1).map(String::as_str) {
-        Some("ask") => {
-            let address = arguments[2].parse().unwrap();
-            let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_secs(2)) else { exit(1) };
-            stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-            let mut answer = String::new();
-            if stream.read_to_string(&mut answer).is_err() { exit(1) }
-            print!("{answer}");
-        }
-        Some("check") => exit(i32::from(fs::metadata("/sick").is_ok())),
-        Some("sick") => drop(fs::write("/sick", "").unwrap()),
-        Some("well") => fs::remove_file("/sick").unwrap(),
-        _ => {
-            for stream in TcpListener::bind("[::]:80").unwrap().incoming() {
-                let Ok(mut stream) = stream else { continue };
-                let _ = write!(stream, "{}", env::var("NAME").unwrap());
-            }
-        }
-    }
-}
-"#;
-
-const IMAGE_FILE: &str = "FROM scratch\nCOPY program /program\nEXPOSE 80\n\
-    HEALTHCHECK --interval=300ms --timeout=5s --retries=1 CMD [\"/program\", \"check\"]\nENTRYPOINT [\"/program\"]\n";
-
-/// An engine; it and its containers go when this is dropped.
-struct Engine {
-    daemon: Child,
-    directory: tempfile::TempDir,
-    cgroup: String,
-}
-
-impl Engine {
-    fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let cgroup = format!("tg-sync-{}", std::process::id());
-        let daemon = Self::spawn(directory.path(), &cgroup);
-        let engine = Self { daemon, directory, cgroup };
-        engine.wait();
-        let context = engine.path("context");
-        fs::create_dir(&context).unwrap();
-        fs::write(context.join("program.rs"), PROGRAM).unwrap();
-        fs::write(context.join("Dockerfile"), IMAGE_FILE).unwrap();
-        let compiled = Command::new("rustc")
-            .args(["--edition=2024", "-Ctarget-feature=+crt-static", "-Cstrip=symbols", "-o"])
-            .args([context.join("program"), context.join("program.rs")])
-            .status();
-        assert!(compiled.unwrap().success());
-        engine.docker(&["build", "--quiet", "--tag", "backend:1", context.to_str().unwrap()]);
-        engine
-    }
-
-    fn spawn(directory: &Path, cgroup: &str) -> Child {
-        let log = File::options().create(true).append(true).open(directory.join("log")).unwrap();
-        fs::write(directory.join("daemon.json"), "{}").unwrap();
-        let place = |name: &str| directory.join(name).display().to_string();
-        Command::new("dockerd")
-            .args(["--config-file", &place("daemon.json"), "--host", &format!("unix://{}", place("socket"))])
-            .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
-            .args([
-                "--storage-driver=vfs",
-                "--userland-proxy=false",
-                "--exec-opt=native.cgroupdriver=cgroupfs",
-            ])
-            .arg(format!("--cgroup-parent=/{cgroup}"))
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .expect("dockerd (Debian package docker.io)")
-    }
-
-    fn wait(&self) {
-        let is_there = || self.try_docker(&["version"]).status.success();
-        eventually("the engine answers", is_there, |is_there| *is_there);
-    }
-
-    fn restart(&mut self) {
-        self.stop();
-        self.daemon = Self::spawn(self.directory.path(), &self.cgroup);
-        self.wait();
-    }
-
-    fn stop(&mut self) {
-        let _ = Command::new("kill").arg(self.daemon.id().to_string()).stderr(Stdio::null()).status();
-        let _ = self.daemon.wait();
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn socket(&self) -> String {
-        format!("unix://{}", self.path("socket").display())
-    }
-
-    fn try_docker(&self, arguments: &[&str]) -> Output {
-        Command::new("docker")
-            .env("DOCKER_BUILDKIT", "0")
-            .args(["--host", &self.socket()])
-            .args(arguments)
-            .output()
-            .unwrap()
-    }
-
-    fn docker(&self, arguments: &[&str]) -> String {
-        let output = self.try_docker(arguments);
-        assert!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    /// Runs a backend of the Service `web`.
-    fn run(&self, name: &str, more: &[&str]) {
-        let name_variable = format!("NAME={name}");
-        let common =
-            ["run", "--detach", "--name", name, "--env", &name_variable, "--label", "tidegate.service=web"];
-        self.docker(&[&common, more, &["backend:1"]].concat());
-    }
-
-    /// Who answers at an address.
-    fn ask(&self, address: &str) -> Option<String> {
-        let output = Command::new(self.path("context/program")).args(["ask", address]).output().unwrap();
-        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let containers =
-            String::from_utf8(self.try_docker(&["ps", "--all", "--quiet"]).stdout).unwrap_or_default();
-        let containers: Vec<_> = containers.split_whitespace().collect();
-        if !containers.is_empty() {
-            self.try_docker(&[&["rm", "--force"], &containers[..]].concat());
-        }
-        self.stop();
-        for hierarchy in fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten() {
-            let _ = fs::remove_dir(hierarchy.path().join(&self.cgroup));
-        }
-        let _ = fs::remove_dir(Path::new("/sys/fs/cgroup").join(&self.cgroup));
-    }
-}
+use serde_json::{Value, json};
+use support::{Api, Sync, docker::Engine, eventually, in_namespace};
 
 /// An agent of the node that the namespace is.
 struct Agent(Child, #[allow(dead_code, reason = "it goes with the agent")] tempfile::TempDir);
@@ -246,7 +98,7 @@ fn f027_containers_of_a_real_engine_become_endpoints_and_the_service_s_address_f
             || sync.trouble(),
             |text| text.contains("wait for somebody to confirm them"),
         );
-        assert_eq!(workload(&api, "one")["addresses"], serde_json::json!([]));
+        assert_eq!(workload(&api, "one")["addresses"], json!([]));
         sync.confirm();
         eventually("what is removed goes", || api.names("workloads"), Vec::is_empty);
     });
@@ -318,4 +170,129 @@ fn restarts_of_the_engine_take_nothing_away(engine: &mut Engine, api: &Api, sync
     assert_eq!(api.names("workloads").len(), 2);
     engine.restart();
     eventually("the engine is followed again", || sync.trouble(), |text| !text.contains("engine:"));
+}
+
+/// In: a container that only has a network, as the pause container of a pod, and three that share it; two of them serve the same port of
+/// one Service, as a proxy beside its program does.
+/// Out: each port is one endpoint at the address of the first, and clients reach who listens there; when the first is gone there is none.
+#[test]
+fn f024_containers_that_share_a_network_are_one_endpoint_for_each_port_at_the_address_of_its_owner() {
+    in_namespace("pod", || {
+        let engine = Engine::start();
+        let api = Api::memory();
+        let _agent = Agent::start(&api);
+        let sync = Sync::start(&api.url, &["docker", "--socket", &engine.socket(), "--node", "n1"]);
+        let plain = ["run", "--detach", "--no-healthcheck"];
+        engine.docker(
+            &[&plain[..], &["--name", "pause", "--env", "PORT=79", "--env", "NAME=pause", "backend:1"]]
+                .concat(),
+        );
+        let join = |name: &str, more: &[&str]| {
+            let first = ["--no-healthcheck", "--network", "container:pause"];
+            engine.run(name, &[&first, more].concat());
+        };
+        join("page", &["--label", "tidegate.port=8080:80"]);
+        join("beside", &["--label", "tidegate.port=8080:80", "--env", "PORT=82"]);
+        let side =
+            ["--label", "tidegate.service=side", "--label", "tidegate.port=8081:81", "--env", "PORT=81"];
+        join("side", &side);
+        sync.wait_until_equal();
+
+        let format = "{{.NetworkSettings.Networks.bridge.IPAddress}}";
+        let address = engine.docker(&["inspect", "--format", format, "pause"]);
+        for (service, port, answer) in [("web", 80, "page"), ("side", 81, "side")] {
+            let path = format!("/v1/namespaces/default/services/{service}");
+            let look = || {
+                api.get(&format!("/v1/namespaces/default/endpoints/{service}"))["ports"][0]["endpoints"]
+                    .clone()
+            };
+            let is_one = |seen: &Value| seen.as_array().is_some_and(|all| all.len() == 1);
+            let endpoints = eventually("there is an endpoint", look, is_one);
+            assert_eq!((&endpoints[0]["address"], &endpoints[0]["port"]), (&json!(address), &json!(port)));
+            let spec = api.get(&path)["spec"].clone();
+            let (ip, port) = (spec["clusterIP"].as_str().unwrap(), &spec["ports"][0]["port"]);
+            let ask = || engine.ask(&format!("{ip}:{port}"));
+            eventually("it answers", ask, |name| name.as_deref() == Some(answer));
+        }
+        engine.docker(&["rm", "--force", "pause"]);
+        eventually(
+            "it is said",
+            || sync.trouble(),
+            |text| text.contains("page: it uses the network of container"),
+        );
+        assert_eq!(
+            engine.docker(&["ps", "--quiet"]).lines().count(),
+            3,
+            "the others live, and have no owner"
+        );
+    });
+}
+
+/// In: two engines as they are installed, on two machines, and a network more on one of them.
+/// Out: each network with its bridge, its subnet and its containers, as the kernel and the engine have them; the equal subnets and the
+/// equal address are told, and the second container is left out.
+#[test]
+fn f026_networks_are_listed_with_their_containers_and_equal_subnets_of_two_machines_are_told() {
+    in_namespace("nets", || {
+        let (engine, other) = (Engine::start(), Engine::start_apart());
+        let api = Api::memory();
+        let first = Sync::start(&api.url, &["docker", "--socket", &engine.socket(), "--node", "n1"]);
+        engine.run("one", &["--no-healthcheck"]);
+        engine.docker(&["network", "create", "--subnet", "172.31.7.0/24", "back"]);
+        engine.docker(&["network", "connect", "--ip", "172.31.7.9", "back", "one"]);
+        engine.run("two", &["--no-healthcheck", "--network", "back", "--ip", "172.31.7.8"]);
+        let network = |sync: &Sync, name: &str| {
+            let all = sync.networks();
+            let mut all = all.as_array().into_iter().flatten();
+            all.find(|network| network["name"] == name).cloned().unwrap_or_default()
+        };
+        let both = json!([
+            {"name": "one", "addresses": ["172.31.7.9"]}, {"name": "two", "addresses": ["172.31.7.8"]},
+        ]);
+        let back = eventually("both are seen", || network(&first, "back"), |back| back["containers"] == both);
+        assert_eq!(back["subnets"], json!(["172.31.7.0/24"]));
+        let subnet =
+            engine.docker(&["network", "inspect", "--format", "{{(index .IPAM.Config 0).Subnet}}", "bridge"]);
+        let bridge = network(&first, "bridge");
+        assert_eq!((&bridge["link"], &bridge["subnets"]), (&json!("docker0"), &json!([subnet])));
+        for seen in [&back, &bridge] {
+            let link = seen["link"].as_str().unwrap();
+            let output = Command::new("ip").args(["-4", "-br", "address", "show", link]).output().unwrap();
+            let prefix = seen["subnets"][0].as_str().unwrap().rsplit_once('.').unwrap().0;
+            assert!(String::from_utf8_lossy(&output.stdout).contains(prefix), "{link}: {output:?}");
+        }
+
+        // Labelled for its own network, because it is in two.
+        engine.docker(&["rm", "--force", "one"]);
+        engine.run("three", &["--no-healthcheck"]);
+        let spec = || workload(&api, "three")["addresses"][0].clone();
+        let address = eventually("it has an address", spec, Value::is_string);
+        other.run("three", &["--no-healthcheck"]);
+        let format = "{{.NetworkSettings.Networks.bridge.IPAddress}}";
+        let there = other.docker(&["inspect", "--format", format, "three"]);
+        assert_eq!(
+            address,
+            there.as_str(),
+            "two engines give the same address unless they are told otherwise"
+        );
+        let second = Sync::start(&api.url, &["docker", "--socket", &other.socket(), "--node", "n2"]);
+        let said =
+            eventually("it is told", || second.trouble(), |text| text.contains("too: their addresses"));
+        let equal = format!(
+            "network bridge of Node n2 has the subnet {subnet}, which containers on Node n1 have too"
+        );
+        assert!(said.contains(&equal), "{said}");
+        assert!(
+            said.contains(&format!(
+                "its address {there} in network bridge is that of a container on Node n1 too"
+            )),
+            "{said}"
+        );
+        assert_eq!(network(&second, "bridge")["sameSubnetOn"], json!(["n1"]));
+        assert!(
+            api.names("workloads").iter().all(|name| name.starts_with("n1.")),
+            "{:?}",
+            api.names("workloads")
+        );
+    });
 }

@@ -11,7 +11,7 @@ mod restore;
 use std::{io::Write, path::PathBuf};
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use store::{Contents, Looked, backup};
 
 use crate::{
@@ -39,6 +39,13 @@ pub enum Command {
     /// Look after what a store keeps
     #[command(subcommand, disable_help_subcommand = true)]
     Store(StoreCommand),
+    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        #[arg(value_name = "DIR")]
+        share: std::path::PathBuf,
+    },
 }
 
 /// What is done with stores.
@@ -99,6 +106,8 @@ pub struct Migrate {
 /// What went wrong, and what to do; then nothing was changed unless it says so.
 pub async fn run(command: Command, flags: Flags) -> anyhow::Result<()> {
     match command {
+        Command::Manual { share } => manual::write(Cli::command(), manual::Section::Administration, &share)
+            .context("the manual was not written"),
         Command::Check => check::run(&Config::load(flags)?).await,
         Command::Store(StoreCommand::Backup(arguments)) => take(&Config::load(flags)?, &arguments).await,
         Command::Store(StoreCommand::Verify { file }) => verify(&file),

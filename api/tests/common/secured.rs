@@ -27,7 +27,12 @@ pub(crate) struct Secured {
 }
 
 pub(crate) async fn start() -> Secured {
-    let settings = Settings { is_auth_required: true, ..settings(30000..=32767) };
+    start_on(settings(30000..=32767)).await
+}
+
+/// The same with other settings.
+pub(crate) async fn start_on(settings: Settings) -> Secured {
+    let settings = Settings { is_auth_required: true, ..settings };
     let server = start_with(settings).await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bootstrap-token");

@@ -26,7 +26,10 @@ use self::{
     routers::Seen,
     tidegate::Tidegate,
 };
-use crate::host::{Host, LoadMeter};
+use crate::{
+    host::{Host, LoadMeter},
+    say::Say,
+};
 
 /// Prefixes of the bulk run.
 pub const BULK: u32 = 20_000;
@@ -46,9 +49,6 @@ pub struct Options {
     /// Prefixes of the bulk run; none: it is left out.
     pub bulk: u32,
 }
-
-/// Where progress is told.
-pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
 /// Measures everything, the contestants by turns.
 ///

@@ -30,7 +30,10 @@ use self::{
     probe::Probe,
     tidegate::Tidegate,
 };
-use crate::host::{Host, LoadMeter};
+use crate::{
+    host::{Host, LoadMeter},
+    say::Say,
+};
 
 pub use self::measured::{Measured, Run, Series};
 
@@ -50,9 +53,6 @@ pub struct Options {
     /// Only contestants and failures whose names contain one of these; all when it names none of a sort.
     pub only: Vec<String>,
 }
-
-/// Where progress is told.
-pub type Say<'a> = &'a mut dyn FnMut(&str) -> Result<()>;
 
 /// A contestant with what goes on in its network.
 struct Lane {

@@ -80,6 +80,10 @@ pub(crate) async fn run(cli: Cli, terminal: &mut Terminal) -> Result<ExitCode, F
         Command::CanI(wish) => security::can_i(&client, wish, terminal).await,
         Command::Node(command) => security::node(&client, command, terminal).await,
         Command::Version => version(&client, terminal).await,
+        Command::Manual { share } => {
+            manual::write(Cli::command(), manual::Section::User, &share)?;
+            Ok(ExitCode::Success)
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);

@@ -1,6 +1,6 @@
 //! The rows of the feature table that tests have to prove, with what they say in short.
 
-pub(crate) const ROWS: [(&str, &str); 119] = [
+pub(crate) const ROWS: [(&str, &str); 123] = [
     ("F001", "The API holds the desired state; what is POSTed comes back with server-assigned fields"),
     (
         "F002",
@@ -35,6 +35,7 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
         "F038",
         "Without a pool or room the status says pending with a reason, and the address comes when space appears",
     ),
+    ("F039", "Behind a balancer of others, node port and health check port answer correctly"),
     ("F040", "Allowed external addresses reach the Service through any node"),
     ("F041", "Clients reach clusterIP:port"),
     ("F042", "Backends get the connection on targetPort; names resolve per workload"),
@@ -128,5 +129,11 @@ pub(crate) const ROWS: [(&str, &str); 119] = [
     ("F132", "Agents detect a dead peer, authenticated, and re-elect without control"),
     ("F135", "The address pools of the documents' ConfigMap import unchanged"),
     ("F136", "The documents' tests from inside and outside pass in the lab"),
+    (
+        "F138",
+        "User, address, nginx, Service, workload: the site answers, with the user's address under policy Local",
+    ),
+    ("F139", "The same chain through node ports and an external address"),
+    ("F140", "nginx is an ordinary workload selected by a Service"),
     ("F168", "Nodes register with addresses, labels, zone and a lease; an expired one takes the node out"),
 ];

@@ -66,6 +66,13 @@ pub enum Command {
         #[arg(long)]
         successor: bool,
     },
+    /// Write man pages and completions below a directory that is laid out as /usr/share; packages are made with it
+    #[command(hide = true)]
+    Manual {
+        /// The directory
+        #[arg(value_name = "DIR")]
+        share: PathBuf,
+    },
     /// Say whether this machine can carry out the proxy mode, and load kernel modules that it lacks
     ///
     /// Lists what the mode needs as present, built-in, loadable or missing. Each need is tested for real in a network

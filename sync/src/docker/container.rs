@@ -84,6 +84,8 @@ pub(super) struct Network {
     pub(super) name: String,
     pub(super) subnets: Vec<String>,
     pub(super) driver: String,
+    /// The link that is its bridge on the machine, if it has one.
+    pub(super) link: Option<String>,
     /// Whether other machines reach containers in it by their addresses, also with engines that drop such traffic unless
     /// it is allowed.
     pub(super) is_open: bool,
@@ -129,7 +131,12 @@ impl Network {
             || is_trusting;
         let pools = network.ipam.and_then(|ipam| ipam.config).unwrap_or_default();
         let subnets = pools.into_iter().take(ITEMS_MAX).filter_map(|pool| pool.subnet).collect();
-        Some((network.id?, Self { name: network.name?, subnets, driver, is_open }))
+        let id = network.id?;
+        // What the engine calls a bridge that has no name of its own.
+        let link =
+            || option("com.docker.network.bridge.name").or_else(|| Some(format!("br-{}", id.get(..12)?)));
+        let link = if driver == "bridge" { link() } else { None };
+        Some((id, Self { name: network.name?, subnets, driver, link, is_open }))
     }
 }
 

@@ -222,7 +222,10 @@ fn reach<'a>(
 }
 
 /// The container whose network a container uses.
-fn network_owner<'a>(engine: &'a Engine, container: &'a Container) -> Result<&'a Container, String> {
+pub(super) fn network_owner<'a>(
+    engine: &'a Engine,
+    container: &'a Container,
+) -> Result<&'a Container, String> {
     let mut owner = container;
     for _ in 0..JOINED_MAX {
         let NetworkMode::Of(other) = &owner.mode else {

@@ -10,6 +10,7 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
+use serde_json::Value;
 
 /// What is known of the work.
 pub struct Progress {
@@ -25,6 +26,7 @@ pub struct Progress {
     reached: Gauge<i64, AtomicI64>,
     has_begun: AtomicBool,
     trouble: Mutex<Trouble>,
+    networks: Mutex<Option<Value>>,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +72,7 @@ impl Default for Progress {
             reached,
             has_begun,
             trouble,
+            networks: Mutex::default(),
         }
     }
 }
@@ -105,6 +108,17 @@ impl Progress {
     pub fn complain(&self, mut complaints: Vec<String>) {
         complaints.truncate(COMPLAINTS_MAX);
         self.lock().source = complaints;
+    }
+
+    /// What networks a source has and who is in them; the whole of it.
+    pub fn show_networks(&self, networks: Value) {
+        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(networks);
+    }
+
+    /// What networks the source has; `None` for sources that have none.
+    #[must_use]
+    pub fn networks(&self) -> Option<Value> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether the source finds something wrong with what it reads.

@@ -9,6 +9,8 @@
     reason = "a test's helpers are tests, and each test uses some"
 )]
 
+pub mod docker;
+
 use std::{
     fs::{self, File},
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -162,6 +164,11 @@ impl Sync {
 
     pub fn wait_until_equal(&self) {
         eventually("Tidegate is equal to the source", || self.trouble(), String::is_empty);
+    }
+
+    /// What it says of the networks of its engine.
+    pub fn networks(&self) -> Value {
+        request(&self.listen, "GET", "/networks", None).map_or(Value::Null, |(_, networks)| networks)
     }
 
     pub fn metric(&self, name: &str) -> Option<f64> {

@@ -33,6 +33,7 @@ fn engine(major: u32, containers: &[Container]) -> Engine {
         name: "bridge".to_owned(),
         subnets: vec!["172.17.0.0/16".to_owned()],
         driver: "bridge".to_owned(),
+        link: Some("docker0".to_owned()),
         is_open: false,
     };
     Engine {

@@ -1,6 +1,6 @@
 //! Durations the way people read them: the two largest units, fewer as they grow.
 
-use model::quantity::Timestamp;
+use crate::quantity::Timestamp;
 
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
@@ -10,7 +10,7 @@ const YEAR: i64 = 365 * DAY;
 /// The time from `then` to `now`, such as `45s`, `5m30s`, `3h20m`, `2d5h`, `45d`, `2y30d`. A `then` in the future, as
 /// clocks that disagree make it, is `0s`.
 #[must_use]
-pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
+pub fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.unix_seconds().saturating_sub(then.unix_seconds()).max(0);
     match seconds {
         ..120 => format!("{seconds}s"),

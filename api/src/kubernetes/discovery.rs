@@ -1,0 +1,93 @@
+//! What a client asks before anything else: which version, which groups, which kinds. Pure.
+
+use serde_json::{Value, json};
+
+use super::catalogue::{Group, Resource, Words};
+
+/// The version of Kubernetes whose forms are spoken; clients compare their own with it.
+const MAJOR: &str = "1";
+/// The same, its second number: the oldest whose `kubectl` the view is tried with is 1.20.
+const MINOR: &str = "20";
+
+/// `GET /version`.
+pub(super) fn version() -> Value {
+    let own = env!("CARGO_PKG_VERSION");
+    json!({
+        "major": MAJOR, "minor": MINOR, "gitVersion": format!("v{MAJOR}.{MINOR}.0+tidegate-{own}"), "gitCommit": "",
+        "gitTreeState": "", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux",
+    })
+}
+
+/// `GET /api`.
+pub(super) fn core_versions() -> Value {
+    json!({
+        "kind": "APIVersions", "versions": Group::Core.versions(), "serverAddressByClientCIDRs": [],
+    })
+}
+
+/// `GET /apis`.
+pub(super) fn groups() -> Value {
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [group_fields()] })
+}
+
+/// `GET /apis/discovery.k8s.io`.
+pub(super) fn group() -> Value {
+    let mut group = group_fields();
+    group["kind"] = json!("APIGroup");
+    group["apiVersion"] = json!("v1");
+    group
+}
+
+fn group_fields() -> Value {
+    let of =
+        |version: &&str| json!({ "groupVersion": Group::Discovery.api_version(version), "version": version });
+    let versions: Vec<Value> = Group::Discovery.versions().iter().map(of).collect();
+    json!({ "name": Group::Discovery.name(), "versions": versions, "preferredVersion": versions[0] })
+}
+
+/// `GET /api/v1` and the like. The kinds that workloads are made with elsewhere can be named, so that who tries to create
+/// one is told what to do; nothing of them can be read.
+pub(super) fn resources(group: Group, version: &str) -> Value {
+    let own = Resource::ALL.into_iter().filter(|resource| resource.group() == group);
+    let mut resources: Vec<Value> = own.map(resource).collect();
+    if group == Group::Core {
+        resources.push(json!({
+            "name": "replicationcontrollers", "singularName": "", "namespaced": true,
+            "kind": "ReplicationController", "shortNames": ["rc"], "verbs": ["create"],
+        }));
+    }
+    json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group.api_version(version),
+        "resources": resources,
+    })
+}
+
+fn resource(resource: Resource) -> Value {
+    let Words { plural, kind, short, is_in_all } = resource.words();
+    let verbs: &[&str] = if resource.is_watchable() { &["get", "list", "watch"] } else { &["get", "list"] };
+    let mut json = json!({
+        "name": plural, "singularName": "", "namespaced": resource.is_namespaced(), "kind": kind, "verbs": verbs,
+        "shortNames": short,
+    });
+    if is_in_all {
+        json["categories"] = json!(["all"]);
+    }
+    json
+}
+
+/// `GET /openapi/v2`, in JSON: the view promises no schemas, so that clients check nothing before they send.
+pub(super) fn document() -> Value {
+    json!({ "swagger": "2.0", "info": { "title": "Tidegate", "version": "v1" }, "paths": {} })
+}
+
+/// The same in protobuf, which `kubectl` asks for: `swagger` is field 1, `info` field 2 with `title` 1 and `version` 2, and
+/// `paths` field 8.
+pub(super) fn document_in_protobuf() -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        // A length below 128 is one byte, and all of these are.
+        let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+        [&[number << 3 | 2, length], bytes].concat()
+    };
+    let info = [field(1, b"Tidegate"), field(2, b"v1")].concat();
+    [field(1, b"2.0"), field(2, &info), field(8, b"")].concat()
+}

@@ -1,0 +1,122 @@
+//! Field selectors, `spec.nodeName=n1,status.phase!=Failed`, as far as the view has fields to select by. Pure.
+
+use serde_json::Value;
+
+use super::catalogue::Resource;
+
+/// Requirements in one selector; more is a mistake or an attack.
+const REQUIREMENTS_MAX: usize = 32;
+
+/// A conjunction of requirements on fields; the empty one matches everything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FieldSelector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    pointer: String,
+    is_equal: bool,
+    value: String,
+}
+
+/// The fields that objects of a kind can be selected by.
+fn known(resource: Resource) -> &'static [&'static str] {
+    match resource {
+        Resource::Pods => {
+            &["metadata.name", "metadata.namespace", "spec.nodeName", "status.phase", "status.podIP"]
+        }
+        Resource::Nodes => &["metadata.name", "spec.unschedulable"],
+        Resource::Services => &["metadata.name", "metadata.namespace", "spec.type", "spec.clusterIP"],
+        Resource::Endpoints | Resource::EndpointSlices => &["metadata.name", "metadata.namespace"],
+        Resource::Namespaces => &["metadata.name", "status.phase"],
+        Resource::Events => &[
+            "metadata.name",
+            "metadata.namespace",
+            "reason",
+            "type",
+            "involvedObject.kind",
+            "involvedObject.name",
+            "involvedObject.namespace",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.fieldPath",
+            "involvedObject.resourceVersion",
+        ],
+    }
+}
+
+impl FieldSelector {
+    /// Reads a selector for objects of a kind; the error says what to write instead.
+    pub(super) fn parse(text: &str, resource: Resource) -> Result<Self, String> {
+        let mut requirements = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            if requirements.len() == REQUIREMENTS_MAX {
+                return Err(format!("a field selector has at most {REQUIREMENTS_MAX} requirements"));
+            }
+            let unequal = part.split_once("!=").map(|(field, value)| (field, value, false));
+            let equal = || part.split_once("==").or_else(|| part.split_once('='));
+            let (field, value, is_equal) = unequal
+                .or_else(|| equal().map(|(field, value)| (field, value, true)))
+                .ok_or_else(|| format!("`{part}` must be FIELD=VALUE or FIELD!=VALUE"))?;
+            let field = field.trim();
+            if !known(resource).contains(&field) {
+                let (plural, known) = (resource.words().plural, known(resource).join(", "));
+                return Err(format!("{plural} cannot be selected by `{field}`; known: {known}"));
+            }
+            let pointer = format!("/{}", field.replace('.', "/"));
+            requirements.push(Requirement { pointer, is_equal, value: value.trim().to_owned() });
+        }
+        Ok(Self(requirements))
+    }
+
+    /// Whether an object of the view satisfies every requirement; a field that it lacks is empty.
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|Requirement { pointer, is_equal, value }| {
+            let found = match object.pointer(pointer) {
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Bool(flag)) => flag.to_string(),
+                Some(Value::Number(number)) => number.to_string(),
+                Some(Value::Null | Value::Array(_) | Value::Object(_)) | None => String::new(),
+            };
+            (found == *value) == *is_equal
+        })
+    }
+
+    /// The selector as text, the same for the same meaning.
+    pub(super) fn text(&self) -> String {
+        let parts = self.0.iter().map(|Requirement { pointer, is_equal, value }| {
+            let sign = if *is_equal { "=" } else { "!=" };
+            format!("{pointer}{sign}{value}")
+        });
+        parts.collect::<Vec<_>>().join(",")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_compared_and_one_that_is_missing_is_empty() {
+        let pod = json!({ "metadata": { "name": "a" }, "spec": { "nodeName": "n1" } });
+        let matches = |text: &str| FieldSelector::parse(text, Resource::Pods).unwrap().matches(&pod);
+        for yes in ["", "metadata.name=a", "spec.nodeName==n1,status.phase!=Failed", "status.phase=", ","] {
+            assert!(matches(yes), "{yes}");
+        }
+        for no in ["metadata.name=b", "metadata.name!=a", "status.phase=Running"] {
+            assert!(!matches(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_and_too_many_are_refused_in_words() {
+        for bad in ["x=y", "metadata.name", "=", "!=", "metadata.labels.app=web"] {
+            assert!(FieldSelector::parse(bad, Resource::Services).is_err(), "{bad}");
+        }
+        let error = FieldSelector::parse("spec.nodeName=x", Resource::Services).unwrap_err();
+        assert!(error.contains("spec.type"), "{error}");
+        let many = vec!["metadata.name=a"; REQUIREMENTS_MAX + 1].join(",");
+        assert!(FieldSelector::parse(&many, Resource::Pods).unwrap_err().contains("at most"));
+    }
+}

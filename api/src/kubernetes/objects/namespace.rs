@@ -1,0 +1,33 @@
+//! A namespace, which with us is a name that objects are in, and no object.
+
+use model::{
+    name::Namespace,
+    quantity::{Epoch, Revision, Timestamp},
+};
+use serde_json::{Value, json};
+
+use super::version;
+
+/// Shows a namespace; it is as old as the oldest object in it.
+pub(in super::super) fn show(
+    name: &Namespace,
+    oldest: Option<Timestamp>,
+    epoch: Epoch,
+    revision: Revision,
+) -> Value {
+    let mut shown = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "resourceVersion": version(epoch, revision),
+            "selfLink": format!("/api/v1/namespaces/{name}"),
+            "labels": { "kubernetes.io/metadata.name": name },
+        },
+        "spec": {},
+        "status": { "phase": "Active" },
+    });
+    if let Some(oldest) = oldest {
+        shown["metadata"]["creationTimestamp"] = json!(oldest);
+    }
+    shown
+}

@@ -1,0 +1,119 @@
+//! A Workload as a Pod with one container, which stands for whatever runs there.
+
+use std::net::IpAddr;
+
+use model::{
+    maintenance::Maintenance,
+    quantity::Epoch,
+    resource::{Kind, Object, ObjectKey, Spec},
+    snapshot::Snapshot,
+    workload::{WorkloadPhase, WorkloadSpec},
+};
+use serde_json::{Value, json};
+
+use super::{Resource, annotate_rest, metadata, split};
+
+/// The fields that are shown elsewhere in a Pod.
+const SHOWN: [&str; 5] = ["addresses", "node", "ports", "phase", "ready"];
+
+/// Shows a Workload. It counts as not ready while its Node is lost.
+pub(in super::super) fn show(
+    object: &Object,
+    spec: &WorkloadSpec,
+    snapshot: &Snapshot,
+    epoch: Epoch,
+) -> Value {
+    let default = Spec::Workload(WorkloadSpec::default()).to_json();
+    let (_, rest) = split(object.spec.to_json(), &default, &SHOWN);
+    let mut metadata = metadata(&object.metadata, Resource::Pods, epoch);
+    annotate_rest(&mut metadata, &rest);
+    let ports = spec
+        .ports
+        .iter()
+        .map(|(name, port)| json!({ "name": name, "containerPort": port.port, "protocol": port.protocol }));
+    let name = &object.metadata.name;
+    let container = json!({ "name": name, "image": "", "ports": ports.collect::<Vec<_>>(), "resources": {} });
+    let mut shown = json!({ "containers": [container] });
+    if let Some(node) = &spec.node {
+        shown["nodeName"] = json!(node);
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": shown,
+        "status": status(object, spec, snapshot),
+    })
+}
+
+fn status(object: &Object, spec: &WorkloadSpec, snapshot: &Snapshot) -> Value {
+    let reason = not_ready_because(spec, snapshot);
+    let (phase, word) = match spec.phase {
+        WorkloadPhase::Pending => ("Pending", None),
+        WorkloadPhase::Running => ("Running", reason.filter(|word| *word == NODE_LOST)),
+        WorkloadPhase::Terminating => ("Running", Some("Terminating")),
+        WorkloadPhase::Succeeded => ("Succeeded", None),
+        WorkloadPhase::Failed => ("Failed", None),
+    };
+    let is_ready = reason.is_none();
+    let mut condition = json!({ "type": "Ready", "status": if is_ready { "True" } else { "False" } });
+    if let Some(reason) = reason {
+        condition["reason"] = json!(reason);
+    }
+    let started = object.metadata.creation_timestamp;
+    let mut status = json!({
+        "phase": phase,
+        "conditions": [condition],
+        "containerStatuses": [{
+            "name": object.metadata.name, "ready": is_ready, "restartCount": 0, "image": "", "imageID": "",
+            "state": state(spec.phase, started.map(|at| at.to_string())), "lastState": {},
+        }],
+    });
+    if let Some(word) = word {
+        status["reason"] = json!(word);
+    }
+    if let Some(started) = started {
+        status["startTime"] = json!(started);
+    }
+    if let Some(first) = spec.addresses.first() {
+        status["podIP"] = json!(first);
+        status["podIPs"] = spec.addresses.iter().map(|address| json!({ "ip": address })).collect();
+    }
+    if let Some(address) = address_of_node(spec, snapshot) {
+        status["hostIP"] = json!(address);
+    }
+    status
+}
+
+/// The word for a Workload whose Node's agent has been silent for long.
+const NODE_LOST: &str = "NodeLost";
+
+/// Why it takes no connections; nothing when it does.
+fn not_ready_because(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<&'static str> {
+    let is_lost = spec.node.as_ref().is_some_and(|node| snapshot.is_lost(node));
+    let node_is_out = || spec.node.as_ref().and_then(|node| snapshot.maintenance_of(node));
+    match spec.phase {
+        WorkloadPhase::Pending => Some("Pending"),
+        WorkloadPhase::Succeeded | WorkloadPhase::Failed => Some("Ended"),
+        WorkloadPhase::Running | WorkloadPhase::Terminating if is_lost => Some(NODE_LOST),
+        WorkloadPhase::Terminating => Some("Terminating"),
+        WorkloadPhase::Running if !spec.ready => Some("NotReady"),
+        WorkloadPhase::Running => spec.maintenance.as_ref().or_else(node_is_out).map(mode),
+    }
+}
+
+fn mode(maintenance: &Maintenance) -> &'static str {
+    maintenance.mode.as_str()
+}
+
+fn state(phase: WorkloadPhase, started: Option<String>) -> Value {
+    match phase {
+        WorkloadPhase::Pending => json!({ "waiting": { "reason": "Pending" } }),
+        WorkloadPhase::Running | WorkloadPhase::Terminating => json!({ "running": { "startedAt": started } }),
+        WorkloadPhase::Succeeded => json!({ "terminated": { "exitCode": 0, "reason": "Completed" } }),
+        WorkloadPhase::Failed => json!({ "terminated": { "exitCode": 1, "reason": "Error" } }),
+    }
+}
+
+fn address_of_node(spec: &WorkloadSpec, snapshot: &Snapshot) -> Option<IpAddr> {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: spec.node.clone()? };
+    let object = snapshot.get(&key)?;
+    if let Spec::Node(node) = &object.spec { node.addresses.first().copied() } else { None }
+}

@@ -1,0 +1,73 @@
+//! A Service, in the form of Kubernetes, most of whose fields it has anyway.
+
+use model::{
+    quantity::Epoch,
+    resource::{Object, ServiceKey, Spec},
+    service::{ServiceSpec, ServiceType},
+    snapshot::Snapshot,
+};
+use serde_json::{Value, json};
+
+use super::{Resource, annotate_rest, metadata, split};
+
+/// The fields that Kubernetes knows under the same names.
+const KNOWN: [&str; 18] = [
+    "type",
+    "clusterIP",
+    "clusterIPs",
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "ports",
+    "selector",
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "externalIPs",
+    "loadBalancerSourceRanges",
+    "externalTrafficPolicy",
+    "internalTrafficPolicy",
+    "healthCheckNodePort",
+    "publishNotReadyAddresses",
+    "trafficDistribution",
+    "externalName",
+    "allocateLoadBalancerNodePorts",
+];
+
+/// Shows a Service with the load balancer addresses that it has. `endPort` stays in its ports, where Kubernetes has none.
+pub(in super::super) fn show(
+    object: &Object,
+    spec: &ServiceSpec,
+    snapshot: &Snapshot,
+    epoch: Epoch,
+) -> Value {
+    let default = Spec::Service(Box::default()).to_json();
+    let (mut shown, rest) = split(object.spec.to_json(), &default, &KNOWN);
+    let mut metadata = metadata(&object.metadata, Resource::Services, epoch);
+    annotate_rest(&mut metadata, &rest);
+    let is_from_outside = match spec.service_type {
+        ServiceType::NodePort | ServiceType::LoadBalancer => true,
+        ServiceType::ClusterIP | ServiceType::ExternalName => !spec.external_ips.is_empty(),
+    };
+    if !is_from_outside {
+        shown.remove("externalTrafficPolicy");
+    }
+    if shown.get("publishNotReadyAddresses") == Some(&Value::Bool(false)) {
+        shown.remove("publishNotReadyAddresses");
+    }
+    if let Some(Value::Array(ports)) = shown.get_mut("ports") {
+        // Equal to the port when left out; Kubernetes says so.
+        for port in ports.iter_mut().filter(|port| port.get("targetPort").is_none()) {
+            port["targetPort"] = port["port"].clone();
+        }
+    }
+    let key = object.metadata.namespace.clone().map(|namespace| {
+        let name = object.metadata.name.clone();
+        ServiceKey { namespace, name }
+    });
+    let addresses = key.iter().flat_map(|key| snapshot.addresses_of(key));
+    let ingress: Vec<Value> = addresses.map(|address| json!({ "ip": address })).collect();
+    let balancer = if ingress.is_empty() { json!({}) } else { json!({ "ingress": ingress }) };
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": shown,
+        "status": { "loadBalancer": balancer },
+    })
+}

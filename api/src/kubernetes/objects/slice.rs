@@ -1,0 +1,151 @@
+//! The computed endpoints of a Service in slices: one for each family and each set of ports that endpoints listen on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    compiled::{CompiledEndpoint, CompiledService},
+    metadata::Labels,
+    net::IpFamily,
+    quantity::Epoch,
+    resource::Object,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Resource, endpoints::Listening, metadata, put_labels, version};
+
+/// Names the Service of a slice, as clients look for it.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// Names what makes the slices.
+const MAKER_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
+
+/// One slice with the labels that it is found by.
+#[derive(Debug)]
+pub(in super::super) struct Slice {
+    /// Its name.
+    pub(in super::super) name: String,
+    /// It itself.
+    pub(in super::super) json: Value,
+}
+
+/// The labels of the slices of a Service.
+pub(in super::super) fn labels(service: &Object) -> Labels {
+    let mut labels = service.metadata.labels.clone();
+    labels.insert(SERVICE_LABEL.to_owned(), service.metadata.name.to_string());
+    labels.insert(MAKER_LABEL.to_owned(), "tidegate".to_owned());
+    labels
+}
+
+/// Shows the slices of a Service. Every family of it has one at least, also when it is empty.
+pub(in super::super) fn show(
+    service: &Object,
+    compiled: &CompiledService,
+    epoch: Epoch,
+    api_version: &str,
+) -> Vec<Slice> {
+    let mut by_family: BTreeMap<&str, BTreeMap<BTreeSet<Listening>, Vec<&CompiledEndpoint>>> =
+        BTreeMap::new();
+    for family in &compiled.ip_families {
+        by_family.entry(family.as_str()).or_default();
+    }
+    for (family, ports, endpoint) in grouped(compiled) {
+        by_family.entry(family.as_str()).or_default().entry(ports).or_default().push(endpoint);
+    }
+    let mut slices = Vec::new();
+    for (family, mut by_ports) in by_family {
+        if by_ports.is_empty() {
+            by_ports.insert(BTreeSet::new(), Vec::new());
+        }
+        for (index, (ports, endpoints)) in by_ports.into_iter().enumerate() {
+            let name = name(service, family, index);
+            let endpoints = endpoints.into_iter().map(|one| endpoint(one, api_version));
+            let json = json!({
+                "apiVersion": Resource::EndpointSlices.group().api_version(api_version), "kind": "EndpointSlice",
+                "metadata": slice_metadata(service, compiled, &name, epoch),
+                "addressType": family,
+                "endpoints": endpoints.collect::<Vec<_>>(),
+                "ports": ports.iter().map(port).collect::<Vec<_>>(),
+            });
+            slices.push(Slice { name, json });
+        }
+    }
+    slices
+}
+
+/// Every address with its family and all it listens on.
+fn grouped(
+    compiled: &CompiledService,
+) -> impl Iterator<Item = (IpFamily, BTreeSet<Listening>, &CompiledEndpoint)> {
+    let mut by_address: BTreeMap<_, (BTreeSet<Listening>, &CompiledEndpoint)> = BTreeMap::new();
+    for port in &compiled.ports {
+        for endpoint in &port.endpoints {
+            let CompiledEndpoint { address, node, ready, serving, terminating, .. } = endpoint;
+            let key = (*address, node.as_ref(), *ready, *serving, *terminating);
+            let entry = by_address.entry(key).or_insert_with(|| (BTreeSet::new(), endpoint));
+            entry.0.insert(Listening::of(port, endpoint));
+        }
+    }
+    by_address.into_values().map(|(ports, endpoint)| (IpFamily::of(endpoint.address), ports, endpoint))
+}
+
+/// The first of a family has no number.
+fn name(service: &Object, family: &str, index: usize) -> String {
+    let number = if index == 0 { String::new() } else { format!("-{}", index + 1) };
+    format!("{}-{}{number}", service.metadata.name, family.to_ascii_lowercase())
+}
+
+fn slice_metadata(
+    service: &Object,
+    compiled: &CompiledService,
+    name: &str,
+    epoch: Epoch,
+) -> Map<String, Value> {
+    let mut shown = metadata(&service.metadata, Resource::EndpointSlices, epoch);
+    for field in ["annotations", "generation", "selfLink", "labels"] {
+        shown.remove(field);
+    }
+    // Who the slice is, is its name: it has no id of its own, and that of its Service stands for it.
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Service", "name": service.metadata.name, "uid": service.metadata.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    });
+    shown.remove("uid");
+    shown.insert("name".to_owned(), json!(name));
+    shown.insert("resourceVersion".to_owned(), json!(version(epoch, compiled.revision)));
+    shown.insert("ownerReferences".to_owned(), json!([owner]));
+    put_labels(&mut shown, &labels(service));
+    shown
+}
+
+fn port(own: &Listening) -> Value {
+    let mut json = own.to_json();
+    // Clients look for the name, which is empty where there is none.
+    json["name"] = json!(own.name.as_deref().unwrap_or_default());
+    json
+}
+
+fn endpoint(own: &CompiledEndpoint, api_version: &str) -> Value {
+    let CompiledEndpoint {
+        address,
+        port: _,
+        node,
+        zone,
+        weight: _,
+        ready,
+        serving,
+        terminating,
+        maintenance: _,
+    } = own;
+    let mut json = json!({
+        "addresses": [address],
+        "conditions": { "ready": ready, "serving": serving, "terminating": terminating },
+    });
+    if let Some(node) = node {
+        json["nodeName"] = json!(node);
+    }
+    match (zone, api_version) {
+        (Some(zone), "v1beta1") => json["topology"] = json!({ "topology.kubernetes.io/zone": zone }),
+        (Some(zone), _) => json["zone"] = json!(zone),
+        (None, _) => {}
+    }
+    json
+}

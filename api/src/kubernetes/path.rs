@@ -1,0 +1,90 @@
+//! What a path of the view is about. Pure, and total: any path has an answer.
+
+use super::{
+    PREFIX,
+    catalogue::{Group, Resource},
+};
+
+/// What a path names. Nothing of it is checked beyond its place.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Target<'a> {
+    /// The word for the kind, known or not.
+    pub(super) plural: &'a str,
+    /// The kind, if there is such a one.
+    pub(super) resource: Option<Resource>,
+    /// The namespace.
+    pub(super) namespace: Option<&'a str>,
+    /// The object.
+    pub(super) name: Option<&'a str>,
+    /// What of the object, such as its log.
+    pub(super) part: Option<&'a str>,
+}
+
+impl<'a> Target<'a> {
+    /// Takes a path apart.
+    pub(super) fn of(path: &'a str) -> Self {
+        let below = path.strip_prefix(PREFIX).unwrap_or(path).trim_matches('/');
+        let mut words = below.split('/');
+        let group = match words.next() {
+            Some("api") => Some(Group::Core).filter(|_| words.next().is_some()),
+            Some("apis") => match (words.next(), words.next()) {
+                (Some(name), Some(_)) if name == Group::Discovery.name() => Some(Group::Discovery),
+                _ => None,
+            },
+            _ => return Self::default(),
+        };
+        let rest: Vec<&str> = words.collect();
+        let (namespace, rest) = match rest[..] {
+            ["namespaces", namespace, _, ..] if namespace != "status" => (Some(namespace), &rest[2..]),
+            _ => (None, &rest[..]),
+        };
+        let plural = rest.first().copied().unwrap_or_default();
+        let resource = group.and_then(|group| Resource::parse(group, plural));
+        let name = rest.get(1).copied().filter(|text| !text.is_empty());
+        Self { plural, resource, namespace, name, part: rest.get(2).copied() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(path: &str) -> (Option<Resource>, Option<&str>, Option<&str>, Option<&str>) {
+        let Target { plural: _, resource, namespace, name, part } = Target::of(path);
+        (resource, namespace, name, part)
+    }
+
+    #[test]
+    fn a_path_names_a_kind_a_namespace_an_object_and_a_part_of_it() {
+        assert_eq!(of("/k8s/api/v1/nodes/n1"), (Some(Resource::Nodes), None, Some("n1"), None));
+        assert_eq!(of("/k8s/api/v1/namespaces"), (Some(Resource::Namespaces), None, None, None));
+        assert_eq!(of("/k8s/api/v1/namespaces/a"), (Some(Resource::Namespaces), None, Some("a"), None));
+        let log = of("/k8s/api/v1/namespaces/a/pods/p/log");
+        assert_eq!(log, (Some(Resource::Pods), Some("a"), Some("p"), Some("log")));
+        let slices = of("/k8s/apis/discovery.k8s.io/v1/namespaces/a/endpointslices");
+        assert_eq!(slices, (Some(Resource::EndpointSlices), Some("a"), None, None));
+    }
+
+    #[test]
+    fn any_other_path_names_no_kind() {
+        for odd in [
+            "",
+            "/",
+            "/k8s",
+            "/k8s/",
+            "/k8s/api",
+            "/k8s/api/v1",
+            "/k8s/apis/x",
+            "/k8s/apis/a/b/c/d",
+            "/k8s/api/v1/widgets/x",
+            "/k8s/api/v1//",
+            "/k8s/api/v1/namespaces/a/",
+            "/k8s/%2f/%00",
+            "/k8s/api/v1/endpointslices",
+        ] {
+            assert_eq!(Target::of(odd).resource, None, "{odd}");
+        }
+        let unknown = Target::of("/k8s/apis/apps/v1/namespaces/a/deployments/d");
+        assert_eq!((unknown.plural, unknown.name), ("deployments", Some("d")));
+    }
+}

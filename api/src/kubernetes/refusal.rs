@@ -1,0 +1,146 @@
+//! What is said to whoever tries to write: that this view is for reading, and which command does it. Pure.
+
+use http::Method;
+
+use super::{catalogue::Resource, path::Target};
+
+/// What somebody tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deed {
+    Create,
+    Change,
+    Delete,
+}
+
+/// Names at most this long are repeated in commands; others are asked for by a placeholder.
+const NAME_LENGTH_MAX: usize = 253;
+
+/// The words for a request that would write.
+pub(super) fn of_write(method: &Method, target: &Target<'_>) -> String {
+    let deed = match *method {
+        Method::DELETE => Deed::Delete,
+        Method::POST => Deed::Create,
+        _ => Deed::Change,
+    };
+    format!("this view of Tidegate can only be read: {}", instead(deed, target))
+}
+
+/// The words for a part of an object that there is not.
+pub(super) fn of_read(target: &Target<'_>) -> String {
+    match (target.resource, target.part) {
+        (Some(Resource::Pods), Some(part)) => of_part(part),
+        (Some(Resource::Events), None) => {
+            "events cannot be watched here: `tidegate watch` follows changes".to_owned()
+        }
+        _ => "the server could not find the requested resource".to_owned(),
+    }
+}
+
+/// What can be done with a Pod of Kubernetes, and not with a Workload.
+fn of_part(part: &str) -> String {
+    let part = shown(Some(part), "such part");
+    format!("Tidegate does not run Workloads and has no {part} of this one: ask whatever runs it")
+}
+
+fn instead(deed: Deed, target: &Target<'_>) -> String {
+    let Some(resource) = target.resource else { return of_unknown(target) };
+    if let (Resource::Pods, Some(part)) = (resource, target.part.filter(|part| *part != "status")) {
+        return of_part(part);
+    }
+    let name = shown(target.name, "NAME");
+    let place = match target.namespace {
+        Some(namespace) => format!(" -n {}", shown(Some(namespace), "NAMESPACE")),
+        None => String::new(),
+    };
+    let write = |kind: &str| {
+        format!("write a {kind} with `apiVersion: tidegate/v1`, and run `tidegate apply -f FILE`")
+    };
+    let delete = |kind: &str| format!("run `tidegate delete {kind} {name}{place}`");
+    match (resource, deed) {
+        (Resource::Services, Deed::Delete) => delete("service"),
+        (Resource::Services, Deed::Create | Deed::Change) => write("Service"),
+        (Resource::Pods, Deed::Delete) => delete("workload"),
+        (Resource::Pods, Deed::Create | Deed::Change) => write("Workload"),
+        (Resource::Endpoints | Resource::EndpointSlices, _) => {
+            format!("endpoints follow from Workloads and EndpointSets; {}", write("EndpointSet"))
+        }
+        (Resource::Nodes, Deed::Delete) => format!("run `tidegate delete node {name}`"),
+        (Resource::Nodes, Deed::Create) => {
+            "run `tidegate node join-token NAME`, and start tidegate-agent there".to_owned()
+        }
+        (Resource::Nodes, Deed::Change) => format!(
+            "run `tidegate drain node {name}`, `tidegate maintenance node {name}` or `tidegate undrain node {name}`; for \
+             anything else {}",
+            write("Node")
+        ),
+        (Resource::Namespaces, Deed::Create | Deed::Change) => {
+            "a namespace is there as soon as an object is in it; `tidegate apply -f FILE` writes one"
+                .to_owned()
+        }
+        (Resource::Namespaces, Deed::Delete) => {
+            "a namespace is gone when nothing is in it; `tidegate delete` removes what is".to_owned()
+        }
+        (Resource::Events, _) => {
+            "events are what agents say; `tidegate describe node NAME` shows them".to_owned()
+        }
+    }
+}
+
+fn of_unknown(target: &Target<'_>) -> String {
+    match target.plural {
+        "selfsubjectaccessreviews" | "selfsubjectrulesreviews" | "selfsubjectreviews" => {
+            "run `tidegate can-i` or `tidegate whoami`".to_owned()
+        }
+        "replicationcontrollers"
+        | "replicasets"
+        | "deployments"
+        | "statefulsets"
+        | "daemonsets"
+        | "jobs"
+        | "cronjobs" => {
+            "Tidegate does not run Workloads; for each that runs elsewhere, write a Workload with \
+             `apiVersion: tidegate/v1`, and run `tidegate apply -f FILE`"
+                .to_owned()
+        }
+        _ => "run `tidegate apply -f FILE` or `tidegate delete`".to_owned(),
+    }
+}
+
+/// A name of the path, if it can be one; what cannot is not repeated.
+fn shown<'a>(name: Option<&'a str>, placeholder: &'a str) -> &'a str {
+    let is_name = |text: &&str| {
+        (1..=NAME_LENGTH_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
+    };
+    name.filter(is_name).unwrap_or(placeholder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(method: Method, path: &str) -> String {
+        of_write(&method, &Target::of(path))
+    }
+
+    #[test]
+    fn every_write_is_answered_with_the_command_that_does_it() {
+        let place = "/k8s/api/v1/namespaces/shop";
+        let deleted = words(Method::DELETE, &format!("{place}/services/web"));
+        assert!(deleted.ends_with("run `tidegate delete service web -n shop`"), "{deleted}");
+        assert!(words(Method::POST, &format!("{place}/services")).contains("`tidegate apply -f FILE`"));
+        assert!(words(Method::PATCH, "/k8s/api/v1/nodes/n1").contains("`tidegate drain node n1`"));
+        assert!(words(Method::POST, "/k8s/api/v1/namespaces").contains("as soon as"));
+        let made = words(Method::POST, &format!("{place}/replicationcontrollers"));
+        assert!(made.contains("does not run Workloads"), "{made}");
+        assert!(words(Method::PUT, "/k8s/x/y").contains("tidegate"));
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_repeated() {
+        for odd in ["%60rm%60", "a%20b", "..%2f"] {
+            let said = words(Method::DELETE, &format!("/k8s/api/v1/namespaces/a/pods/{odd}"));
+            assert!(said.contains("workload NAME -n a") && !said.contains('%'), "{said}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The figures of a run.
+
+use std::{fmt, path::Path};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::render;
+use crate::{
+    estate::Size,
+    figures::Summary,
+    host::{Host, Load},
+    page,
+};
+
+/// Everything that a run has found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Measured {
+    /// The machine.
+    pub host: Host,
+    /// What was measured.
+    pub versions: Vec<String>,
+    /// Set at the end.
+    pub load: Option<Load>,
+    /// By mode and size.
+    pub points: Vec<Point>,
+}
+
+/// A mode at a size.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Point {
+    /// The proxy mode.
+    pub mode: &'static str,
+    /// Services of the filling.
+    pub services: u32,
+    /// Endpoints of each.
+    pub endpoints: u8,
+    /// From the write to its answer, in milliseconds.
+    pub write_ms: Vec<f64>,
+    /// From the write to the first answer through the virtual address, in milliseconds.
+    pub first_ms: Vec<f64>,
+    /// What a change costs, by group of changes.
+    pub costs: Vec<Cost>,
+    /// Resident memory of the control server, in KiB.
+    pub control_kib: u64,
+    /// Resident memory of the agent, in KiB.
+    pub agent_kib: u64,
+}
+
+/// The mean costs of a change in a group of changes, less what the time costs without changes.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cost {
+    /// Processor time of the control server, in microseconds.
+    pub control_us: f64,
+    /// Processor time of the agent, in microseconds.
+    pub agent_us: f64,
+    /// Bytes that the agent received.
+    pub feed_bytes: f64,
+    /// Messages to the kernel, or lines to `iptables-restore`.
+    pub kernel_messages: f64,
+    /// Transactions with the kernel.
+    pub kernel_transactions: f64,
+}
+
+/// Counters at a moment, or their difference.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spent {
+    pub(super) control_ns: u64,
+    pub(super) agent_ns: u64,
+    pub(super) feed_bytes: u64,
+    pub(super) kernel_messages: u64,
+    pub(super) kernel_transactions: u64,
+}
+
+impl Spent {
+    pub(super) fn since(&self, before: &Self) -> Self {
+        Self {
+            // A thread that ended takes its time with it.
+            control_ns: self.control_ns.saturating_sub(before.control_ns),
+            agent_ns: self.agent_ns.saturating_sub(before.agent_ns),
+            feed_bytes: self.feed_bytes.saturating_sub(before.feed_bytes),
+            kernel_messages: self.kernel_messages.saturating_sub(before.kernel_messages),
+            kernel_transactions: self.kernel_transactions.saturating_sub(before.kernel_transactions),
+        }
+    }
+
+    pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
+        let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64) / unit / changes;
+        Cost {
+            control_us: each(self.control_ns, idle.control_ns, 1e3),
+            agent_us: each(self.agent_ns, idle.agent_ns, 1e3),
+            feed_bytes: each(self.feed_bytes, idle.feed_bytes, 1.0),
+            kernel_messages: each(self.kernel_messages, idle.kernel_messages, 1.0),
+            kernel_transactions: each(self.kernel_transactions, idle.kernel_transactions, 1.0),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "a change costs control {:.0} µs, agent {:.0} µs, {:.0} bytes, {:.1} messages in {:.2} transactions",
+            self.control_us, self.agent_us, self.feed_bytes, self.kernel_messages, self.kernel_transactions
+        )
+    }
+}
+
+impl Point {
+    pub(super) fn new(size: &Size) -> Self {
+        Self {
+            mode: size.mode,
+            services: size.services,
+            endpoints: size.endpoints,
+            write_ms: Vec::new(),
+            first_ms: Vec::new(),
+            costs: Vec::new(),
+            control_kib: 0,
+            agent_kib: 0,
+        }
+    }
+
+    /// The median of the time to the first answer.
+    pub(super) fn typical_ms(&self) -> Option<f64> {
+        Summary::of(self.first_ms.iter().copied()).map(|summary| summary.median)
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let summary = |figures: &[f64]| match Summary::of(figures.iter().copied()) {
+            Some(summary) => format!("{:.1} ms (p99 {:.1})", summary.median, summary.p99),
+            None => "–".to_owned(),
+        };
+        write!(
+            out,
+            "{} Services × {}: write {}, first answer {}; control {} MiB, agent {} MiB",
+            self.services,
+            self.endpoints,
+            summary(&self.write_ms),
+            summary(&self.first_ms),
+            self.control_kib / 1024,
+            self.agent_kib / 1024
+        )
+    }
+}
+
+impl Measured {
+    pub(super) fn new(host: Host, versions: Vec<String>) -> Self {
+        Self { host, versions, load: None, points: Vec::new() }
+    }
+
+    /// The page, as it is written.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        render::page(self)
+    }
+
+    /// Writes `change.json`, `change.md` and `change.svg`.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        page::write(directory, "change", self, &render::page(self), &render::plot(self))
+    }
+}

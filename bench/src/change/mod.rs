@@ -1,0 +1,189 @@
+//! What one change of endpoints takes and costs, with few and with many Services.
+//!
+//! ```text
+//!   PATCH ─▶ control: admit, commit (fsync), compile ─▶ feed ─▶ agent: plan, commit to the kernel
+//!     │                                                                     │
+//!     └──────────────── from the write to the first answer ─────────────────┘◀─ a client that connects again and again
+//! ```
+//! Latency is measured change by change. What a change costs is measured over many of them at a steady pace: processor time of
+//! both processes, bytes of the feed, messages to the kernel, each less what the same time costs without changes.
+
+mod ask;
+mod measured;
+mod render;
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use lab::{keep_alive::KeepAlive, wait};
+
+pub use self::measured::{Cost, Measured, Point};
+use crate::{
+    estate::{CLIENT, Estate, Size},
+    host::{Host, LoadMeter},
+    say::Say,
+    usage::Usage,
+};
+
+/// The modes that a node can be in on any kernel; `ipvs` where the kernel has it.
+pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
+/// Services whose endpoints are changed, by turns.
+const LIVE: u32 = 20;
+/// The least time from change to change while costs are measured, so that changes are not carried out together.
+const PACE_MIN: Duration = Duration::from_millis(20);
+/// How long both processes have to be idle before anything is measured, and what counts as idle.
+const QUIET: Duration = Duration::from_millis(1_500);
+const QUIET_SHARE: f64 = 0.06;
+/// How long they may take to be so.
+const QUIET_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Changes at each size whose latency is measured.
+    pub rounds: u16,
+    /// Groups of changes whose cost is measured, each a point of the fit.
+    pub groups: u16,
+    /// Changes in each group.
+    pub changes: u16,
+    /// Numbers of Services, ascending.
+    pub sizes: Vec<u32>,
+    /// Endpoints of each Service.
+    pub endpoints: u8,
+    /// Proxy modes.
+    pub modes: Vec<&'static str>,
+}
+
+/// Measures all modes at all sizes.
+///
+/// # Errors
+/// Not root, something is not built, or a change never takes effect.
+pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+    let mut measured = Measured::new(Host::ask()?, vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))]);
+    let meter = LoadMeter::start()?;
+    for &mode in &options.modes {
+        let mut estate = Estate::start(Size { mode, services: 0, endpoints: options.endpoints, live: LIVE })
+            .with_context(|| format!("{mode} mode"))?;
+        for &services in &options.sizes {
+            let begun = Instant::now();
+            estate.fill(services).with_context(|| format!("{mode} mode, {services} Services"))?;
+            say(&format!("{mode}: {services} Services are there after {:.1?}", begun.elapsed()))?;
+            let point = measure(&estate, options, say)
+                .with_context(|| format!("{mode} mode, {services} Services"))?;
+            say(&format!("{mode}: {point}"))?;
+            measured.points.push(point);
+        }
+    }
+    measured.load = Some(meter.load()?);
+    Ok(measured)
+}
+
+fn measure(estate: &Estate, options: &Options, say: Say<'_>) -> Result<Point> {
+    let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
+    let mut point = Point::new(estate.size());
+    wait_quiet(estate)?;
+    for round in 0..options.rounds {
+        latency(estate, &client, u32::from(round) % LIVE, &mut point)?;
+    }
+    // Every live Service has its endpoints from now on, and loses and gets one.
+    for number in 0..LIVE {
+        client.merge_patch(&Estate::live_path(number), &Estate::live_patch(options.endpoints))?;
+    }
+    let pace =
+        point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3)).max(PACE_MIN);
+    for group in 0..options.groups {
+        estate.wait_converged()?;
+        wait_quiet(estate)?;
+        let idle = spend(estate, || {
+            thread::sleep(pace * u32::from(options.changes));
+            Ok(())
+        })?;
+        let first = u32::from(group) * u32::from(options.changes);
+        let busy = spend(estate, || change_steadily(&client, options, first, pace))?;
+        let cost = busy.less(&idle, f64::from(options.changes));
+        say(&format!("  group {}: {cost}", group + 1))?;
+        point.costs.push(cost);
+    }
+    let (control, agent) = (Usage::of(&estate.cluster.server)?, Usage::of(agent(estate)?)?);
+    (point.control_kib, point.agent_kib) = (control.resident_kib, agent.resident_kib);
+    for number in 0..LIVE {
+        client.merge_patch(&Estate::live_path(number), &Estate::live_patch(0))?;
+    }
+    estate.wait_converged()?;
+    Ok(point)
+}
+
+/// One live Service gets its endpoints, is asked until it answers, and loses them again.
+fn latency(estate: &Estate, client: &KeepAlive, number: u32, point: &mut Point) -> Result<()> {
+    let frontend = estate.live_frontend(number)?;
+    let asking = ask::until_answered(estate.cluster.place(CLIENT)?, frontend)?;
+    let path = Estate::live_path(number);
+    let timed = client.merge_patch(&path, &Estate::live_patch(point.endpoints))?;
+    let answered = asking.answered()?;
+    point.write_ms.push(milliseconds(timed.answered - timed.begun));
+    point.first_ms.push(milliseconds(answered.saturating_duration_since(timed.begun)));
+    client.merge_patch(&path, &Estate::live_patch(0))?;
+    let place = estate.cluster.place(CLIENT)?;
+    wait::until_true("the Service without endpoints to refuse", || ask::is_refused(place, frontend))
+}
+
+/// Takes an endpoint away from live Services and gives it back, by turns, beginning with the change of a number.
+fn change_steadily(client: &KeepAlive, options: &Options, first: u32, pace: Duration) -> Result<()> {
+    let begun = Instant::now();
+    for done in 0..u32::from(options.changes) {
+        let change = first + done;
+        let endpoints = options.endpoints - u8::from((change / LIVE).is_multiple_of(2));
+        let path = Estate::live_path(change % LIVE);
+        client.merge_patch(&path, &Estate::live_patch(endpoints))?;
+        let next = begun + pace * (done + 1);
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// What the processes spend while something is done.
+fn spend(estate: &Estate, what: impl FnOnce() -> Result<()>) -> Result<measured::Spent> {
+    let before = spent(estate)?;
+    what()?;
+    Ok(spent(estate)?.since(&before))
+}
+
+fn spent(estate: &Estate) -> Result<measured::Spent> {
+    // The counters first: asking for them costs processor time, at both ends alike.
+    let counter = |name| estate.cluster.agent_counter("node1", name);
+    let (feed_bytes, kernel_messages) = (counter("feedBytes")?, counter("kernelMessages")?);
+    let kernel_transactions = counter("kernelTransactions")?;
+    Ok(measured::Spent {
+        control_ns: Usage::of(&estate.cluster.server)?.processor_ns,
+        agent_ns: Usage::of(agent(estate)?)?.processor_ns,
+        feed_bytes,
+        kernel_messages,
+        kernel_transactions,
+    })
+}
+
+fn agent(estate: &Estate) -> Result<&lab::process::Process> {
+    estate.cluster.agents.get("node1").context("the estate has one node")
+}
+
+/// Waits until control and agent have done what follows from earlier changes.
+fn wait_quiet(estate: &Estate) -> Result<()> {
+    wait::until_within(QUIET_PATIENCE, "control and agent to be idle", || {
+        let processes = [&estate.cluster.server, agent(estate)?];
+        let used =
+            || -> Result<u64> { processes.iter().map(|process| Ok(Usage::of(process)?.processor_ns)).sum() };
+        let before = used()?;
+        thread::sleep(QUIET);
+        let share = (used()? - before) as f64 / QUIET.as_nanos() as f64;
+        anyhow::ensure!(share < QUIET_SHARE, "they use {:.0} % of a processor", share * 100.0);
+        Ok(())
+    })
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    // Microseconds are finer than anything that was measured.
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}

@@ -1,0 +1,127 @@
+//! The page of a run.
+
+use std::fmt::Write;
+
+use super::measured::{Measured, Point, mebibytes};
+use crate::{
+    figures::Summary,
+    page::{self, short},
+    plot::{self, Row},
+};
+
+/// What the design demands: of a start with nothing at 10,000 Services with two endpoints in nftables mode, in milliseconds.
+const COLD_TARGET_MS: f64 = 2_000.0;
+const COLD_SERVICES: u32 = 10_000;
+const COLD_ENDPOINTS: u8 = 2;
+/// And of memory at 10,000 Services with ten endpoints.
+const MEMORY_TARGET_MIB: f64 = 64.0;
+const MEMORY_ENDPOINTS: u8 = 10;
+
+const METHOD: &str = "\
+One control server and one node, in network namespaces of one machine. *From nothing*: the agent is killed, `tidegate-agent cleanup` empties
+the kernel, and its saved state is removed; the clock runs from its start until it says that everything is verified: fetched from control,
+programmed, and read back from the kernel. *Restart*: the agent is killed and started with its saved state and all rules in place, until it
+has read them back. *Writes* are the changes of rules that `nft monitor` hears of meanwhile, and the transactions that the agent counts. *The
+tool alone*: what was in the kernel, saved as text before, is loaded by `nft -f` or `iptables-restore` into an empty network; it computes
+nothing, fetches nothing and reads nothing back. Agent and tool have their turns in the same run. Times are looked at every 20 ms.
+";
+
+/// The page.
+pub(super) fn page(measured: &Measured) -> String {
+    page::head("Starting an agent", "cold", "Every start as a dot")
+        + &table(measured)
+        + &verdict(measured)
+        + &page::place(&measured.host, &measured.versions, measured.load.as_ref())
+        + "\n## How\n\n"
+        + METHOD
+}
+
+/// Every start as a dot.
+pub(super) fn plot(measured: &Measured) -> String {
+    let mut rows = Vec::new();
+    for point in &measured.points {
+        let mut row = |what: &str, colour, figures: &[f64]| {
+            rows.push(Row {
+                label: format!("{}, {}: {what}", point.mode, point.services),
+                colour,
+                figures: figures.to_vec(),
+                median: median(figures),
+            });
+        };
+        row("from nothing", "#0b6e99", &point.cold_ms);
+        row("restart", "#0b6e99", &point.restart_ms);
+        row("the tool alone", "#b3541e", &point.bound_ms);
+    }
+    plot::dots("From the start of the agent to everything verified", "ms", &rows)
+}
+
+fn table(measured: &Measured) -> String {
+    let mut table = String::from(
+        "\n| mode | Services × endpoints | from nothing | processor time | the tool alone | ratio | restart | processor time | writes | memory | peak |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for point in &measured.points {
+        let shown =
+            |figures: &[f64]| median(figures).map_or("–".to_owned(), |ms| format!("{} ms", short(ms)));
+        let writes = point.restart_writes.iter().max().copied().unwrap_or(0);
+        // Writing to a String cannot fail; so everywhere here.
+        let _ = writeln!(
+            table,
+            "| {} | {} × {} | {} | {} | {} | {} | {} | {} | {writes} | {:.1} MiB | {:.1} MiB |",
+            point.mode,
+            point.services,
+            point.endpoints,
+            shown(&point.cold_ms),
+            shown(&point.cold_processor_ms),
+            shown(&point.bound_ms),
+            ratio(point).map_or("–".to_owned(), short),
+            shown(&point.restart_ms),
+            shown(&point.restart_processor_ms),
+            mebibytes(&point.resident_kib),
+            mebibytes(&point.peak_kib)
+        );
+    }
+    table
+}
+
+fn verdict(measured: &Measured) -> String {
+    let mut text = String::from("\n## Verdict\n\n");
+    if let Some(why) = measured.load.as_ref().and_then(crate::host::Load::too_busy) {
+        let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
+        return text;
+    }
+    let at = |endpoints: u8| {
+        measured.points.iter().find(move |point| {
+            point.mode == "nftables" && point.services == COLD_SERVICES && point.endpoints == endpoints
+        })
+    };
+    let word = |is_met: bool| if is_met { "met" } else { "missed" };
+    if let Some((point, cold)) = at(COLD_ENDPOINTS).and_then(|point| Some((point, median(&point.cold_ms)?))) {
+        let judged = word(cold <= COLD_TARGET_MS);
+        let _ = writeln!(
+            text,
+            "- a start with nothing, {COLD_SERVICES} Services × {COLD_ENDPOINTS}, within {COLD_TARGET_MS} ms: {judged} ({cold:.0} ms, {} times the tool alone)",
+            ratio(point).map_or("–".to_owned(), short)
+        );
+        let writes = point.restart_writes.iter().max().copied().unwrap_or(0);
+        let _ =
+            writeln!(text, "- a restart with nothing to do writes nothing: {} ({writes})", word(writes == 0));
+    }
+    if let Some(point) = at(MEMORY_ENDPOINTS) {
+        let memory = mebibytes(&point.resident_kib).max(mebibytes(&point.restart_resident_kib));
+        let _ = writeln!(
+            text,
+            "- memory of the agent at {COLD_SERVICES} Services × {MEMORY_ENDPOINTS} at most {MEMORY_TARGET_MIB} MiB: {} ({memory:.1} MiB)",
+            word(memory <= MEMORY_TARGET_MIB)
+        );
+    }
+    text + "\n"
+}
+
+fn ratio(point: &Point) -> Option<f64> {
+    Some(median(&point.cold_ms)? / median(&point.bound_ms)?)
+}
+
+fn median(figures: &[f64]) -> Option<f64> {
+    Summary::of(figures.iter().copied()).map(|summary| summary.median)
+}

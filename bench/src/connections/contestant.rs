@@ -1,0 +1,190 @@
+//! What takes part: a way from a machine that asks, over a node, to one that answers.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use lab::{
+    haproxy::Haproxy,
+    netns::Namespace,
+    nginx::{Nginx, Serves},
+    topology::Topology,
+};
+
+use super::backend::Backend;
+use crate::estate::{BACKEND, CLIENT, Estate, PORT, Size, TARGET_PORT};
+
+/// The node of every contestant.
+const NODE: &str = "node1";
+/// Where relays listen: an address of the range in which the Services of the estate have theirs.
+const RELAY: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+/// Endpoints of each Service of the filling.
+const ENDPOINTS: u8 = 2;
+/// Ports that one address can connect from; the default leaves out half of them.
+const LOCAL_PORTS: &str = "1024 65535";
+/// How long a finished connection is remembered by the node, so that no table is full of the contestant's own past.
+const REMEMBERED_SECS: &str = "1";
+
+/// A way that carries connections for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Contestant {
+    /// What the results call it.
+    pub(super) name: &'static str,
+    /// What it is and how it is set, in words.
+    pub(super) settings: String,
+    /// Services on the node; none where there is no such thing.
+    pub(super) services: u32,
+    /// Where clients are.
+    pub(super) client: Namespace,
+    /// Where they connect to.
+    pub(super) target: SocketAddr,
+    _backend: Backend,
+    _way: Way,
+}
+
+/// What has to go on.
+#[derive(Debug)]
+#[expect(dead_code, reason = "they are kept for what ends with them")]
+enum Way {
+    Estate(Box<Estate>),
+    Routes(Topology),
+    Haproxy(Haproxy, Topology),
+    Nginx(Nginx, Topology),
+}
+
+/// A process between client and backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Relay {
+    /// HAProxy in TCP mode.
+    Haproxy,
+    /// nginx with its stream module.
+    Nginx,
+}
+
+/// Tidegate with so many Services, one of which leads to the backend.
+pub(super) fn tidegate(mode: &'static str, services: u32) -> Result<Contestant> {
+    let size = Size { mode, services: services - 1, endpoints: ENDPOINTS, live: 1 };
+    let mut estate = Estate::start(size)?;
+    estate.cluster.topology.stop_serving(BACKEND);
+    let backend = Backend::start(estate.cluster.place(BACKEND)?, TARGET_PORT)?;
+    let headers = [("content-type", "application/merge-patch+json")];
+    let body = Estate::live_patch(1).to_string();
+    estate.cluster.api.send("PATCH", &Estate::live_path(0), &headers, body)?.success()?;
+    estate.wait_converged()?;
+    prepare(&estate.cluster.topology)?;
+    let (client, target) = (estate.cluster.place(CLIENT)?.clone(), estate.live_frontend(0)?);
+    let (name, settings) = named(mode);
+    Ok(Contestant {
+        name,
+        settings,
+        services,
+        client,
+        target,
+        _backend: backend,
+        _way: Way::Estate(Box::new(estate)),
+    })
+}
+
+fn named(mode: &str) -> (&'static str, String) {
+    let name = match mode {
+        "nftables" => "tidegate-nftables",
+        "iptables" => "tidegate-iptables",
+        "userspace" => "tidegate-userspace",
+        _ => "tidegate-ipvs",
+    };
+    let last = "the Service that is measured has the last name of all";
+    (name, format!("Tidegate, {mode} mode, {ENDPOINTS} endpoints for each other Service; {last}"))
+}
+
+/// The same machines with routes only.
+pub(super) fn direct() -> Result<Contestant> {
+    let (topology, backend, client, answering) = machines()?;
+    Ok(Contestant {
+        name: "direct",
+        settings: "the backend's own address, routed by the node, without rules and connection tracking"
+            .to_owned(),
+        services: 0,
+        client,
+        target: SocketAddr::new(answering, TARGET_PORT),
+        _backend: backend,
+        _way: Way::Routes(topology),
+    })
+}
+
+/// The same machines with a relay on the node.
+pub(super) fn relay(relay: Relay) -> Result<Contestant> {
+    let (topology, backend, client, answering) = machines()?;
+    let node = topology.place(NODE)?.clone();
+    node.ip(&[format!("addr add {RELAY}/32 dev lo")])?;
+    let answering = SocketAddr::new(answering, TARGET_PORT);
+    let (name, settings, way) = match relay {
+        Relay::Haproxy => {
+            let running = Haproxy::start(&node, &haproxy(answering))?;
+            ("haproxy", "HAProxy, TCP mode, a thread for each processor", Way::Haproxy(running, topology))
+        }
+        Relay::Nginx => {
+            let running = Nginx::start(&node, "the relay", &Serves::Connections(nginx(answering)))?;
+            ("nginx", "nginx, stream module, a worker for each processor", Way::Nginx(running, topology))
+        }
+    };
+    let target = SocketAddr::new(RELAY.into(), PORT);
+    Ok(Contestant {
+        name,
+        settings: settings.to_owned(),
+        services: 0,
+        client,
+        target,
+        _backend: backend,
+        _way: way,
+    })
+}
+
+/// Two workloads behind a node, and a server in one of them.
+fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
+    let mut topology = Topology::new(1)?;
+    topology.add_workload(CLIENT, NODE, 2)?;
+    topology.add_workload(BACKEND, NODE, 3)?;
+    prepare(&topology)?;
+    let answering = topology.workloads.get(BACKEND).context("it was just added")?;
+    let [address, _] = answering.addresses;
+    let backend = Backend::start(&answering.namespace, TARGET_PORT)?;
+    let client = topology.place(CLIENT)?.clone();
+    Ok((topology, backend, client, address))
+}
+
+/// Settings that are the same for everybody.
+fn prepare(topology: &Topology) -> Result<()> {
+    let node = topology.place(NODE)?;
+    for place in [node, topology.place(CLIENT)?] {
+        place.sysctl("net/ipv4/ip_local_port_range", LOCAL_PORTS)?;
+    }
+    for state in ["time_wait", "close", "fin_wait", "last_ack"] {
+        node.sysctl(&format!("net/netfilter/nf_conntrack_tcp_timeout_{state}"), REMEMBERED_SECS)?;
+    }
+    Ok(())
+}
+
+fn haproxy(to: SocketAddr) -> String {
+    format!(
+        "defaults\n  mode tcp\n  timeout connect 3s\n  timeout client 30s\n  timeout server 30s\n\
+         listen relay\n  bind {RELAY}:{PORT}\n  server answering {to}\n"
+    )
+}
+
+fn nginx(to: SocketAddr) -> String {
+    format!("server {{ listen {RELAY}:{PORT}; proxy_connect_timeout 3s; proxy_pass {to}; }}")
+}
+
+/// What was measured, in which versions.
+pub(super) fn versions() -> Result<Vec<String>> {
+    Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Haproxy::version()?, Nginx::version()?])
+}
+
+/// Whether this kernel has IPVS, or has it after it was asked for.
+pub(super) fn has_ipvs() -> bool {
+    // A kernel without modules, or without this one, says so; the file tells either way.
+    let _not_there = lab::shell::run("modprobe", &["-q", "ip_vs"]);
+    Path::new("/proc/net/ip_vs").exists()
+}

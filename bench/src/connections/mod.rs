@@ -1,0 +1,137 @@
+//! What a new connection through a virtual address costs, and how fast a long one is, in every proxy mode, with few and many
+//! Services, beside the same way without any, and beside relays.
+//!
+//! ```text
+//!   asking ──▶ node1 ──▶ answering      the same three machines for every contestant, each in a network of its own
+//!               │
+//!               ├─ tidegate: Services of the estate, one of which leads to `answering`
+//!               ├─ direct: nothing but routes
+//!               └─ haproxy, nginx: a process that accepts, connects and copies
+//!   in a round, every contestant in turn:
+//!     one client, one connection after the other (latency) ─▶ many clients (rate, processor time) ─▶ one long flow (bytes)
+//! ```
+
+mod backend;
+mod client;
+mod contestant;
+mod measured;
+mod render;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+pub use self::measured::{Measured, Round, Series};
+use self::{
+    client::Slice,
+    contestant::{Contestant, Relay},
+};
+use crate::{
+    host::{Host, LoadMeter, ProcessorTimes},
+    say::Say,
+};
+
+/// The proxy modes, of which ipvs needs what not every kernel has.
+pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
+/// What is compared with them.
+pub const PEERS: [&str; 3] = ["direct", "haproxy", "nginx"];
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Turns of every contestant.
+    pub rounds: u16,
+    /// How long each of the three parts of a turn takes.
+    pub slice: Duration,
+    /// Numbers of Services, ascending.
+    pub sizes: Vec<u32>,
+    /// Proxy modes; one that this kernel cannot run is left out, and named.
+    pub modes: Vec<&'static str>,
+    /// Clients that connect at once where the rate is measured.
+    pub clients: u16,
+}
+
+/// Measures all contestants by turns.
+///
+/// # Errors
+/// Not root, something is not installed or built, or a contestant does not carry a connection at all.
+pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+    let mut measured = Measured::new(Host::ask()?, options.clone(), contestant::versions()?);
+    let mut contestants = start(options, &mut measured, say)?;
+    let meter = LoadMeter::start()?;
+    for round in 0..options.rounds {
+        for contestant in &contestants {
+            let turn = turn(contestant, options)
+                .with_context(|| format!("{}, round {}", contestant.name, round + 1))?;
+            say(&format!(
+                "{:>4} {:<18} {:>6} Services  {}",
+                round + 1,
+                contestant.name,
+                contestant.services,
+                turn.0
+            ))?;
+            measured.enter(contestant.name, contestant.services, turn);
+        }
+        // Whoever begins differs from round to round.
+        contestants.rotate_left(1);
+    }
+    measured.finish(meter.load()?);
+    Ok(measured)
+}
+
+fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec<Contestant>> {
+    ensure!(options.sizes.iter().all(|&size| size > 0), "a size is a number of Services from 1 on");
+    let mut contestants =
+        vec![contestant::direct()?, contestant::relay(Relay::Haproxy)?, contestant::relay(Relay::Nginx)?];
+    for &mode in &options.modes {
+        if mode == "ipvs" && !contestant::has_ipvs() {
+            let why = "ipvs mode: this kernel has no IPVS";
+            say(&format!("left out: {why}"))?;
+            measured.left_out.push(why.to_owned());
+            continue;
+        }
+        for &services in &options.sizes {
+            say(&format!("{mode} mode, {services} Services: filling"))?;
+            let filled = contestant::tidegate(mode, services);
+            contestants.push(filled.with_context(|| format!("{mode} mode, {services} Services"))?);
+        }
+    }
+    for contestant in &contestants {
+        say(&format!("{}, {} Services: {}", contestant.name, contestant.services, contestant.settings))?;
+        measured.add_series(contestant.name, contestant.services, contestant.settings.clone());
+        // Caches of routes and neighbours are filled, and it is known that the way is there.
+        let warm = client::connect(&contestant.client, contestant.target, 1, options.slice.min(WARM_UP))?;
+        ensure!(!warm.latencies_us.is_empty(), "{}: {:?}", contestant.name, warm.first_failure);
+    }
+    Ok(contestants)
+}
+
+/// How long a contestant is used before anything is measured.
+const WARM_UP: Duration = Duration::from_millis(200);
+
+/// One turn of a contestant, and every latency that was seen in it.
+fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)> {
+    let Contestant { client: from, target, .. } = contestant;
+    let alone = client::connect(from, *target, 1, options.slice)?;
+    let before = ProcessorTimes::read()?;
+    let crowd = client::connect(from, *target, options.clients, options.slice)?;
+    let processor = ProcessorTimes::read()?.busy_seconds_since(&before);
+    let bytes = client::receive(from, *target, options.slice)?;
+    for slice in [&alone, &crowd] {
+        ensure!(!slice.latencies_us.is_empty(), "no connection at all: {:?}", slice.first_failure);
+    }
+    let made = crowd.latencies_us.len() as f64;
+    let round = Round {
+        latency_us: summary(&alone)?,
+        per_second: made / crowd.elapsed.as_secs_f64(),
+        crowd_latency_us: summary(&crowd)?,
+        processor_us: processor * 1e6 / made,
+        failed: alone.failed + crowd.failed,
+        flow_gbit_per_second: bytes.per_second() * 8.0 / 1e9,
+    };
+    Ok((round, alone.latencies_us))
+}
+
+fn summary(slice: &Slice) -> Result<crate::figures::Summary> {
+    crate::figures::Summary::of(slice.latencies_us.iter().copied()).context("no connection was made")
+}

@@ -1,0 +1,195 @@
+//! A cluster that already serves much: any number of Services, each with endpoints of its own.
+//!
+//! The endpoints of the filling answer nobody; they are there so that tables, maps and memory are as large as they would be.
+//! A few Services in between are *live*: their endpoints are addresses of a workload that answers.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use lab::{
+    cluster::{Cluster, Options},
+    control::number,
+    wait,
+};
+use serde_json::{Value, json};
+
+/// The Service port of all Services.
+pub const PORT: u16 = 80;
+/// The port of all endpoints.
+pub const TARGET_PORT: u16 = 8080;
+/// The workload that asks.
+pub const CLIENT: &str = "asking";
+/// The workload that answers for the live Services.
+pub const BACKEND: &str = "answering";
+/// Most endpoints of a Service: the live ones are addresses of one workload's network, from `.101` on.
+pub const ENDPOINTS_MAX: u8 = 100;
+/// Most Services: their addresses are in one /16.
+pub const SERVICES_MAX: u32 = 60_000;
+
+/// The first address of the filling's endpoints: `10.128.0.0/9` is used by nobody else.
+const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+/// The last part of the first live endpoint's address.
+const LIVE_HOST: u8 = 101;
+/// Objects in one request; the server takes 5,000 and 8 MiB.
+const BATCH: usize = 1_000;
+/// How long a node may take to have all of it: iptables takes minutes for tens of thousands.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1_800);
+
+/// How much there is.
+#[derive(Debug, Clone)]
+pub struct Size {
+    /// The proxy mode of the node.
+    pub mode: &'static str,
+    /// Services of the filling.
+    pub services: u32,
+    /// Endpoints of each Service.
+    pub endpoints: u8,
+    /// Live Services beside the filling.
+    pub live: u32,
+}
+
+/// One node, full of Services.
+#[derive(Debug)]
+pub struct Estate {
+    /// The cluster; its only node is `node1`.
+    pub cluster: Cluster,
+    size: Size,
+    filled: u32,
+}
+
+impl Estate {
+    /// Brings up a node with a workload that asks and one that answers, and the live Services, without endpoints.
+    ///
+    /// # Errors
+    /// The size is too large, a binary is not built, or something is refused.
+    pub fn start(size: Size) -> Result<Self> {
+        ensure!(size.services + size.live <= SERVICES_MAX, "there are addresses for {SERVICES_MAX} Services");
+        ensure!(size.endpoints <= ENDPOINTS_MAX, "a live Service has at most {ENDPOINTS_MAX} endpoints");
+        let options = Options { nodes: 1, modes: vec![size.mode], ..Options::default() };
+        let mut cluster = Cluster::start(&options)?;
+        cluster.topology.add_workload(CLIENT, "node1", 2)?;
+        cluster.topology.add_workload(BACKEND, "node1", 3)?;
+        let (node, backend) = (cluster.place("node1")?.clone(), cluster.place(BACKEND)?.clone());
+        for endpoint in 0..size.endpoints {
+            let address = live_address(endpoint);
+            node.ip(&[format!("route add {address}/32 dev work3")])?;
+            backend.ip(&[format!("addr add {address}/32 dev eth0")])?;
+        }
+        cluster.topology.serve(BACKEND, TARGET_PORT)?;
+        let mut estate = Self { cluster, size, filled: 0 };
+        estate.apply((0..estate.size.live).flat_map(|number| live_objects(number, 0)).collect())?;
+        estate.fill(estate.size.services)?;
+        Ok(estate)
+    }
+
+    /// Makes the filling larger, up to so many Services, and waits until the node has verified everything.
+    ///
+    /// # Errors
+    /// Something is refused, or the node never has it.
+    pub fn fill(&mut self, services: u32) -> Result<()> {
+        let endpoints = self.size.endpoints;
+        self.apply((self.filled..services).flat_map(|number| filling_objects(number, endpoints)).collect())?;
+        self.filled = self.filled.max(services);
+        self.size.services = self.filled;
+        self.wait_converged()
+    }
+
+    /// How much there is now.
+    #[must_use]
+    pub fn size(&self) -> &Size {
+        &self.size
+    }
+
+    /// Waits until the node has verified everything.
+    ///
+    /// # Errors
+    /// It never has.
+    pub fn wait_converged(&self) -> Result<()> {
+        wait::until_within(PATIENCE, "the node to converge", || {
+            let status = self.cluster.api.get_json("/v1/status")?;
+            ensure!(number(&status, "/nodes/converged")? == 1, "status: {status:#}");
+            Ok(())
+        })
+    }
+
+    /// Where a live Service is reached.
+    ///
+    /// # Errors
+    /// There is no such Service.
+    pub fn live_frontend(&self, number: u32) -> Result<SocketAddr> {
+        Ok(SocketAddr::new(self.cluster.cluster_ip(&format!("default/{}", live_name(number)), 0)?, PORT))
+    }
+
+    /// The path of the endpoints of a live Service.
+    #[must_use]
+    pub fn live_path(number: u32) -> String {
+        format!("/v1/namespaces/default/endpointsets/{}", live_name(number))
+    }
+
+    /// The body of a merge patch that gives a live Service so many endpoints that answer.
+    #[must_use]
+    pub fn live_patch(endpoints: u8) -> Value {
+        json!({"spec": {"endpoints": live_endpoints(endpoints)}})
+    }
+
+    fn apply(&self, objects: Vec<Value>) -> Result<()> {
+        for batch in objects.chunks(BATCH) {
+            self.cluster.apply_objects(batch).context("filling")?;
+        }
+        Ok(())
+    }
+}
+
+fn live_name(number: u32) -> String {
+    format!("live-{number:05}")
+}
+
+fn live_address(endpoint: u8) -> IpAddr {
+    Ipv4Addr::new(10, 1, 1, LIVE_HOST + endpoint).into()
+}
+
+fn live_endpoints(count: u8) -> Vec<Value> {
+    (0..count).map(|endpoint| json!({"address": live_address(endpoint)})).collect()
+}
+
+fn live_objects(number: u32, endpoints: u8) -> [Value; 2] {
+    service_objects(&live_name(number), live_endpoints(endpoints))
+}
+
+fn filling_objects(number: u32, endpoints: u8) -> [Value; 2] {
+    let first = FILLING + number * u32::from(endpoints);
+    let addresses = (first..first + u32::from(endpoints)).map(Ipv4Addr::from);
+    service_objects(
+        &format!("filling-{number:05}"),
+        addresses.map(|address| json!({"address": address})).collect(),
+    )
+}
+
+fn service_objects(name: &str, endpoints: Vec<Value>) -> [Value; 2] {
+    [
+        json!({"kind": "Service", "metadata": {"name": name}, "spec": {
+            "ports": [{"port": PORT, "targetPort": TARGET_PORT}],
+        }}),
+        json!({"kind": "EndpointSet", "metadata": {"name": name}, "spec": {
+            "service": name, "endpoints": endpoints,
+        }}),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_of_the_filling_are_all_different() {
+        let [_, last_of_first] = filling_objects(0, 10);
+        let [_, second] = filling_objects(1, 10);
+        assert_eq!(last_of_first["spec"]["endpoints"][9]["address"], "10.128.0.9");
+        assert_eq!(second["spec"]["endpoints"][0]["address"], "10.128.0.10");
+        let [_, most] = filling_objects(SERVICES_MAX - 1, ENDPOINTS_MAX);
+        assert_eq!(most["spec"]["endpoints"][99]["address"], "10.219.141.127");
+    }
+}

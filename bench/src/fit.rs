@@ -1,0 +1,110 @@
+//! Whether a cost grows with a size: a straight line through points, and how sure its slope is.
+
+use serde::Serialize;
+
+/// A straight line `cost = intercept + slope × size`, by least squares.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    /// The cost at size 0.
+    pub intercept: f64,
+    /// What one more costs.
+    pub slope: f64,
+    /// Half of the interval in which the slope is with 95 % confidence (Student's t, residuals as the error).
+    pub slope_margin: f64,
+}
+
+impl Line {
+    /// Through at least three points of at least two sizes; none otherwise.
+    #[must_use]
+    pub fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let count = points.len();
+        if count < 3 {
+            return None;
+        }
+        let number = count as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / number;
+        let (mean_x, mean_y) = (mean(|point| point.0), mean(|point| point.1));
+        let spread: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+        if spread <= 0.0 {
+            return None;
+        }
+        let together: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+        let slope = together / spread;
+        let intercept = mean_y - slope * mean_x;
+        let residuals: f64 = points.iter().map(|(x, y)| (y - intercept - slope * x).powi(2)).sum();
+        let error = (residuals / (number - 2.0) / spread).sqrt();
+        Some(Self { intercept, slope, slope_margin: student_95(count - 2) * error })
+    }
+
+    /// Whether the slope can be told from zero: zero is outside of its interval.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.slope - self.slope_margin > 0.0
+    }
+
+    /// The cost at a size over that at another.
+    #[must_use]
+    pub fn ratio(&self, large: f64, small: f64) -> f64 {
+        (self.intercept + self.slope * large) / (self.intercept + self.slope * small)
+    }
+}
+
+/// The two-sided 95 % point of Student's t distribution; between the listed ones, the larger.
+fn student_95(freedom: usize) -> f64 {
+    const POINTS: [(usize, f64); 16] = [
+        (1, 12.706),
+        (2, 4.303),
+        (3, 3.182),
+        (4, 2.776),
+        (5, 2.571),
+        (6, 2.447),
+        (7, 2.365),
+        (8, 2.306),
+        (10, 2.228),
+        (15, 2.131),
+        (20, 2.086),
+        (30, 2.042),
+        (40, 2.021),
+        (60, 2.0),
+        (120, 1.98),
+        (1_000, 1.962),
+    ];
+    let known = POINTS.iter().rev().find(|(point, _)| *point <= freedom);
+    known.map_or(POINTS[0].1, |(_, t)| *t)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_and_its_slope_is_sure() {
+        let points: Vec<_> = (0..10).map(|x| (f64::from(x), 3.0 + 2.0 * f64::from(x))).collect();
+        let line = Line::through(&points).unwrap();
+        assert!((line.slope - 2.0).abs() < 1e-9 && (line.intercept - 3.0).abs() < 1e-9, "{line:?}");
+        assert!(line.grows());
+        assert!((line.ratio(9.0, 0.0) - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn noise_around_a_constant_does_not_grow() {
+        let noise = [0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.1];
+        let points: Vec<_> = noise.iter().enumerate().map(|(x, noise)| (x as f64, 5.0 + noise)).collect();
+        assert!(!Line::through(&points).unwrap().grows());
+    }
+
+    #[test]
+    fn the_margin_is_the_one_of_the_textbook() {
+        // Residuals 0.5, -1, 0.5: s² = 1.5, spread 2, t(1) = 12.706.
+        let line = Line::through(&[(0.0, 0.5), (1.0, 0.0), (2.0, 2.5)]).unwrap();
+        assert!((line.slope - 1.0).abs() < 1e-9);
+        assert!((line.slope_margin - 12.706 * (1.5f64 / 2.0).sqrt()).abs() < 1e-9, "{line:?}");
+    }
+
+    #[test]
+    fn too_little_is_no_line() {
+        assert_eq!(Line::through(&[(1.0, 1.0), (2.0, 2.0)]), None);
+        assert_eq!(Line::through(&[(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)]), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! The benchmark starts real agents, and hears whether they write where there is nothing to do. No time is asserted.
+
+use bench::cold::{self, Options};
+
+#[test]
+fn an_agent_that_starts_again_writes_nothing_and_the_page_says_so() {
+    let options =
+        Options { rounds: 2, sizes: vec![3, 30], endpoints: vec![2], modes: vec!["nftables", "iptables"] };
+    let measured = cold::run(&options, &mut |_| Ok(())).unwrap();
+    assert_eq!(measured.points.len(), 4);
+    for point in &measured.points {
+        assert_eq!(
+            (point.cold_ms.len(), point.restart_ms.len(), point.bound_ms.len()),
+            (2, 2, 2),
+            "{point:?}"
+        );
+        assert_eq!(point.restart_writes, [0, 0], "{point:?}");
+        assert!(point.transactions > 0 && point.messages > 0, "a start with nothing writes: {point:?}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    measured.write(directory.path()).unwrap();
+    let page = std::fs::read_to_string(directory.path().join("cold.md")).unwrap();
+    assert!(page.contains("| nftables | 30 × 2 |") && page.contains("| iptables | 3 × 2 |"), "{page}");
+}

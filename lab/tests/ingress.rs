@@ -1,0 +1,10 @@
+//! Whole chains with the programs that people put there: nginx as an ingress behind an address, HAProxy in front of node ports.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+#[path = "ingress/balancer.rs"]
+mod balancer;
+#[path = "ingress/chain.rs"]
+mod chain;
+#[path = "ingress/stage.rs"]
+mod stage;

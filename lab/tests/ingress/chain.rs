@@ -1,0 +1,129 @@
+//! From a user to a page: through an address of a pool, through node ports, through an external address.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use lab::{
+    client::{self, at, is_refusal},
+    topology::{self, fabric_addresses, node_addresses},
+};
+use serde_json::{Value, json};
+
+use super::stage::{SITE, Stage};
+
+/// The client's addresses in the network of the nodes.
+const CLIENT_HOST: u8 = 200;
+const INGRESSES: [&str; 2] = ["ingress-1", "ingress-2"];
+
+/// F138, F139, F140: in: a site's name. Out: its pages, and with policy Local the user's address in them, in both families.
+#[test]
+fn f138_f139_f140_users_reach_pages_through_nginx_in_nftables_mode() {
+    every_way("nftables");
+}
+
+/// The same where kube-proxy's chains do it.
+#[test]
+fn f138_f139_f140_users_reach_pages_through_nginx_in_iptables_mode() {
+    every_way("iptables");
+}
+
+fn every_way(mode: &'static str) {
+    let mut stage = Stage::new(mode);
+    through_node_ports_and_an_external_address(&stage);
+    through_an_address_of_the_pool(&stage);
+    nginx_is_a_workload_like_any_other(&mut stage);
+}
+
+/// F138: the address is announced to the client's network; whoever asks for another name gets no page.
+fn through_an_address_of_the_pool(stage: &Stage) {
+    set_ingress(stage, &json!({"type": "LoadBalancer", "externalTrafficPolicy": "Cluster"}));
+    let addresses = stage.wait_addresses();
+    assert!(matches!(addresses[..], [IpAddr::V4(_), IpAddr::V6(_)]), "{addresses:?}");
+    for address in &addresses {
+        let pages = stage.ask_often(at(*address, 80));
+        assert_eq!(stage.ingresses(&pages, &INGRESSES), INGRESSES.into(), "the outer Service spreads");
+        let client = client_like(*address);
+        assert!(pages.iter().all(|page| page.user != client), "masqueraded, so that any node can lead on");
+        let refused = stage.ask("other.example", at(*address, 80)).unwrap_err();
+        assert!(format!("{refused:#}").contains("404"), "{refused:#}");
+    }
+
+    set_ingress(stage, &json!({"externalTrafficPolicy": "Local"}));
+    for address in stage.wait_addresses() {
+        let owner = stage.wait_owner(address, &["node1", "node2"]);
+        let pages = stage.ask_often(at(address, 80));
+        // One node owns the address, and one ingress is there.
+        let there = if owner == "node1" { "ingress-1" } else { "ingress-2" };
+        assert_eq!(stage.ingresses(&pages, &INGRESSES), [there].into());
+        let users: BTreeSet<_> = pages.iter().map(|page| page.user).collect();
+        assert_eq!(users, [client_like(address)].into(), "the pages are told who asks");
+    }
+}
+
+/// F139: every node's port, also where no ingress is, and an address that a router outside leads to the first node.
+fn through_node_ports_and_an_external_address(stage: &Stage) {
+    let external = [IpAddr::from(topology::EXTERNAL_V4), IpAddr::from(topology::EXTERNAL_V6)];
+    set_ingress(stage, &json!({"type": "NodePort", "externalIPs": external}));
+    let node_port = stage.cluster.node_port("default/ingress", 0).unwrap();
+    let ports = (1..=3).flat_map(node_addresses).map(|address| at(address, node_port));
+    for to in ports.chain(external.map(|address| at(address, 80))) {
+        let pages = stage.ask_often(to);
+        assert_eq!(stage.ingresses(&pages, &INGRESSES), INGRESSES.into(), "at {to}");
+    }
+
+    set_ingress(stage, &json!({"externalTrafficPolicy": "Local"}));
+    let [v4, v6] = node_addresses(2);
+    let at_node1 = external.map(|address| (at(address, 80), "ingress-1"));
+    let at_node2 = [v4, v6].map(|address| (at(address, node_port), "ingress-2"));
+    for (to, there) in at_node1.into_iter().chain(at_node2) {
+        let pages = stage.ask_often(to);
+        assert_eq!(stage.ingresses(&pages, &INGRESSES), [there].into(), "at {to}");
+        assert!(pages.iter().all(|page| page.user == client_like(to.ip())), "at {to}: {:?}", pages[0]);
+    }
+    let nobody = at(node_addresses(3)[0], node_port);
+    let silence = client::tcp(&stage.cluster.topology.client, nobody).unwrap_err();
+    assert!(!is_refusal(&silence), "a node without ingress says nothing: {silence:#}");
+}
+
+/// F140: nothing listens on the machines, and the address follows the workloads wherever they are put.
+fn nginx_is_a_workload_like_any_other(stage: &mut Stage) {
+    for node in ["node1", "node2", "node3"] {
+        let listening = stage.cluster.place(node).unwrap().run("ss", &["-Htln", "sport = :80"]).unwrap();
+        assert_eq!(listening, "", "{node} has no server of its own");
+    }
+    let refused = client::tcp(&stage.cluster.topology.client, at(node_addresses(1)[0], 80)).unwrap_err();
+    assert!(is_refusal(&refused), "{refused:#}");
+
+    stage.add_ingress("ingress-3", "node3", 23);
+    stage.cluster.wait_verified("default/ingress").unwrap();
+    for name in INGRESSES {
+        stage.remove(name);
+    }
+    for address in stage.wait_addresses() {
+        assert_eq!(stage.wait_owner(address, &["node3"]), "node3");
+        let pages = stage.ask_often(at(address, 80));
+        assert_eq!(stage.ingresses(&pages, &["ingress-3"]), ["ingress-3"].into());
+        let users: BTreeSet<_> = pages.iter().map(|page| page.user).collect();
+        assert_eq!(users, [client_like(address)].into(), "site {SITE}");
+    }
+}
+
+/// Writes Service `ingress`, over what is there.
+fn set_ingress(stage: &Stage, changes: &Value) {
+    let path = "namespaces/default/services/ingress";
+    if stage.cluster.object(path).is_ok() {
+        stage.cluster.patch(path, &json!({"spec": changes})).unwrap();
+        return stage.cluster.wait_verified("default/ingress").unwrap();
+    }
+    let mut spec = json!({
+        "ipFamilyPolicy": "RequireDualStack", "selector": {"app": "ingress"}, "ports": [{"name": "http", "port": 80}],
+    });
+    for (field, value) in changes.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    stage.cluster.add_service("ingress", spec).unwrap();
+}
+
+fn client_like(address: IpAddr) -> IpAddr {
+    let [v4, v6] = fabric_addresses(CLIENT_HOST);
+    if address.is_ipv4() { v4 } else { v6 }
+}

@@ -1,0 +1,186 @@
+//! An ingress and what is behind it: nginx in workloads, found by Services.
+//!
+//! ```text
+//!   client ─▶ a way into Service `ingress` ─▶ ingress-1 on node1 ─┐             ┌─▶ page-1 on node2
+//!                                             ingress-2 on node2 ─┴─▶ Service ──┴─▶ page-2 on node3
+//!                                                                     `pages`
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::{
+    client::at,
+    cluster::{Cluster, Options},
+    control::string,
+    nginx::{Nginx, Serves},
+    wait,
+};
+use serde_json::json;
+
+/// The name of the site that the ingress serves.
+pub(crate) const SITE: &str = "www.site.example";
+/// Requests after which both pages and both ingresses have answered, but for a chance below 1e-11.
+const REQUESTS: usize = 40;
+
+/// What a page says of the request that it got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// Which page answered.
+    pub(crate) page: String,
+    /// The name that the user asked for.
+    pub(crate) host: String,
+    /// The user's address, as the ingress saw it.
+    pub(crate) user: IpAddr,
+    /// Who asked the page.
+    pub(crate) by: IpAddr,
+}
+
+pub(crate) struct Stage {
+    pub(crate) cluster: Cluster,
+    /// By workload.
+    servers: BTreeMap<String, Nginx>,
+}
+
+impl Stage {
+    /// Three nodes in a mode, a pool in their network; both pages, their Service, both ingresses.
+    pub(crate) fn new(mode: &'static str) -> Self {
+        let cluster = Cluster::start(&Options { modes: vec![mode], ..Options::default() }).unwrap();
+        let object = |kind: &str, spec| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": "lan"}, "spec": spec});
+        let pool = json!({"addresses": ["172.17.8.220-172.17.8.229", "fd00:8::220-fd00:8::229"]});
+        cluster.apply_objects(&[object("AddressPool", pool), object("Advertisement", json!({}))]).unwrap();
+        let mut stage = Self { cluster, servers: BTreeMap::new() };
+        for (name, node, host) in [("page-1", "node2", 31), ("page-2", "node3", 32)] {
+            stage.add(name, node, host, "pages", &Serves::Http(page(name)));
+        }
+        let pages = json!({"ipFamilyPolicy": "RequireDualStack", "selector": {"app": "pages"}, "ports": [{"port": 80}]});
+        stage.cluster.add_service("pages", pages).unwrap();
+        stage.add_ingress("ingress-1", "node1", 21);
+        stage.add_ingress("ingress-2", "node2", 22);
+        stage
+    }
+
+    /// An ingress as a workload like any other.
+    pub(crate) fn add_ingress(&mut self, name: &str, node: &str, host: u8) {
+        let pages = [0, 1].map(|family| at(self.cluster.cluster_ip("default/pages", family).unwrap(), 80));
+        self.add(name, node, host, "ingress", &Serves::Http(ingress(pages)));
+    }
+
+    fn add(&mut self, name: &str, node: &str, host: u8, app: &str, serves: &Serves) {
+        self.cluster.add_place(name, node, host).unwrap();
+        let server = Nginx::start(self.cluster.place(name).unwrap(), name, serves).unwrap();
+        self.servers.insert(name.to_owned(), server);
+        let mut record = self.cluster.workload_record(name, app).unwrap();
+        record["spec"]["ports"] = json!({"http": {"port": 80}});
+        self.cluster.apply_objects(&[record]).unwrap();
+    }
+
+    /// Takes a workload away, its record first, as whoever runs workloads would do.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.cluster.delete(&format!("namespaces/default/workloads/{name}")).unwrap();
+        self.cluster.wait_converged().unwrap();
+        self.servers.remove(name);
+    }
+
+    /// Asks for the page of a site with `curl`, as the client outside.
+    pub(crate) fn ask(&self, site: &str, to: SocketAddr) -> Result<Page> {
+        self.ask_times(site, to, 1)?.pop().context("curl said nothing")
+    }
+
+    /// The same several times, by a connection each.
+    fn ask_times(&self, site: &str, to: SocketAddr, times: usize) -> Result<Vec<Page>> {
+        // The name is resolved to this address, whatever the port.
+        let found = format!("{site}:{}:{}", to.port(), bracketed(to.ip()));
+        let url = format!("http://{site}:{}/[1-{times}]", to.port());
+        let words =
+            ["-sS", "--fail", "--fail-early", "--noproxy", "*", "--max-time", "5", "-H", "Connection: close"];
+        let words = [&words[..], &["--resolve", &found, &url]].concat();
+        let pages =
+            self.cluster.topology.client.run("curl", &words).with_context(|| format!("{site} at {to}"))?;
+        pages.lines().map(Page::parse).collect()
+    }
+
+    /// Asks often and demands a page for the site each time; gives who answered and who asked the pages.
+    pub(crate) fn ask_often(&self, to: SocketAddr) -> Vec<Page> {
+        let pages = self.ask_times(SITE, to, REQUESTS).unwrap();
+        assert_eq!(pages.len(), REQUESTS, "at {to}");
+        assert!(pages.iter().all(|page| page.host.starts_with(SITE)), "at {to}: {pages:?}");
+        let who: BTreeSet<_> = pages.iter().map(|page| page.page.as_str()).collect();
+        assert_eq!(who.into_iter().collect::<Vec<_>>(), ["page-1", "page-2"], "the inner Service spreads");
+        pages
+    }
+
+    /// The workloads that asked the pages, all of which have to be among these.
+    pub(crate) fn ingresses(&self, pages: &[Page], of: &[&'static str]) -> BTreeSet<&'static str> {
+        let name = |page: &Page| {
+            let is_it = |name: &&&str| self.cluster.topology.workloads[**name].addresses.contains(&page.by);
+            *of.iter().find(is_it).unwrap_or_else(|| panic!("{page:?} came through none of {of:?}"))
+        };
+        pages.iter().map(name).collect()
+    }
+
+    /// The load balancer addresses of Service `ingress`, IPv4 and IPv6, once the site is there.
+    pub(crate) fn wait_addresses(&self) -> Vec<IpAddr> {
+        let service = self.cluster.service("default/ingress").unwrap();
+        let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
+        let addresses: Vec<IpAddr> =
+            ingress.iter().map(|one| string(one, "/ip").unwrap().parse().unwrap()).collect();
+        for address in &addresses {
+            wait::until(&format!("the site at {address}"), || self.ask(SITE, at(*address, 80))).unwrap();
+        }
+        addresses
+    }
+
+    /// Waits until one of these nodes alone says that it announces the address; gives which.
+    pub(crate) fn wait_owner(&self, address: IpAddr, of: &[&str]) -> String {
+        let owner = self.cluster.wait_owner(address, |owner| of.contains(&owner)).unwrap();
+        wait::until(&format!("only {owner} to announce {address}"), || {
+            let record = self.cluster.address(address)?;
+            let nodes = record["status"]["nodes"].as_object().context("no node says anything")?;
+            let owners = nodes.values().filter(|part| part["role"] == "Owner").count();
+            ensure!(owners == 1, "{record:#}");
+            Ok(())
+        })
+        .unwrap();
+        owner
+    }
+}
+
+impl Page {
+    fn parse(text: &str) -> Result<Self> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let ["page", page, "host", host, "user", user, "by", by] = words[..] else {
+            bail!("no page: {text:?}");
+        };
+        Ok(Self { page: page.to_owned(), host: host.to_owned(), user: user.parse()?, by: by.parse()? })
+    }
+}
+
+fn bracketed(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("[{v6}]"),
+    }
+}
+
+fn page(name: &str) -> String {
+    format!(
+        "server {{\n  listen 80;\n  listen [::]:80;\n  default_type text/plain;\n  \
+         return 200 \"page {name} host $http_host user $http_x_real_ip by $remote_addr\\n\";\n}}"
+    )
+}
+
+/// Asks the pages at their cluster addresses by turns, and passes a failure on instead of trying the other address.
+fn ingress(pages: [SocketAddr; 2]) -> String {
+    let [v4, v6] = pages;
+    format!(
+        "upstream pages {{\n  server {v4};\n  server {v6};\n}}\n\
+         server {{\n  listen 80 default_server;\n  listen [::]:80 default_server;\n  return 404;\n}}\n\
+         server {{\n  listen 80;\n  listen [::]:80;\n  server_name {SITE};\n  location / {{\n    \
+         proxy_pass http://pages;\n    proxy_next_upstream off;\n    proxy_connect_timeout 3s;\n    \
+         proxy_set_header Host $http_host;\n    proxy_set_header X-Real-IP $remote_addr;\n  }}\n}}"
+    )
+}

@@ -1,0 +1,33 @@
+//! What the engine's networks are and who is in them, in words for those who ask this process. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::plan::{Elsewhere, Engine, network_owner};
+
+/// Every network of the engine by name, with the link of its bridge, its subnets, its containers with their addresses, and the Nodes
+/// whose engines have one of these subnets as well.
+pub(super) fn report(engine: &Engine, elsewhere: &Elsewhere) -> Value {
+    let mut members = BTreeMap::<&str, Vec<Value>>::new();
+    for container in engine.containers.values() {
+        // A container in the network of another one is where that one is.
+        let Ok(owner) = network_owner(engine, container) else { continue };
+        for attachment in owner.networks.values().filter(|attachment| !attachment.addresses.is_empty()) {
+            let member = json!({ "name": container.name, "addresses": attachment.addresses });
+            members.entry(attachment.network_id.as_str()).or_default().push(member);
+        }
+    }
+    let mut networks: Vec<_> = engine.networks.iter().collect();
+    networks.sort_by_key(|(id, network)| (&network.name, *id));
+    let networks = networks.into_iter().map(|(id, network)| {
+        let mut containers = members.remove(id.as_str()).unwrap_or_default();
+        containers.sort_by_key(|member| member["name"].as_str().map(str::to_owned));
+        let others = network.subnets.iter().filter_map(|subnet| elsewhere.subnets.get(subnet)).flatten();
+        json!({
+            "name": network.name, "driver": network.driver, "link": network.link, "subnets": network.subnets,
+            "containers": containers, "sameSubnetOn": others.collect::<std::collections::BTreeSet<_>>(),
+        })
+    });
+    networks.collect()
+}
