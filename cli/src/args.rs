@@ -30,11 +30,11 @@ use model::{
     selector::LabelSelector,
 };
 use reqwest::Url;
+use trust::Pin;
 
 use crate::{
     import::Format,
     resource::{Target, parse_kind},
-    trust::Pin,
 };
 
 /// Longest `--timeout`; a day is beyond any patience and inside every clock's arithmetic.

@@ -7,12 +7,13 @@ use std::{
 };
 
 use reqwest::{Url, header::HeaderValue};
+use rustls::{ClientConfig, RootCertStore};
 use serde::{Deserialize, Deserializer};
+use trust::{Pin, Trust};
 
 use crate::{
     args::{Global, parse_api},
     error::Failure,
-    trust::{self, Pin},
 };
 
 /// Where control is when nobody says anything.
@@ -92,7 +93,7 @@ impl Connection {
             ));
         }
         let is_used = urls.iter().any(|url| url.scheme() == "https");
-        let tls = trust::tls(ca_file.as_deref(), pin, is_used)?;
+        let tls = believed(ca_file.as_deref(), pin, is_used)?;
         let curl_trust = match (&ca_file, pin) {
             (Some(path), _) => Some(format!("--cacert {}", quoted_path(path))),
             // curl knows no such pin.
@@ -108,6 +109,20 @@ impl Connection {
         }
         Ok(Self { urls, tls, token, curl_trust, warnings })
     }
+}
+
+/// The TLS settings for whom the settings name: `https` URLs lead nowhere but to a server that is believed.
+fn believed(ca_file: Option<&Path>, pin: Option<Pin>, is_used: bool) -> Result<ClientConfig, Failure> {
+    let trust = match (pin, ca_file) {
+        (Some(pin), _) => Trust::Pin(pin),
+        (None, Some(path)) => Trust::file(path)
+            .map_err(|error| Failure::File { path: path.to_owned(), cause: error.to_string() })?,
+        (None, None) if is_used => Trust::system(),
+        // Plain HTTP needs none, and reading those of the system takes longer than the request.
+        (None, None) => Trust::Roots(RootCertStore::empty()),
+    };
+    let client = trust.client().map_err(|error| Failure::Usage { message: error.to_string(), hint: None })?;
+    Ok(client.with_no_client_auth())
 }
 
 /// A URL as it is shown.

@@ -34,7 +34,6 @@ pub mod servers;
 pub mod style;
 pub mod table;
 pub mod traffic;
-pub mod trust;
 pub mod view;
 mod waiting;
 pub mod what_if;

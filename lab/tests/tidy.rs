@@ -19,17 +19,18 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("model", &[]),
     ("store", &["model"]),
     ("manual", &[]),
     ("api", &["manual", "model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
-    ("node-agent", &["manual", "model", "bfd", "bgp"]),
+    ("trust", &[]),
+    ("node-agent", &["manual", "model", "bfd", "bgp", "trust"]),
     ("translate", &["model"]),
-    ("cli", &["manual", "model", "translate"]),
-    ("sync", &["manual", "model", "translate"]),
+    ("cli", &["manual", "model", "translate", "trust"]),
+    ("sync", &["manual", "model", "translate", "trust"]),
     ("lab", &["model"]),
     ("bench", &["lab"]),
 ];

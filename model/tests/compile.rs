@@ -40,7 +40,7 @@ fn place() -> Place {
 }
 
 fn verdicts(cluster: &Cluster, name: &str) -> Vec<Verdict> {
-    let routes = program_of(cluster, name).frontends.into_values();
+    let routes = program_of(cluster, name).frontends.into_iter().map(|(_, route)| route);
     routes.map(|route| route.uniform().unwrap().clone()).collect()
 }
 

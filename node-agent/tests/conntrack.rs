@@ -250,7 +250,7 @@ fn echo(removal: Removal, list: &[(&str, u16, u16)]) -> Program {
             (node_port(IpFamily::V4, Protocol::Tcp, 30007), verdict(list)),
         ],
     );
-    for route in program.frontends.values_mut() {
+    for (_, route) in &mut program.frontends {
         route.removal = removal;
     }
     program

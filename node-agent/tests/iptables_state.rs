@@ -326,9 +326,13 @@ fn a_service_that_cannot_be_programmed_stops_no_other() {
             let good = simple("10.96.0.10", &[("10.1.1.2", 8080, 1)]);
             let mut scheduled = simple("10.96.0.11", &[("10.1.1.2", 8080, 1)]);
             let scheduler = Scheduler(Label::parse("lc").unwrap());
-            scheduled.frontends.values_mut().for_each(|route| route.scheduler = Some(scheduler.clone()));
+            scheduled
+                .frontends
+                .iter_mut()
+                .map(|(_, route)| route)
+                .for_each(|route| route.scheduler = Some(scheduler.clone()));
             let mut flagged = simple("10.96.0.12", &[("10.1.1.2", 8080, 1)]);
-            flagged.frontends.values_mut().for_each(|route| {
+            flagged.frontends.iter_mut().map(|(_, route)| route).for_each(|route| {
                 route.scheduler_flags.insert(SchedulerFlag::Port);
             });
             // The tool does not take an endpoint of the other family.

@@ -315,7 +315,11 @@ fn f089_f097_only_allowed_sources_and_the_node_pass_and_others_are_dropped() {
 fn a_client_stays_on_its_endpoint_until_that_goes() {
     let sticky = |list: &[(&str, u16, u16)]| {
         let mut program = simple("10.96.0.1", list);
-        program.frontends.values_mut().for_each(|route| route.affinity_seconds = Some(100));
+        program
+            .frontends
+            .iter_mut()
+            .map(|(_, route)| route)
+            .for_each(|route| route.affinity_seconds = Some(100));
         program
     };
     let mut state = desired(vec![("web", sticky(&BOTH4))]);

@@ -97,7 +97,7 @@ fn known() -> Desired {
         &[],
         &[(at("10.0.0.1", Protocol::Tcp, 443), forward(Masquerade::OffCluster, &[("192.168.0.1", 6443, 1)]))],
     );
-    for route in https.frontends.values_mut() {
+    for (_, route) in &mut https.frontends {
         route.affinity_seconds = Some(10_800);
     }
     let dns = [Protocol::Tcp, Protocol::Udp].map(|protocol| {
@@ -275,7 +275,7 @@ fn foreign_servers_are_in_the_way_of_one_service_only() {
 
 fn scheduled(address: &str, scheduler: &str, flags: &[SchedulerFlag]) -> Program {
     let mut program = simple(address, &[("10.1.1.2", 8080, 1)]);
-    for route in program.frontends.values_mut() {
+    for (_, route) in &mut program.frontends {
         route.scheduler = Some(Scheduler(Label::parse(scheduler).unwrap()));
         route.scheduler_flags = flags.iter().copied().collect();
     }
@@ -306,7 +306,7 @@ fn every_scheduler_can_be_named_and_one_that_is_not_there_is_reported() {
         set(&mut desired, "bad", bad);
         set(&mut desired, "proxied", {
             let mut program = simple("10.0.1.4", &[("10.1.1.2", 8080, 1)]);
-            for route in program.frontends.values_mut() {
+            for (_, route) in &mut program.frontends {
                 route.proxy_protocol = Some(model::service::ProxyProtocol::V2);
             }
             program

@@ -208,7 +208,7 @@ fn only_listed_sources_pass() {
 
 fn with(scheduler: &str, list: &[(&str, u16, u16)]) -> Program {
     let mut program = simple("10.96.0.1", list);
-    for route in program.frontends.values_mut() {
+    for (_, route) in &mut program.frontends {
         route.scheduler = Some(Scheduler(Label::parse(scheduler).unwrap()));
     }
     program
@@ -345,7 +345,7 @@ fn sh_and_dh_hash_one_end() {
     let mut desired = Desired::default();
     for host in 1..9 {
         let mut program = simple(&format!("10.96.0.{host}"), &BOTH4);
-        for route in program.frontends.values_mut() {
+        for (_, route) in &mut program.frontends {
             route.scheduler = Some(Scheduler(Label::parse("dh").unwrap()));
         }
         set(&mut desired, &format!("s{host}"), program);
@@ -372,7 +372,7 @@ fn ask_from(client: &Namespace, source: &str, ip: &str, times: usize) -> BTreeSe
 fn a_client_stays_until_its_endpoint_goes() {
     let topology = Topology::new("affine");
     let mut sticky = simple("10.96.0.1", &BOTH4);
-    for route in sticky.frontends.values_mut() {
+    for (_, route) in &mut sticky.frontends {
         route.affinity_seconds = Some(600);
     }
     topology.node.run(|| {
@@ -383,7 +383,7 @@ fn a_client_stays_until_its_endpoint_goes() {
         assert_eq!(first.len(), 1, "{first:?}");
         let (gone, rest) = if first.contains_key("a") { ("a", &BOTH4[1..]) } else { ("b", &BOTH4[..1]) };
         let mut smaller = simple("10.96.0.1", rest);
-        for route in smaller.frontends.values_mut() {
+        for (_, route) in &mut smaller.frontends {
             route.affinity_seconds = Some(600);
         }
         set(&mut desired, "web", smaller);
@@ -411,7 +411,7 @@ fn targets_go_with_their_last_connection() {
     let both = [("10.1.1.2", 9090, 1), ("10.1.2.2", 9090, 1)];
     let with_removal = |list: &[(&str, u16, u16)], removal| {
         let mut program = simple("10.96.0.1", list);
-        program.frontends.values_mut().for_each(|route| route.removal = removal);
+        program.frontends.iter_mut().map(|(_, route)| route).for_each(|route| route.removal = removal);
         desired(vec![("web", program)])
     };
     let (mut name, mut stream) = connect(&topology.client, "10.96.0.1", 80);

@@ -525,7 +525,7 @@ mod random {
             let route = route(&frontend, forward_ports(Masquerade::Never, &ips));
             program.frontends.insert(frontend, route);
         }
-        for route in program.frontends.values_mut() {
+        for (_, route) in &mut program.frontends {
             specialise(route, special);
         }
         program

@@ -452,7 +452,7 @@ fn udp_flows_move_at_once_when_their_endpoint_goes_and_when_the_agent_is_another
     let names: Vec<_> = clients.iter().map(|client| client.ask(patience).unwrap().name).collect();
     for (gone, index) in [("a", 0), ("b", 1)] {
         let mut rest = service(8080, true);
-        rest.frontends.values_mut().for_each(|route| {
+        rest.frontends.iter_mut().map(|(_, route)| route).for_each(|route| {
             let all = route.from_elsewhere.targets().unwrap().clone();
             let kept = all.iter().map(|(target, weight)| (*target, *weight)).nth(1 - index);
             *route = support::programs::route(

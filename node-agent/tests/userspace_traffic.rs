@@ -222,7 +222,7 @@ fn f047_a_source_stays_until_its_time_is_over_or_its_endpoint_goes() {
     let is_a = after.contains("a");
     let rest = if is_a { BOTH4[1] } else { BOTH4[0] };
     let mut fewer = support::programs::simple("10.96.0.1", &[rest]);
-    fewer.frontends.values_mut().for_each(|route| route.affinity_seconds = Some(100));
+    fewer.frontends.iter_mut().map(|(_, route)| route).for_each(|route| route.affinity_seconds = Some(100));
     set(&mut wanted, "web", fewer);
     verified(&backend.apply(&wanted, &only(&["web"])));
     assert_ne!(names(3), after, "its endpoint is gone");
@@ -242,10 +242,12 @@ fn f048_f049_each_class_of_sources_meets_its_own_targets() {
         ..Route::new(Role::LoadBalancer, forward(Masquerade::Always, &BOTH4))
     };
     let program = Program {
-        frontends: BTreeMap::from([
+        frontends: [
             (at("203.0.113.7", Protocol::Tcp, 80), route),
             (at("203.0.113.8", Protocol::Tcp, 80), ranged),
-        ]),
+        ]
+        .into_iter()
+        .collect(),
         ..Program::default()
     };
     let mut wanted = desired(vec![("web", program)]);

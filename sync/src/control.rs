@@ -1,8 +1,6 @@
 //! HTTP towards the control servers: which of several, believed by what, as whom. Every answer is read up to a limit and
 //! within a time. A server that fails is left for the next; whoever calls decides when to try again.
 
-mod trust;
-
 use std::{
     io::Read as _,
     path::{Path, PathBuf},
@@ -14,10 +12,12 @@ use reqwest::{
     Method, Response, Url,
     header::{self, HeaderValue},
 };
+use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use self::trust::Pin;
+pub use trust::Pin;
+use trust::Trust;
 
 /// Bytes of one answer: a batch of objects with their statuses, with room to spare.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -127,7 +127,13 @@ pub struct Fault {
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code, self.detail)?;
+        if self.errors.is_empty() {
+            write!(f, "{}: {}", self.code, self.detail)?;
+        } else {
+            // Each field says more than that there are some.
+            let faults: Vec<String> = self.errors.iter().map(Fault::to_string).collect();
+            write!(f, "{}: {}", self.code, faults.join("; "))?;
+        }
         match &self.hint {
             Some(hint) => write!(f, " ({hint})"),
             None => Ok(()),
@@ -205,7 +211,7 @@ impl Control {
             return Err(SetupError::new(message));
         }
         let is_tls_used = urls.iter().any(|url| url.scheme() == "https");
-        let tls = trust::tls(ca_file.as_deref(), ca_hash, is_tls_used)?;
+        let tls = believed(ca_file.as_deref(), ca_hash, is_tls_used)?;
         // A control server is asked directly: proxy variables are meant for the way out, and a redirect would mean that
         // something else answers.
         let http = reqwest::Client::builder()
@@ -389,6 +395,21 @@ impl Lines {
 }
 
 /// Reads a file that is small or not what it should be.
+/// The TLS settings for whom the flags name: `https` URLs lead nowhere but to a server that is believed.
+fn believed(ca_file: Option<&Path>, pin: Option<Pin>, is_used: bool) -> Result<ClientConfig, SetupError> {
+    let trust = match (pin, ca_file) {
+        (Some(pin), _) => Ok(Trust::Pin(pin)),
+        (None, Some(path)) => Trust::file(path)
+            .map_err(|error| SetupError::new(format!("--ca-file {}: {error}", path.display()))),
+        (None, None) if is_used => Ok(Trust::system()),
+        // Plain HTTP needs none, and reading those of the system takes longer than the request.
+        (None, None) => Ok(Trust::Roots(RootCertStore::empty())),
+    };
+    let client =
+        trust?.client().map_err(|error| SetupError::new(format!("TLS cannot be set up: {error}")))?;
+    Ok(client.with_no_client_auth())
+}
+
 fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();

@@ -31,7 +31,8 @@ fn main() -> ExitCode {
 }
 
 fn start_log(global: &Global) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&global.log);
+    // What the library says there, the adapter says with what it means.
+    let filter = EnvFilter::try_new(format!("kube_client::client::builder=off,{}", global.log));
     // Whoever gave no filter that can be read is told so in the log all the same.
     let (filter, outcome) = match filter {
         Ok(filter) => (filter, Ok(())),

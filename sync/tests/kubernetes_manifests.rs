@@ -1,4 +1,4 @@
-//! The manifests ask for what the programs take. They were not tried on a real cluster.
+//! The manifests ask for what the programs take, and kubectl puts them together as the guide says.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -55,4 +55,36 @@ fn the_agent_has_its_variables_and_the_capabilities_of_its_unit() {
     let given = container["securityContext"]["capabilities"]["add"].as_array().unwrap();
     let given: Vec<String> = given.iter().map(|word| format!("CAP_{}", word.as_str().unwrap())).collect();
     assert_eq!(given.join(" "), bounds);
+}
+
+/// In: `kubectl kustomize packaging/kubernetes`, which is what `kubectl apply -k` sends. Out: everything is in the namespace that
+/// roles are bound in, and both containers read the settings that are there.
+#[test]
+fn kubectl_puts_the_manifests_together() {
+    let made = std::process::Command::new("kubectl")
+        .args(["kustomize", "packaging/kubernetes"])
+        .current_dir(root())
+        .output()
+        .expect("kubectl is installed: lab/setup.sh");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let all = objects(Language::Yaml, &made.stdout).unwrap();
+    let of = |kind: &str| all.iter().find(|object| object["kind"] == kind).unwrap();
+    for kind in ["ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "DaemonSet"] {
+        assert_eq!(of(kind)["metadata"]["namespace"], "tidegate", "{kind}");
+    }
+    for kind in ["RoleBinding", "ClusterRoleBinding"] {
+        let subject = &of(kind)["subjects"][0];
+        assert_eq!(
+            (&subject["name"], &subject["namespace"]),
+            (&of("ServiceAccount")["metadata"]["name"], &"tidegate".into())
+        );
+    }
+    // Its name ends in a hash of what it says, so that containers are replaced when that changes.
+    let settings = &of("ConfigMap")["metadata"]["name"];
+    for kind in ["Deployment", "DaemonSet"] {
+        let container = &of(kind)["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["envFrom"][0]["configMapRef"]["name"], *settings, "{kind}");
+    }
+    let guide = fs::read_to_string(root().join("docs/kubernetes.md")).unwrap();
+    assert!(guide.contains("\nkubectl apply -k packaging/kubernetes\n"));
 }

@@ -16,7 +16,7 @@ use clap::Parser;
 use model::resource::ObjectKey;
 use serde_json::{Value, json};
 use sync::{
-    kubernetes::{self, Arguments, Ports},
+    kubernetes::{self, Arguments, Ports, resource::Resource},
     wanted::{Observed, Wanted},
 };
 use tokio::{sync::watch, task::JoinHandle};
@@ -153,8 +153,33 @@ async fn an_api_server_that_is_away_takes_nothing_with_it_and_is_found_again() {
     adapter.wants(&["services/shop/a"]).await;
     server.stop().await;
     server.put(&service("b"));
+    server.set_mood(Mood::Starting);
     server.start_again().await;
+    let before = server.answers();
+    eventually("it is asked while it starts", || (server.answers() > before + 1).then_some(())).await;
+    server.set_mood(Mood::Well);
     adapter.wants(&["services/shop/a", "services/shop/b"]).await;
+}
+
+/// In: MetalLB's pools are uninstalled and installed again. Out: they go, and come again.
+#[tokio::test]
+async fn a_kind_that_is_uninstalled_is_found_when_it_is_there_again() {
+    let server = ApiServer::start(true).await;
+    server.put(&service("a"));
+    server.put(&pool());
+    let mut adapter = Adapter::start(&server, &[]);
+    adapter.wants(&["addresspools//lan", "services/shop/a"]).await;
+    server.delete(&pool());
+    adapter.wants(&["services/shop/a"]).await;
+    let before = server.answers();
+    server.uninstall("apis/metallb.io/v1beta1", "ipaddresspools");
+    eventually("it is asked for", || {
+        (server.answers() > before + Resource::METALLB.len() as u64).then_some(())
+    })
+    .await;
+    server.install("apis/metallb.io/v1beta1", "ipaddresspools");
+    server.put(&pool());
+    adapter.wants(&["addresspools//lan", "services/shop/a"]).await;
 }
 
 /// Of three Services two fit on a page. A list that breaks off there is none, neither at first nor later.

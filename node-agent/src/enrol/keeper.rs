@@ -9,10 +9,11 @@ use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
+use trust::{Trust, certificates};
 
 use super::{
     EnrolOptions, Place, Shown,
-    client::{Trust, certificates, client, read_ca_file, roots},
+    client::{client, read_ca_file, roots},
     identity::Identity,
     request::{self, Refusal},
     token,
@@ -205,9 +206,9 @@ impl Keeper {
         };
         // What the operator says of authorities goes before what a token says.
         let trust = if self.authorities.is_empty() {
-            Trust::Pin(token::pin(&token)?.to_owned())
+            Trust::Pin(token::pin(&token)?)
         } else {
-            Trust::Roots(roots(self.authorities.clone())?)
+            roots(self.authorities.clone())?
         };
         let client = client(trust, None)?;
         match self.sign_anywhere(&client, "/v1/enrol", Some(&token)).await {
@@ -282,7 +283,7 @@ impl Keeper {
         let mut authorities = self.authorities.clone();
         authorities.extend(certificates(stored.as_bytes()).context("the saved authorities cannot be used")?);
         let lives = identity.filter(|identity| identity.expires > now());
-        client(Trust::Roots(roots(authorities)?), lives)
+        client(roots(authorities)?, lives)
     }
 }
 

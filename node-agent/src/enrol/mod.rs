@@ -12,7 +12,6 @@
 mod client;
 mod identity;
 mod keeper;
-mod pin;
 mod request;
 mod token;
 

@@ -2,8 +2,9 @@
 
 use std::{fs::File, io::Read};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use model::secret::Secret;
+use trust::Pin;
 
 use super::EnrolOptions;
 
@@ -11,8 +12,6 @@ use super::EnrolOptions;
 const PREFIX: &str = "tgj_";
 /// Bytes of a file with a token.
 const FILE_BYTES_MAX: u64 = 4096;
-/// Hexadecimal digits of a SHA-256.
-const PIN_DIGITS: usize = 64;
 
 /// The token that the operator gave, if any.
 ///
@@ -33,17 +32,13 @@ pub(super) fn given(options: &EnrolOptions) -> anyhow::Result<Option<Secret>> {
 ///
 /// # Errors
 /// It is no token.
-pub(super) fn pin(token: &Secret) -> anyhow::Result<&str> {
+pub(super) fn pin(token: &Secret) -> anyhow::Result<Pin> {
     let parts: Vec<_> = token.reveal().split('_').collect();
-    match parts[..] {
-        [_, _, _, pin] if token.reveal().starts_with(PREFIX) && is_pin(pin) => Ok(pin),
-        _ => bail!("the join token must be what control gave, whole: {PREFIX} and three parts"),
-    }
-}
-
-fn is_pin(text: &str) -> bool {
-    text.len() == PIN_DIGITS
-        && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    let pin = match parts[..] {
+        [_, _, _, digits] if token.reveal().starts_with(PREFIX) => Pin::from_hex(digits),
+        _ => None,
+    };
+    pin.with_context(|| format!("the join token must be what control gave, whole: {PREFIX} and three parts"))
 }
 
 #[cfg(test)]
@@ -54,7 +49,7 @@ mod tests {
     fn a_token_is_taken_whole_and_never_repeated_in_an_error() {
         let hash = "0a".repeat(32);
         let good = Secret::new(format!("tgj_00_hush_{hash}"));
-        assert_eq!(pin(&good).unwrap(), hash);
+        assert_eq!(pin(&good).unwrap(), Pin::from_hex(&hash).unwrap());
         for bad in [
             "",
             "hush",

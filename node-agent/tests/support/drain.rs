@@ -93,7 +93,7 @@ fn echo(list: &[Given<'_>], leaving: &[(Given<'_>, Option<i64>)]) -> Program {
         (target, until.map(Timestamp::from_unix_seconds))
     });
     let leaving = Arc::new(leaving.collect());
-    for route in program.frontends.values_mut() {
+    for (_, route) in &mut program.frontends {
         route.removal = Removal::Reset;
         route.leaving = Arc::clone(&leaving);
     }

@@ -41,7 +41,7 @@ pub fn open(node: &Namespace, limits: Limits) -> UserspaceBackend {
 /// Changes the routes of a Service that is desired.
 pub fn change(desired: &mut Desired, service: &str, mut change: impl FnMut(&mut Route)) {
     let service = desired.programs.get_mut(&key(service)).unwrap();
-    Arc::make_mut(&mut service.program).frontends.values_mut().for_each(&mut change);
+    Arc::make_mut(&mut service.program).frontends.iter_mut().map(|(_, route)| route).for_each(&mut change);
 }
 
 /// Serves each TCP connection to a port by a closure on a thread of its own; takes no more when dropped.

@@ -181,6 +181,18 @@ async fn config(arguments: &Arguments) -> anyhow::Result<Config> {
     }
 }
 
+/// A refusal of the API server in its own words, or the innermost cause of what prevented an answer.
+fn words(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return format!("{} ({})", status.message, status.code);
+    }
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
 /// A name that no other process has.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -261,9 +273,23 @@ async fn keep(mut state: State, mut changes: mpsc::Receiver<(Resource, state::Ch
 
 /// Says what is not as it should be, when that has changed.
 fn complain(state: &State, said: &mut Vec<String>, progress: &Progress) {
-    let unread = state
-        .unread()
-        .map(|kind| format!("{kind:?} has not been read to its end; nothing is written before"));
+    let unread = state.unread().map(|kind| match kind {
+        Resource::Secret => {
+            "Secrets of BGPPeers have not been read; nothing is written before. The log says which may not be read".to_owned()
+        }
+        Resource::Service
+        | Resource::EndpointSlice
+        | Resource::Node
+        | Resource::Namespace
+        | Resource::IpAddressPool
+        | Resource::L2Advertisement
+        | Resource::BgpAdvertisement
+        | Resource::BgpPeer
+        | Resource::BfdProfile
+        | Resource::Community => {
+            format!("{kind:?} has not been read to its end; nothing is written before")
+        }
+    });
     let doubted = state.doubted().into_iter().map(|(kind, count)| {
         format!(
             "HELD BACK: the cluster lists nothing of the {kind:?} that it had and did not delete; {count} are kept. If that is \

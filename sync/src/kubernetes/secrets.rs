@@ -17,6 +17,7 @@ use super::{
     resource::Resource,
     state::{Change, Id},
     translate::passwords::{ENTRY, Passwords, Read, judge},
+    words,
 };
 
 /// How often Secrets are read again: a password that was changed is used after this long.
@@ -80,7 +81,7 @@ async fn read(client: &Client, id: &Id) -> Result<Option<Read>, String> {
             "the adapter may not read it: a Role in namespace {} has to allow `get` of the Secret {}",
             id.namespace, id.name
         )),
-        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Err(error)) => Err(words(&error)),
         Err(elapsed) => Err(elapsed.to_string()),
     }
 }

@@ -15,12 +15,13 @@ use tokio::sync::mpsc;
 use super::{
     resource::Resource,
     state::{Change, Id},
+    words,
 };
 
 /// Objects of one page of a list: the figure of other clients of the API server.
 const PAGE: u32 = 500;
 /// How often a kind that the cluster does not have is asked for again: MetalLB's resources may be installed later.
-const ABSENT_RETRY: Duration = Duration::from_secs(30);
+const ABSENT_RETRY: Duration = Duration::from_secs(10);
 
 /// Follows until nobody listens.
 pub(super) async fn follow(client: Client, resource: Resource, changes: mpsc::Sender<(Resource, Change)>) {
@@ -72,7 +73,7 @@ async fn follow_at(
             }
             Err(error) if resource.is_metallb() && is_absent(&error) => return,
             Err(error) => {
-                tracing::warn!(kind = place.kind, "the API server: {error}; trying again");
+                tracing::warn!(kind = place.kind, "the API server: {}; trying again", cause(&error));
                 continue;
             }
         };
@@ -92,13 +93,25 @@ fn value(place: &ApiResource, object: &DynamicObject) -> Option<Value> {
     Some(value)
 }
 
+/// Whether the API server has no such place, not yet or no longer.
 fn is_absent(error: &watcher::Error) -> bool {
     match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) => status.code == 404,
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
         watcher::Error::InitialListFailed(_)
         | watcher::Error::WatchStartFailed(_)
         | watcher::Error::WatchError(_)
         | watcher::Error::WatchFailed(_)
         | watcher::Error::NoResourceVersion => false,
+    }
+}
+
+fn cause(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => words(error),
+        watcher::Error::WatchError(status) => format!("{} ({})", status.message, status.code),
+        watcher::Error::NoResourceVersion => error.to_string(),
     }
 }

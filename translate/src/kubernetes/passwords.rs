@@ -54,10 +54,10 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
             Ok(password) => return Held::Password(password),
             Err(why) => (why, known),
         },
-        (Ok(None), known) => ("it is not there".to_owned(), known),
+        (Ok(None), known) => ("is not there".to_owned(), known),
         // A server that is away says nothing about the Secret.
         (Err(_), Some(known)) => return Held::Password(known),
-        (Err(cause), None) => (cause, None),
+        (Err(cause), None) => (format!("cannot be read: {cause}"), None),
     };
     match why {
         (why, Some(known)) => Held::Last(known, why),
@@ -68,10 +68,10 @@ pub fn judge(known: Option<&Held>, read: Result<Option<Read>, String>) -> Held {
 fn password(read: Read) -> Result<Secret, String> {
     let Read { of_type, password } = read;
     if of_type != TYPE {
-        return Err(format!("its type must be {TYPE}, and is `{of_type}`"));
+        return Err(format!("must be of type {TYPE}, and is of `{of_type}`"));
     }
-    let text = String::from_utf8(password).map_err(|_| format!("its `{ENTRY}` must be text"))?;
-    if text.is_empty() { Err(format!("it has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
+    let text = String::from_utf8(password).map_err(|_| format!("must have text as its `{ENTRY}`"))?;
+    if text.is_empty() { Err(format!("has no `{ENTRY}`")) } else { Ok(Secret::new(text)) }
 }
 
 /// The Secrets that BGPPeers name and may name, up to the limit.
@@ -113,11 +113,11 @@ pub fn resolve(passwords: Option<&Passwords>, peer: &mut Value) -> Option<Findin
     let (password, finding) = match passwords.get(&id) {
         Some(Held::Password(password)) => (password, None),
         Some(Held::Last(password, why)) => {
-            let message = format!("Secret {}: {why}; the password that it had counts meanwhile", id.name);
+            let message = format!("Secret {} {why}; the password that it had counts meanwhile", id.name);
             let finding = Finding { severity: Severity::Approximated, field: FIELD.to_owned(), message };
             (password, Some(finding))
         }
-        Some(Held::Nothing(why)) => return none(&format!("Secret {}: {why}", id.name)),
+        Some(Held::Nothing(why)) => return none(&format!("Secret {} {why}", id.name)),
         None => return none(&format!("Secret {} is not read: at most {SECRETS_MAX} are", id.name)),
     };
     let spec = peer.get_mut("spec").and_then(Value::as_object_mut)?;
@@ -148,9 +148,9 @@ mod tests {
         let good = judge(None, Ok(Some(secret(TYPE, b"hush"))));
         assert_eq!(good, Held::Password(Secret::new("hush".to_owned())));
         let bad = [
-            (secret("Opaque", b"hush"), "must be kubernetes.io/basic-auth"),
+            (secret("Opaque", b"hush"), "of type kubernetes.io/basic-auth"),
             (secret(TYPE, b""), "has no `password`"),
-            (secret(TYPE, b"\xff"), "must be text"),
+            (secret(TYPE, b"\xff"), "text as its"),
         ];
         for (read, expected) in bad {
             let held = judge(None, Ok(Some(read.clone())));
@@ -160,7 +160,7 @@ mod tests {
         }
         assert!(why(&judge(Some(&good), Ok(None))).contains("not there"));
         assert_eq!(judge(Some(&good), Err("away".to_owned())), good);
-        assert_eq!(why(&judge(None, Err("away".to_owned()))), "away");
+        assert_eq!(why(&judge(None, Err("away".to_owned()))), "cannot be read: away");
         assert!(!format!("{good:?}").contains("hush"));
     }
 

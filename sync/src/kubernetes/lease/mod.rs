@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 use self::machine::{Candidate, DEADLINE, DURATION, RENEW, Seen, Verdict};
 
+use super::words;
+
 /// A Lease that is ours, or is to be.
 pub(super) struct Election {
     api: Api<Lease>,
@@ -36,7 +38,11 @@ impl Election {
                 Ok(Ok(false)) if is_said => {}
                 Ok(Ok(false)) => tracing::info!(lease = self.name, "another adapter leads; waiting"),
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = self.name, "the lease cannot be read or written: {error}")
+                    tracing::warn!(
+                        lease = self.name,
+                        "the lease cannot be read or written: {}",
+                        words(&error)
+                    )
                 }
                 Err(elapsed) => {
                     tracing::warn!(lease = self.name, "the lease cannot be read or written: {elapsed}")
@@ -57,7 +63,9 @@ impl Election {
             match tokio::time::timeout(left, self.round(&mut Candidate::default(), Duration::ZERO)).await {
                 Ok(Ok(true)) => renewed_at = Instant::now(),
                 Ok(Ok(false)) => return,
-                Ok(Err(error)) => tracing::warn!(lease = self.name, "the lease cannot be renewed: {error}"),
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = self.name, "the lease cannot be renewed: {}", words(&error))
+                }
                 Err(_elapsed) => return,
             }
             if renewed_at.elapsed() >= DEADLINE {

@@ -27,6 +27,7 @@ use super::{
     resource::Resource,
     state::{Entry, Findings, Id, Published},
     translate::{Finding, Severity},
+    words,
 };
 use crate::wanted::Observed;
 
@@ -142,7 +143,7 @@ impl Desk {
                 Ok(Ok(_)) => continue,
                 // Somebody was faster, or it is gone: what is so is heard, and looked at then.
                 Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => continue,
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => words(&error),
                 Err(elapsed) => elapsed.to_string(),
             };
             tracing::warn!(

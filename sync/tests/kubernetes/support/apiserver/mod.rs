@@ -8,7 +8,10 @@ mod store;
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,6 +46,8 @@ pub(crate) enum Mood {
     Well,
     /// It answers 503 to everything.
     Unavailable,
+    /// It answers 403 to everything, as one does that has just begun and has not read its roles yet.
+    Starting,
     /// Lists end in the middle: the second page is never had.
     Torn,
 }
@@ -58,6 +63,10 @@ struct Shared {
     asked: Mutex<BTreeSet<String>>,
     /// By plural.
     pages: Mutex<BTreeMap<String, u64>>,
+    /// Requests that were heard.
+    heard: AtomicU64,
+    /// How often it was stopped.
+    lives: AtomicU64,
 }
 
 /// A cluster.
@@ -83,6 +92,8 @@ impl ApiServer {
             mood: Mutex::new(Mood::Well),
             asked: Mutex::default(),
             pages: Mutex::default(),
+            heard: AtomicU64::new(0),
+            lives: AtomicU64::new(0),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -98,6 +109,7 @@ impl ApiServer {
 
     /// Stops; whoever connects is refused.
     pub(crate) async fn stop(&mut self) {
+        self.shared.lives.fetch_add(1, Ordering::Relaxed);
         self.cut();
         if let Some(task) = self.task.take() {
             task.abort();
@@ -148,6 +160,22 @@ impl ApiServer {
     /// `verb group resource` of everything that was asked for.
     pub(crate) fn asked(&self) -> BTreeSet<String> {
         self.shared.asked.lock().unwrap().clone()
+    }
+
+    /// How many requests were answered, in whatever way.
+    pub(crate) fn answers(&self) -> u64 {
+        self.shared.heard.load(Ordering::Relaxed)
+    }
+
+    /// Serves a kind from now on.
+    pub(crate) fn install(&self, prefix: &str, plural: &str) {
+        self.store().kinds.insert(place(prefix, plural), Default::default());
+    }
+
+    /// Serves a kind no longer.
+    pub(crate) fn uninstall(&self, prefix: &str, plural: &str) {
+        self.store().kinds.remove(&place(prefix, plural));
+        self.cut();
     }
 
     /// How many pages of a kind were had.

@@ -1,6 +1,11 @@
 //! What is asked of the server, and its answers.
 
-use std::{collections::BTreeMap, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -15,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::{
     Mood, Shared,
-    store::{Id, Place, Refusal, Told},
+    store::{self, Id, Place, Refusal, Told},
 };
 
 /// Objects of a page at most, whatever is asked for, so that tests with few objects have pages.
@@ -23,8 +28,10 @@ const PAGE_MAX: usize = 2;
 /// How often a watch without news is told how far it is.
 const BOOKMARK: Duration = Duration::from_millis(300);
 
+/// The routes of one life of the server: what connections of an earlier one ask for is not answered.
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
-    Router::new().fallback(answer).with_state(shared)
+    let life = shared.lives.load(Ordering::Relaxed);
+    Router::new().fallback(answer).with_state((shared, life))
 }
 
 /// What a path names.
@@ -51,10 +58,24 @@ fn target(path: &str) -> Option<Target> {
     Some(Target { place: (prefix, own(0)?), namespace, name: own(1), part: own(2) })
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, method: Method, uri: Uri, body: Bytes) -> Response {
+async fn answer(
+    State((shared, life)): State<(Arc<Shared>, u64)>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    if shared.lives.load(Ordering::Relaxed) != life {
+        let closed = Response::builder().status(StatusCode::BAD_GATEWAY).header(header::CONNECTION, "close");
+        return closed.body(Body::empty()).unwrap();
+    }
+    shared.heard.fetch_add(1, Ordering::Relaxed);
     let mood = *shared.mood.lock().unwrap();
-    if mood == Mood::Unavailable {
-        return refused(&Refusal::new(503, "ServiceUnavailable", "not now"));
+    match mood {
+        Mood::Unavailable => return refused(&Refusal::new(503, "ServiceUnavailable", "not now")),
+        Mood::Starting => {
+            return refused(&Refusal::new(403, "Forbidden", "services is forbidden: not allowed yet"));
+        }
+        Mood::Well | Mood::Torn => {}
     }
     let Some(target) = target(uri.path()) else {
         return refused(&Refusal::new(404, "NotFound", "no such path"));
@@ -173,7 +194,9 @@ fn follow(shared: Arc<Shared>, target: &Target, query: &BTreeMap<String, String>
     }
     let from = query.get("resourceVersion").and_then(|text| text.parse::<u64>().ok()).unwrap_or_default();
     let (sender, receiver) = mpsc::channel::<Result<String, std::io::Error>>(64);
-    tokio::spawn(watch(shared, target.place.clone(), from, sender));
+    // A stream that was asked for before a cut is cut, also when it begins after it.
+    let cut = *shared.cuts.borrow();
+    tokio::spawn(watch(shared, target.place.clone(), from, cut, sender));
     let stream =
         futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let body = Body::from_stream(stream.map(|line| line.map(Bytes::from)));
@@ -184,11 +207,11 @@ async fn watch(
     shared: Arc<Shared>,
     place: Place,
     mut at: u64,
+    cut: u64,
     lines: mpsc::Sender<Result<String, std::io::Error>>,
 ) {
     let (mut news, mut cuts) = (shared.news.subscribe(), shared.cuts.subscribe());
     news.mark_unchanged();
-    cuts.mark_unchanged();
     loop {
         let (gone, told, version) = {
             let store = shared.store.lock().unwrap();
@@ -209,7 +232,7 @@ async fn watch(
         at = version;
         tokio::select! {
             _ = news.changed() => {}
-            _ = cuts.changed() => {
+            () = async { drop(cuts.wait_for(|count| *count != cut).await) } => {
                 // In the middle of a line, as connections end.
                 let _sent = lines.send(Ok("{\"type\":\"MODI".to_owned())).await;
                 let _sent = lines.send(Err(std::io::Error::other("cut"))).await;
@@ -230,6 +253,14 @@ fn line(word: &str, object: &Value) -> String {
 }
 
 fn refused(refusal: &Refusal) -> Response {
+    // A kind that is not installed is a path that nobody serves, which is said without a Status.
+    if refusal.code == 404 && refusal.message == store::NO_SUCH_KIND {
+        let body = Body::from("404 page not found\n");
+        let plain = Response::builder()
+            .status(StatusCode::NOT_FOUND)
+            .header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
+        return plain.body(body).unwrap();
+    }
     json_answer(StatusCode::from_u16(refusal.code).unwrap(), &refusal.status())
 }
 

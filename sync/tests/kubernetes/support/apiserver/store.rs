@@ -9,6 +9,9 @@ pub(super) type Place = (String, String);
 /// Namespace, empty for what has none, and name.
 pub(super) type Id = (String, String);
 
+/// What is said of a kind that is not installed.
+pub(super) const NO_SUCH_KIND: &str = "the server could not find the requested resource";
+
 /// A refusal, as the API server words it.
 #[derive(Debug)]
 pub(super) struct Refusal {
@@ -60,7 +63,7 @@ impl Store {
     }
 
     pub(super) fn kind(&self, place: &Place) -> Result<&BTreeMap<Id, Value>, Refusal> {
-        let missing = || Refusal::new(404, "NotFound", "the server could not find the requested resource");
+        let missing = || Refusal::new(404, "NotFound", NO_SUCH_KIND);
         self.kinds.get(place).ok_or_else(missing)
     }
 

@@ -1,22 +1,18 @@
-//! Whom this process believes to be the control server: the authorities of a file, a pinned certificate, or those of the system.
+//! A certificate that is known by its hash: what the log of a server says after `pin=`, and the end of a join token.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
 };
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use sha2::{Digest as _, Sha256};
 
-use super::SetupError;
-
-/// Bytes of a file of authorities: some hundred certificates.
-const CA_FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// What a pin begins with.
 const PIN_PREFIX: &str = "sha256:";
 
@@ -24,73 +20,37 @@ const PIN_PREFIX: &str = "sha256:";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin([u8; 32]);
 
+impl Pin {
+    /// Reads 64 hexadecimal digits.
+    #[must_use]
+    pub fn from_hex(digits: &str) -> Option<Self> {
+        let mut hash = [0; 32];
+        if digits.len() != 2 * hash.len() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(hash))
+    }
+}
+
 impl std::str::FromStr for Pin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("must be {PIN_PREFIX} and 64 hexadecimal digits, as the log of the server says");
-        let digits = text.strip_prefix(PIN_PREFIX).filter(|digits| digits.len() == 64).ok_or_else(wrong)?;
-        let mut hash = [0; 32];
-        for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            *byte = Some(pair)
-                .filter(|pair| pair.bytes().all(|digit| digit.is_ascii_hexdigit()))
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-                .ok_or_else(wrong)?;
-        }
-        Ok(Self(hash))
+        let pin = text.strip_prefix(PIN_PREFIX).and_then(Self::from_hex);
+        pin.ok_or_else(|| {
+            format!("must be {PIN_PREFIX} and 64 hexadecimal digits, as the log of the server says")
+        })
     }
-}
-
-/// The TLS settings of the command: TLS 1.3, and `https` URLs lead nowhere but to a server that is believed.
-pub(crate) fn tls(
-    ca_file: Option<&Path>,
-    pin: Option<Pin>,
-    is_used: bool,
-) -> Result<ClientConfig, SetupError> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|error| SetupError::new(format!("TLS cannot be set up: {error}")))?;
-    if let Some(pin) = pin {
-        let verifier = Arc::new(Pinned { pin, provider });
-        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
-    }
-    let roots = match ca_file {
-        Some(path) => roots_of(path)?,
-        None if is_used => {
-            let mut roots = RootCertStore::empty();
-            let _unusable = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            roots
-        }
-        // Plain HTTP needs none, and reading those of the system takes longer than the request.
-        None => RootCertStore::empty(),
-    };
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn roots_of(path: &Path) -> Result<RootCertStore, SetupError> {
-    let unusable = |cause: String| SetupError::new(format!("--ca-file {}: {cause}", path.display()));
-    let bytes = super::read_small(path, CA_FILE_BYTES_MAX).map_err(unusable)?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&bytes) {
-        let certificate = certificate.map_err(|error| unusable(error.to_string()))?;
-        roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable(
-            "there is no certificate in it (PEM, `-----BEGIN CERTIFICATE-----`)".to_owned(),
-        ));
-    }
-    Ok(roots)
 }
 
 /// Believes a server whose chain has the pinned certificate: it is the server's own, or the authority that vouches for it.
 #[derive(Debug)]
-struct Pinned {
-    pin: Pin,
-    provider: Arc<CryptoProvider>,
+pub(crate) struct Pinned {
+    pub(crate) pin: Pin,
+    pub(crate) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for Pinned {
