@@ -31,6 +31,7 @@ bench: setup
 	@lab/as-root.sh target/release/bench bgp
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with

@@ -15,10 +15,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use lab::{control::string, process::Process, wait};
 
-pub use self::measured::{Measured, Point};
+pub use self::measured::Point;
 use crate::{
     estate::{Estate, PATIENCE, Size},
-    host::{Host, LoadMeter},
+    host::LoadMeter,
+    record::Record,
     say::Say,
     usage::Usage,
 };
@@ -44,13 +45,13 @@ pub struct Options {
 ///
 /// # Errors
 /// Not root, something is not built, or an agent never has everything.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
         lab::shell::run("nft", &["--version"])?.trim().to_owned(),
         lab::shell::run("iptables", &["--version"])?.trim().to_owned(),
     ];
-    let mut measured = Measured::new(Host::ask()?, versions);
+    let mut record = Record::begin(versions)?;
     let meter = LoadMeter::start()?;
     for &mode in &options.modes {
         for &endpoints in &options.endpoints {
@@ -58,12 +59,12 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
                 .with_context(|| format!("{mode} mode"))?;
             for &services in &options.sizes {
                 estate.fill(services)?;
-                measured.points.push(measure(&mut estate, options.rounds, say)?);
+                record.points.push(measure(&mut estate, options.rounds, say)?);
             }
         }
     }
-    measured.load = Some(meter.load()?);
-    Ok(measured)
+    record.load = Some(meter.load()?);
+    Ok(record)
 }
 
 fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {

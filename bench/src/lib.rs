@@ -15,5 +15,7 @@ pub mod fit;
 pub mod host;
 pub mod page;
 pub mod plot;
+pub mod record;
 pub mod say;
 pub mod usage;
+pub mod writes;

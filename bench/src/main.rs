@@ -7,7 +7,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use bench::{bgp, change, cold, connections, failover, host::Load};
+use bench::{
+    bgp, change, cold, connections, failover,
+    host::Load,
+    record::{Measure, Record},
+    writes,
+};
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
@@ -70,6 +75,19 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
+    /// How many endpoint writes per second a control server makes durable, on SQLite and on three members of etcd.
+    Writes {
+        /// Turns of each store.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        rounds: u16,
+        /// How long a turn takes, in milliseconds.
+        #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(100..=600_000))]
+        slice_ms: u64,
+        /// Clients at once, one number after the other.
+        #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64],
+            value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        clients: Vec<u16>,
+    },
     /// How long an agent takes from its start until everything is programmed and verified, and how much memory it has then.
     Cold {
         /// Starts of each kind at each size.
@@ -120,6 +138,13 @@ struct Outcome {
     write: Write,
 }
 
+impl Outcome {
+    fn of<P: Measure + 'static>(record: Record<P>) -> Self {
+        let (page, too_busy) = (record.markdown(), record.too_busy());
+        Self { page, too_busy, write: Box::new(move |out| record.write(out)) }
+    }
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut stdout = io::stdout();
@@ -151,14 +176,16 @@ fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
             let modes = chosen(&change::MODES, &modes);
             let measured =
                 change::run(&change::Options { rounds, groups, changes, sizes, endpoints, modes }, say)?;
-            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome::of(measured)
         }
         Benchmark::Cold { rounds, sizes, endpoints, modes } => {
             let modes = chosen(&cold::MODES, &modes);
             let measured = cold::run(&cold::Options { rounds, sizes, endpoints, modes }, say)?;
-            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome::of(measured)
+        }
+        Benchmark::Writes { rounds, slice_ms, clients } => {
+            let slice = Duration::from_millis(slice_ms);
+            Outcome::of(writes::run(&writes::Options { rounds, slice, clients }, say)?)
         }
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));

@@ -13,6 +13,7 @@ pub mod browser;
 pub mod client;
 pub mod cluster;
 pub mod control;
+pub mod crowd;
 pub mod demo;
 pub mod echo;
 pub mod engine;

@@ -20,10 +20,11 @@ use std::{
 use anyhow::{Context, Result};
 use lab::{keep_alive::KeepAlive, wait};
 
-pub use self::measured::{Cost, Measured, Point};
+pub use self::measured::{Cost, Point};
 use crate::{
     estate::{CLIENT, Estate, Size},
-    host::{Host, LoadMeter},
+    host::LoadMeter,
+    record::Record,
     say::Say,
     usage::Usage,
 };
@@ -61,8 +62,8 @@ pub struct Options {
 ///
 /// # Errors
 /// Not root, something is not built, or a change never takes effect.
-pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
-    let mut measured = Measured::new(Host::ask()?, vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))]);
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+    let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
     let meter = LoadMeter::start()?;
     for &mode in &options.modes {
         let mut estate = Estate::start(Size { mode, services: 0, endpoints: options.endpoints, live: LIVE })
@@ -74,11 +75,11 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
             let point = measure(&estate, options, say)
                 .with_context(|| format!("{mode} mode, {services} Services"))?;
             say(&format!("{mode}: {point}"))?;
-            measured.points.push(point);
+            record.points.push(point);
         }
     }
-    measured.load = Some(meter.load()?);
-    Ok(measured)
+    record.load = Some(meter.load()?);
+    Ok(record)
 }
 
 fn measure(estate: &Estate, options: &Options, say: Say<'_>) -> Result<Point> {

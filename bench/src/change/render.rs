@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use super::measured::{Cost, Measured, Point};
+use super::measured::{Cost, Point};
 use crate::{
     figures::Summary,
     fit::Line,
     page::{self, cells, short},
     plot::{self, Row},
+    record::Record,
 };
 
 /// What the design demands of the time from a write to the first answer, at so many Services, in nftables mode.
@@ -37,35 +38,35 @@ processes use in the same time without changes. *Slope*: of a straight line thro
 ";
 
 /// The page.
-pub(super) fn page(measured: &Measured) -> String {
+pub(super) fn page(record: &Record<Point>) -> String {
     page::head("What a change of endpoints takes and costs", "change", "Every change as a dot")
-        + &latencies(measured)
-        + &costs(measured)
-        + &slopes(measured)
-        + &verdict(measured)
-        + &page::place(&measured.host, &measured.versions, measured.load.as_ref())
+        + &latencies(record)
+        + &costs(record)
+        + &slopes(record)
+        + &verdict(record)
+        + &page::place(&record.host, &record.versions, record.load.as_ref())
         + "\n## How\n\n"
         + METHOD
 }
 
 /// Every change as a dot.
-pub(super) fn plot(measured: &Measured) -> String {
+pub(super) fn plot(record: &Record<Point>) -> String {
     let row = |point: &Point| Row {
         label: format!("{}, {} Services", point.mode, point.services),
         colour: "#0b6e99",
         figures: point.first_ms.clone(),
         median: point.typical_ms(),
     };
-    let rows: Vec<_> = measured.points.iter().map(row).collect();
+    let rows: Vec<_> = record.points.iter().map(row).collect();
     plot::dots("From the write of endpoints to the first answer through the virtual address", "ms", &rows)
 }
 
-fn latencies(measured: &Measured) -> String {
+fn latencies(record: &Record<Point>) -> String {
     let mut table = String::from(
         "\n## Latency\n\n| mode | Services | endpoints of each | changes | write: median | p99 | first answer: median | p99 |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
-    for point in &measured.points {
+    for point in &record.points {
         // Writing to a String cannot fail; so everywhere here.
         let _ = writeln!(
             table,
@@ -81,12 +82,12 @@ fn latencies(measured: &Measured) -> String {
     table
 }
 
-fn costs(measured: &Measured) -> String {
+fn costs(record: &Record<Point>) -> String {
     let mut table = String::from(
         "\n## Cost of one change\n\n| mode | Services | control | agent | feed | kernel | memory of control | of the agent |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
-    for point in &measured.points {
+    for point in &record.points {
         let _ = write!(table, "| {} | {} |", point.mode, point.services);
         for (_, unit, of) in QUANTITIES {
             let median =
@@ -104,13 +105,13 @@ fn costs(measured: &Measured) -> String {
     table
 }
 
-fn slopes(measured: &Measured) -> String {
+fn slopes(record: &Record<Point>) -> String {
     let mut table = String::from(
         "\n## Does it grow with the Services?\n\n| mode | cost | per 1,000 Services more | 95 % interval | \n|---|---|---|---|\n",
     );
-    for mode in modes(measured) {
+    for mode in modes(record) {
         for (name, unit, of) in QUANTITIES {
-            let Some(line) = line(measured, mode, of) else { continue };
+            let Some(line) = line(record, mode, of) else { continue };
             let (slope, margin) = (line.slope * 1e3, line.slope_margin * 1e3);
             let word = if line.grows() { "grows" } else { "flat" };
             let _ = writeln!(table, "| {mode} | {name} | {slope:.3} {unit} | ± {margin:.3}: {word} |");
@@ -119,15 +120,15 @@ fn slopes(measured: &Measured) -> String {
     table
 }
 
-fn verdict(measured: &Measured) -> String {
+fn verdict(record: &Record<Point>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
-    if let Some(why) = measured.load.as_ref().and_then(crate::host::Load::too_busy) {
+    if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
         return text;
     }
     let at_target = |point: &&Point| point.mode == "nftables" && point.services == TARGET_SERVICES;
     let first =
-        measured.points.iter().find(at_target).and_then(|point| Summary::of(point.first_ms.iter().copied()));
+        record.points.iter().find(at_target).and_then(|point| Summary::of(point.first_ms.iter().copied()));
     if let Some(first) = first {
         let judged = if first.p99 <= TARGET_MS { "met" } else { "missed" };
         let _ = writeln!(
@@ -136,11 +137,11 @@ fn verdict(measured: &Measured) -> String {
             first.p99
         );
     }
-    for mode in modes(measured) {
+    for mode in modes(record) {
         for (name, _, of) in &QUANTITIES[..2] {
             let median = |services: u32| {
                 let of_size = |point: &&Point| point.mode == mode && point.services == services;
-                let point = measured.points.iter().find(of_size)?;
+                let point = record.points.iter().find(of_size)?;
                 Summary::of(point.costs.iter().map(of)).map(|summary| summary.median)
             };
             if let (Some(many), Some(few)) = (median(TARGET_SERVICES), median(100)) {
@@ -156,14 +157,14 @@ fn verdict(measured: &Measured) -> String {
     text + "\n"
 }
 
-fn modes(measured: &Measured) -> Vec<&'static str> {
-    let mut modes: Vec<_> = measured.points.iter().map(|point| point.mode).collect();
+fn modes(record: &Record<Point>) -> Vec<&'static str> {
+    let mut modes: Vec<_> = record.points.iter().map(|point| point.mode).collect();
     modes.dedup();
     modes
 }
 
-fn line(measured: &Measured, mode: &str, of: Of) -> Option<Line> {
-    let of_mode = measured.points.iter().filter(|point| point.mode == mode);
+fn line(record: &Record<Point>, mode: &str, of: Of) -> Option<Line> {
+    let of_mode = record.points.iter().filter(|point| point.mode == mode);
     let points =
         of_mode.flat_map(|point| point.costs.iter().map(|cost| (f64::from(point.services), of(cost))));
     Line::through(&points.collect::<Vec<_>>())

@@ -1,31 +1,15 @@
 //! The figures of a run.
 
-use std::{fmt, path::Path};
+use std::fmt;
 
-use anyhow::Result;
 use serde::Serialize;
 
 use super::render;
 use crate::{
     estate::Size,
     figures::Summary,
-    host::{Host, Load},
-    page,
+    record::{Measure, Record},
 };
-
-/// Everything that a run has found.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Measured {
-    /// The machine.
-    pub host: Host,
-    /// What was measured.
-    pub versions: Vec<String>,
-    /// Set at the end.
-    pub load: Option<Load>,
-    /// By mode and size.
-    pub points: Vec<Point>,
-}
 
 /// A mode at a size; times in milliseconds, a figure a round.
 #[derive(Debug, Clone, Serialize)]
@@ -100,23 +84,15 @@ impl fmt::Display for Point {
     }
 }
 
-impl Measured {
-    pub(super) fn new(host: Host, versions: Vec<String>) -> Self {
-        Self { host, versions, load: None, points: Vec::new() }
+impl Measure for Point {
+    const NAME: &'static str = "cold";
+
+    fn page(record: &Record<Self>) -> String {
+        render::page(record)
     }
 
-    /// The page, as it is written.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        render::page(self)
-    }
-
-    /// Writes `cold.json`, `cold.md` and `cold.svg`.
-    ///
-    /// # Errors
-    /// The directory cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<()> {
-        page::write(directory, "cold", self, &render::page(self), &render::plot(self))
+    fn plot(record: &Record<Self>) -> String {
+        render::plot(record)
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use super::measured::{Measured, Point, mebibytes};
+use super::measured::{Point, mebibytes};
 use crate::{
     figures::Summary,
     page::{self, short},
     plot::{self, Row},
+    record::Record,
 };
 
 /// What the design demands: of a start with nothing at 10,000 Services with two endpoints in nftables mode, in milliseconds.
@@ -27,19 +28,19 @@ nothing, fetches nothing and reads nothing back. Agent and tool have their turns
 ";
 
 /// The page.
-pub(super) fn page(measured: &Measured) -> String {
+pub(super) fn page(record: &Record<Point>) -> String {
     page::head("Starting an agent", "cold", "Every start as a dot")
-        + &table(measured)
-        + &verdict(measured)
-        + &page::place(&measured.host, &measured.versions, measured.load.as_ref())
+        + &table(record)
+        + &verdict(record)
+        + &page::place(&record.host, &record.versions, record.load.as_ref())
         + "\n## How\n\n"
         + METHOD
 }
 
 /// Every start as a dot.
-pub(super) fn plot(measured: &Measured) -> String {
+pub(super) fn plot(record: &Record<Point>) -> String {
     let mut rows = Vec::new();
-    for point in &measured.points {
+    for point in &record.points {
         let mut row = |what: &str, colour, figures: &[f64]| {
             rows.push(Row {
                 label: format!("{}, {}: {what}", point.mode, point.services),
@@ -55,12 +56,12 @@ pub(super) fn plot(measured: &Measured) -> String {
     plot::dots("From the start of the agent to everything verified", "ms", &rows)
 }
 
-fn table(measured: &Measured) -> String {
+fn table(record: &Record<Point>) -> String {
     let mut table = String::from(
         "\n| mode | Services × endpoints | from nothing | processor time | the tool alone | ratio | restart | processor time | writes | memory | peak |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for point in &measured.points {
+    for point in &record.points {
         let shown =
             |figures: &[f64]| median(figures).map_or("–".to_owned(), |ms| format!("{} ms", short(ms)));
         let writes = point.restart_writes.iter().max().copied().unwrap_or(0);
@@ -84,14 +85,14 @@ fn table(measured: &Measured) -> String {
     table
 }
 
-fn verdict(measured: &Measured) -> String {
+fn verdict(record: &Record<Point>) -> String {
     let mut text = String::from("\n## Verdict\n\n");
-    if let Some(why) = measured.load.as_ref().and_then(crate::host::Load::too_busy) {
+    if let Some(why) = record.too_busy() {
         let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
         return text;
     }
     let at = |endpoints: u8| {
-        measured.points.iter().find(move |point| {
+        record.points.iter().find(move |point| {
             point.mode == "nftables" && point.services == COLD_SERVICES && point.endpoints == endpoints
         })
     };

@@ -1,0 +1,37 @@
+//! What the disk allows to one who writes alone.
+
+use std::{
+    fs::OpenOptions,
+    io::{Seek, SeekFrom, Write},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use super::measured::Turn;
+use crate::figures::Summary;
+
+/// One page of a database.
+const PAGE: usize = 4096;
+/// Pages of the file that is written over and over, as a log is.
+const PAGES: u64 = 256;
+
+/// Writes a page and waits until it is on disk, again and again.
+pub(super) fn synced_per_second(directory: &Path, slice: Duration) -> Result<Turn> {
+    let path = directory.join("bound");
+    let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.as_mut().map_err(|error| anyhow::anyhow!("cannot open {}: {error}", path.display()))?;
+    let (page, mut took) = ([0x5a; PAGE], Vec::new());
+    let begun = Instant::now();
+    while begun.elapsed() < slice {
+        let at = took.len() as u64 % PAGES * PAGE as u64;
+        let before = Instant::now();
+        file.seek(SeekFrom::Start(at)).context("seek")?;
+        file.write_all(&page).context("write")?;
+        file.sync_data().context("fdatasync")?;
+        took.push(before.elapsed().as_secs_f64() * 1e3);
+    }
+    let per_second = took.len() as f64 / begun.elapsed().as_secs_f64();
+    Ok(Turn { per_second, latency_ms: Summary::of(took).context("nothing was written")? })
+}
