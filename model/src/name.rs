@@ -34,10 +34,11 @@ pub enum NameError {
     Characters(String),
 }
 
-/// The name of an object, which clones share: a DNS subdomain of at most 253 characters, each label at most 63.
+/// The name of an object: a DNS subdomain of at most 253 characters, each label at most 63.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, ToSchema)]
 #[serde(try_from = "String")]
 #[schema(value_type = String, min_length = 1, max_length = 253, pattern = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$", example = "web")]
+// Clones share the text: an agent keeps each name in several tables.
 pub struct Name(Arc<str>);
 
 /// The name of a namespace or of a port: one DNS label of at most 63 characters.

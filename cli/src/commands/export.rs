@@ -41,9 +41,8 @@ async fn listed(client: &Client, arguments: &Export) -> Result<Vec<Value>, Failu
     for kind in arguments.format.kinds() {
         let path = collection_path(Resource::Object(*kind), namespace);
         let mut listing = client.list(|| Request::get(path.clone())).await?.envelope;
-        match listing.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => objects.extend(items),
-            Some(_) | None => {}
+        if let Some(Value::Array(items)) = listing.get_mut("items").map(Value::take) {
+            objects.extend(items);
         }
     }
     Ok(objects)

@@ -146,7 +146,7 @@ fn put<T: Copy>(pools: &mut LiteMap<Pool, Vec<Option<T>>>, slot: Slot, cell: Opt
         // Most frontends have one.
         *pools = LiteMap::with_capacity(1);
     }
-    let slots = pools.entry(slot.pool).or_insert_with(Vec::new);
+    let slots = pools.entry(slot.pool).or_default();
     if slots.len() <= index {
         // Lists are held for long and grow seldom: no room is kept for more.
         slots.reserve_exact(index + 1 - slots.len());
