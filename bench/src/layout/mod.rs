@@ -10,9 +10,9 @@
 //!     load the whole ─▶ add, change, remove a Service ─▶ connect through the first, the middle and the last one
 //! ```
 
-mod listing_parse;
+mod listing;
 mod measured;
-mod peer_render;
+mod peer;
 mod render;
 mod ruleset;
 mod served;
@@ -26,7 +26,7 @@ use serde::Serialize;
 
 pub use self::{
     measured::{Change, Costs, Point},
-    peer_render::whole,
+    peer::whole,
     served::Served,
 };
 use self::{ruleset::Ruleset, tool::Tool, way::Way};
@@ -160,8 +160,8 @@ impl At<'_> {
         for contestant in contestants.iter_mut().filter(|contestant| contestant.gave_up.is_none()) {
             let ruleset = match contestant.layout {
                 Layout::Tidegate => ours.take().context("we take part once")?,
-                peer @ (Layout::ServiceChains | Layout::EndpointChains) => {
-                    ruleset::peer(peer, &served, &changing)
+                chains @ (Layout::ServiceChains | Layout::EndpointChains) => {
+                    ruleset::peer(chains, &served, &changing)
                 }
             };
             let Options { endpoints, .. } = *self.options;

@@ -2,8 +2,8 @@
 
 use super::{
     Layout,
-    listing_parse::Listing,
-    peer_render,
+    listing::Listing,
+    peer,
     served::{self, ADDED, Served},
 };
 use crate::estate::Estate;
@@ -35,7 +35,7 @@ impl Ruleset {
     pub(super) fn table(&self) -> String {
         match self.layout {
             Layout::Tidegate => TABLE.to_owned(),
-            Layout::ServiceChains | Layout::EndpointChains => format!("ip {}", peer_render::TABLE),
+            Layout::ServiceChains | Layout::EndpointChains => format!("ip {}", peer::TABLE),
         }
     }
 }
@@ -84,17 +84,14 @@ pub(super) struct Changing {
 pub(super) fn peer(layout: Layout, services: &[Served], changing: &Changing) -> Ruleset {
     let Changing { before, after } = changing;
     let steps = [
-        Step { text: peer_render::added(layout, before), sweep: String::new() },
+        Step { text: peer::added(layout, before), sweep: String::new() },
         Step {
-            text: peer_render::changed(layout, before, after),
-            sweep: peer_render::swept_after_change(layout, before, after),
+            text: peer::changed(layout, before, after),
+            sweep: peer::swept_after_change(layout, before, after),
         },
-        Step {
-            text: peer_render::removed(layout, after),
-            sweep: peer_render::swept_after_removal(layout, after),
-        },
+        Step { text: peer::removed(layout, after), sweep: peer::swept_after_removal(layout, after) },
     ];
-    Ruleset { layout, whole: peer_render::whole(layout, services), steps }
+    Ruleset { layout, whole: peer::whole(layout, services), steps }
 }
 
 fn saved(estate: &Estate) -> Result<String> {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use lab::{netns::Namespace, topology::Topology};
 
 use super::{
-    listing_parse::Listing,
+    listing::Listing,
     ruleset::Ruleset,
     served::{self, Served},
     tool::Tool,
