@@ -21,7 +21,7 @@ mod way;
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 pub use self::{
@@ -188,7 +188,7 @@ impl At<'_> {
         turns.sort_by_key(|turn| turn.point.layout);
         for turn in &turns {
             say(&turn.point.to_string())?;
-            turn.contestant.way.clear(self.tool, &turn.ruleset)?;
+            turn.contestant.way.clear(self.tool, &turn.ruleset, turn.point.kernel_kib.last().copied())?;
         }
         Ok(turns.into_iter().map(|turn| turn.point).collect())
     }
@@ -200,7 +200,7 @@ impl At<'_> {
             for turn in turns.iter_mut().filter(|turn| turn.contestant.gave_up.is_none()) {
                 let Turn { contestant, ruleset, point } = turn;
                 if round > 0 {
-                    contestant.way.clear(self.tool, ruleset)?;
+                    contestant.way.clear(self.tool, ruleset, point.kernel_kib.last().copied())?;
                 }
                 let (took, kib) = self
                     .tool
@@ -231,10 +231,7 @@ impl At<'_> {
             self.sweep(way, step)?;
             // After the third step the Service is gone.
             if number < 3 {
-                let seen = client::connect(&way.client, added, 1, WARM_UP)?;
-                if seen.failed > 0 || seen.latencies_us.is_empty() {
-                    bail!("{}, step {number}: {:?}", layout.name(), seen.first_failure);
-                }
+                way.answers(added).with_context(|| format!("{}, step {number}", layout.name()))?;
             }
         }
         if let Some(before) = before {

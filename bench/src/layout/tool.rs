@@ -19,10 +19,10 @@ use tempfile::TempDir;
 /// The first and the last message of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
 const BEGIN: u32 = 16;
 const END: u32 = 17;
-/// How long the kernel may take to free what was removed, and how much memory may be left then: slabs are freed when all of
-/// their objects are.
+/// How long the kernel may take to free what was removed, and how much of what it had taken has to be free then: some of it
+/// stays for what is loaded next.
 const FREED_WITHIN: Duration = Duration::from_secs(120);
-const FREED_KIB: u64 = 1_024;
+const FREED_SHARE: f64 = 0.7;
 /// How long is waited for that where memory cannot be read, and until memory is read after a load.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
@@ -88,15 +88,17 @@ impl Tool {
         Ok((took, Some(group.kib()?.saturating_sub(before))))
     }
 
-    /// Waits until the kernel has freed what was removed, so that it does not work on that while something else is measured.
-    pub(super) fn wait_freed(&self) -> Result<()> {
-        let Some(group) = &self.group else {
-            thread::sleep(SETTLED_AFTER);
-            return Ok(());
-        };
+    /// Removes a table, and waits until the kernel has freed most of the memory that it had taken for it, so that it does not
+    /// work on that while something else is measured.
+    pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
+        let before = self.group.as_ref().map(Group::kib).transpose()?;
+        self.load(place, &format!("delete table {table}\n"))?;
+        thread::sleep(SETTLED_AFTER);
+        let (Some(group), Some(before), Some(taken)) = (&self.group, before, kib) else { return Ok(()) };
+        let least = (taken as f64 * FREED_SHARE) as u64;
         wait::until_within(FREED_WITHIN, "the kernel to free what was removed", || {
-            let kib = group.kib()?;
-            ensure!(kib <= FREED_KIB, "{kib} KiB are left");
+            let freed = before.saturating_sub(group.kib()?);
+            ensure!(freed >= least, "{freed} KiB of {taken} are free");
             Ok(())
         })
     }

@@ -1,9 +1,9 @@
 //! A way from a machine that asks, over a node with a ruleset, to one that answers at every endpoint's address.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context, Result};
-use lab::{netns::Namespace, topology::Topology};
+use anyhow::{Context, Result, ensure};
+use lab::{netns::Namespace, topology::Topology, wait};
 
 use super::{
     listing::Listing,
@@ -12,11 +12,13 @@ use super::{
     tool::Tool,
 };
 use crate::{
-    connections::{backend::Backend, contestant},
+    connections::{backend::Backend, client, contestant},
     estate::{BACKEND, CLIENT, PORT, TARGET_PORT},
 };
 
 const NODE: &str = "node1";
+/// How long a client asks for the sake of an answer.
+const ASKED: Duration = Duration::from_millis(100);
 
 /// A node that forwards, and two workloads behind it.
 #[derive(Debug)]
@@ -44,10 +46,23 @@ impl Way {
         Ok(Self { node, client, _backend: backend, _topology: topology })
     }
 
-    /// Removes the ruleset, and waits until the kernel has done so.
-    pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset) -> Result<()> {
-        tool.load(&self.node, &format!("delete table {}\n", ruleset.table()))?;
-        tool.wait_freed()
+    /// Removes the ruleset, for which the kernel had taken so much memory, and waits until it is freed.
+    pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset, kib: Option<u64>) -> Result<()> {
+        tool.remove(&self.node, &ruleset.table(), kib)
+    }
+
+    /// Makes sure that every connection to an address is answered, and that there are some.
+    pub(super) fn answers(&self, target: SocketAddr) -> Result<()> {
+        wait::until("an answer", || {
+            let seen = client::connect(&self.client, target, 1, ASKED)?;
+            // On a machine that is very busy, the time can be over before the first attempt.
+            ensure!(seen.failed > 0 || !seen.latencies_us.is_empty(), "nobody has asked yet");
+            Ok(seen)
+        })
+        .and_then(|seen| {
+            ensure!(seen.failed == 0, "{target} did not answer: {:?}", seen.first_failure);
+            Ok(())
+        })
     }
 
     /// What is in the kernel.
