@@ -7,8 +7,8 @@ use bench::layout::{self, Layout, Options, Served};
 #[test]
 fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_what_that_costs() {
     let options = Options {
-        loads: 2,
-        changes: 2,
+        loads: 1,
+        changes: 1,
         rounds: 1,
         slice: Duration::from_millis(100),
         clients: 3,
@@ -22,9 +22,9 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
         [3, 20].into_iter().flat_map(|services| Layout::ALL.map(|layout| (services, layout))).collect();
     assert_eq!(found, expected);
     for point in &measured.points {
-        assert_eq!(point.load.wall_ms.len(), 2, "{point:?}");
+        assert_eq!(point.load.wall_ms.len(), 1, "{point:?}");
         for change in [&point.add, &point.replace, &point.remove] {
-            assert_eq!(change.costs.processor_ms.len(), 2, "{point:?}");
+            assert_eq!(change.costs.processor_ms.len(), 1, "{point:?}");
             assert!(change.messages > 2 && change.bytes > 40, "a transaction says something: {point:?}");
         }
         assert!(point.connect_us.iter().all(|rounds| rounds.len() == 1), "{point:?}");
@@ -39,7 +39,7 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
     measured.write(directory.path()).unwrap();
     let page = fs::read_to_string(directory.path().join("layout.md")).unwrap();
     for row in
-        ["| 20 × 4 | tidegate | 2 |", "| 20 | service-chains | add a Service |", "| 3 | endpoint-chains |"]
+        ["| 20 × 4 | tidegate | 1 |", "| 20 | service-chains | add a Service |", "| 3 | endpoint-chains |"]
     {
         assert!(page.contains(row), "{row} in\n{page}");
     }

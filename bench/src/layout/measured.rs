@@ -29,6 +29,8 @@ pub struct Point {
     pub load: Costs,
     /// Memory that the kernel has then, in KiB; empty where it cannot be read.
     pub kernel_kib: Vec<u64>,
+    /// A run of the tool that is given nothing to do: the least that any change takes.
+    pub nothing: Costs,
     /// A Service comes.
     pub add: Change,
     /// One of its endpoints becomes another one.
@@ -95,6 +97,7 @@ impl Point {
             text_bytes: text.len(),
             load: Costs::default(),
             kernel_kib: Vec::new(),
+            nothing: Costs::default(),
             add: Change::default(),
             replace: Change::default(),
             remove: Change::default(),

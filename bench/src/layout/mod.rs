@@ -121,8 +121,8 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     {
         contestants.push(Contestant { layout, way: Way::new()?, gave_up: None });
     }
-    let mut estate =
-        Estate::start(Size { mode: "nftables", services: 0, endpoints: options.endpoints, live: 0 })?;
+    let nothing = Size { mode: "nftables", services: 0, endpoints: options.endpoints, live: 0 };
+    let mut estate = Estate::start(nothing)?.filling_on(served::ENDPOINTS_NODE);
     let mut meter = LoadMeter::start()?;
     for &services in &options.sizes {
         estate.fill(services)?;
@@ -244,6 +244,7 @@ impl At<'_> {
 
     fn change(&self, turn: &mut Turn<'_>) -> Result<()> {
         let Turn { contestant: Contestant { way, .. }, ruleset, point } = turn;
+        point.nothing.enter(self.tool.load(&way.node, "")?);
         for (step, change) in ruleset.steps.iter().zip(point.changes_mut()) {
             change.costs.enter(self.tool.load(&way.node, &step.text)?);
             self.sweep(way, step)?;

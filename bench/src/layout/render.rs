@@ -19,15 +19,16 @@ difference of two listings, as `add element` and `delete element`. *Service-chai
 the same Services, addresses and endpoints, in the layout of kube-proxy's nftables mode: a map from addresses to a chain for each Service, in
 which a random number is looked up in an anonymous map; of endpoints in service-chains, of a chain for each endpoint in endpoint-chains, which
 older versions of kube-proxy have. They have the chains through which every packet passes there, and leave out what would only cost more: no
-second address family, no Service with more than one address, shorter names.
+second address family, no Service with more than one address, shorter names. No endpoint is on the node, in all of them: one that is, or
+that could be, takes one element more. Ours counts the connections of every endpoint, by a counter in its element; theirs counts nothing.
 
-Every layout is loaded on a node of its own, by turns, with `nft -f` for all of them: the agent itself speaks with the kernel directly, without
-that tool, and is faster (see [change](change.md) and [cold](cold.md)). *Load* is the whole ruleset in one transaction into an empty kernel;
-before each load the last one is removed and the kernel has freed it. *Processor time* is that of the process, in the tool and in the kernel;
-what the kernel does afterwards by itself, such as freeing, is not in it. *Messages* are those of the transaction. Chains that a change leaves
-empty are removed in a later transaction, as kube-proxy does; that one is not counted. A run of `nft` that changes nothing takes some
-milliseconds, in both. *Memory* is what the kernel charges to the process that loads, a moment after its end (kernel memory of a control
-group); hash tables that the kernel does not charge to anyone are not in it.
+Every layout is loaded on a node of its own, by turns, with `nft -f` for all of them; the agent itself speaks with the kernel directly,
+without that tool, so that only the kernel's part of the processor time is also the agent's. *Load* is the whole ruleset in one transaction
+into an empty kernel; before each load the last one is removed and the kernel has freed it. *Processor time* is that of the process, in the
+tool and in the kernel; what the kernel does afterwards by itself, such as freeing, is not in it. *Nothing* is a run of `nft` with an empty
+text: the least that any change can take. *Messages* and *bytes* are those of the transaction. Chains that a change leaves empty are removed
+in a later transaction, as kube-proxy does; that one is not counted. *Memory* is what the kernel charges to the process that loads, a moment
+after its end (kernel memory of a control group); what the kernel does not charge to anyone is not in it.
 
 A new connection is made by a workload behind the node, sends a byte, and gets one from the backend, which has the addresses of all endpoints.
 *Latency* is from the call that connects to that byte, one connection after the other: the median of the rounds' medians, and of their 99th
@@ -101,6 +102,14 @@ fn changes(record: &Record<Point>) -> String {
          |---|---|---|---|---|---|---|---|---|\n",
     );
     for point in &record.points {
+        let _ = writeln!(
+            table,
+            "| {} | {} | nothing | {} | {} | – | – |",
+            point.services,
+            point.layout.name(),
+            cells(&point.nothing.wall_ms, "ms"),
+            cells(&point.nothing.processor_ms, "ms")
+        );
         for (name, change) in point.changes() {
             let _ = writeln!(
                 table,
@@ -143,9 +152,10 @@ fn connections(record: &Record<Point>) -> String {
 /// What is compared: its name, and the figures of a point; less is better in all of them.
 type Quantity = (&'static str, fn(&Point) -> Option<f64>);
 
-const QUANTITIES: [Quantity; 9] = [
+const QUANTITIES: [Quantity; 10] = [
     ("load, time", |point| median(&point.load.wall_ms)),
     ("load, processor", |point| median(&point.load.processor_ms)),
+    ("load, kernel", |point| median(&point.load.system_ms)),
     ("memory", memory_mib),
     ("add, time", |point| median(&point.add.costs.wall_ms)),
     ("add, processor", |point| median(&point.add.costs.processor_ms)),

@@ -6,12 +6,14 @@ use anyhow::{Context, Result, ensure};
 use lab::control::string;
 use serde_json::{Value, json};
 
-use crate::estate::{Estate, TARGET_PORT};
+use crate::estate::{Estate, TARGET_PORT, endpoint_object};
 
 /// The Service that is added to all others.
 pub(super) const ADDED: &str = "added";
 /// The network in which all endpoints are: those of the filling, and those of [`ADDED`].
 pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
+/// The node that they are on: not the one that is measured, as most endpoints of a cluster.
+pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
 /// The first endpoint of [`ADDED`]: behind those of the largest filling.
 const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
 /// What its last endpoint becomes when it changes.
@@ -78,7 +80,8 @@ pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
 
 /// The objects of the Service that is added.
 pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
-    let endpoints: Vec<_> = endpoints.iter().map(|address| json!({"address": address})).collect();
+    let endpoints: Vec<_> =
+        endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();
     [
         json!({"kind": "Service", "metadata": {"name": ADDED}, "spec": {
             "ports": [{"port": crate::estate::PORT, "targetPort": TARGET_PORT}],

@@ -26,6 +26,9 @@ const FREED_SHARE: f64 = 0.7;
 /// How long is waited for that where memory cannot be read, and until memory is read after a load.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
+/// What the names of our groups of processes begin with; then comes the process id.
+const GROUP: &str = "tidegate-bench-";
+
 /// What a run of the tool took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Took {
@@ -162,11 +165,12 @@ impl Group {
     fn make() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);
-        let name = format!("tidegate-bench-{}", std::process::id());
+        let name = format!("{GROUP}{}", std::process::id());
         let v1 = Path::new("/sys/fs/cgroup/memory").join(own.trim_start_matches('/')).join(&name);
         let v2 = Path::new("/sys/fs/cgroup").join(&name);
         let candidates = [(v1, "memory.kmem.usage_in_bytes", None), (v2, "memory.stat", Some("kernel "))];
         candidates.into_iter().find_map(|(directory, file, word)| {
+            sweep(directory.parent()?);
             fs::create_dir(&directory).ok()?;
             // Dropping a group that tells nothing removes it.
             let group = Self { directory, file, word };
@@ -191,6 +195,19 @@ impl Drop for Group {
     fn drop(&mut self) {
         // It has no members any more; what is left of it otherwise is an empty directory.
         let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Removes the groups of runs that were killed.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_prefix(GROUP)) else { continue };
+        if !Path::new("/proc").join(id).exists() {
+            // Whoever is first of several removes it.
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 
