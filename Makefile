@@ -31,6 +31,7 @@ bench: setup
 	@lab/as-root.sh target/release/bench bgp
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench layout
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
 	@target/release/bench targets

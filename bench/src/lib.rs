@@ -13,6 +13,7 @@ pub mod failover;
 pub mod figures;
 pub mod fit;
 pub mod host;
+pub mod layout;
 pub mod page;
 pub mod plot;
 pub mod record;

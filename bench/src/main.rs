@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use bench::{
     bgp, change, cold, connections, failover,
     host::Load,
+    layout::{self, Layout},
     record::{Measure, Record},
     targets::{self, Written},
     writes,
@@ -109,6 +110,35 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
+    /// What our nftables ruleset costs beside one with a chain for every Service: to load, to change, to connect through.
+    Layout {
+        /// Loads of the whole at each size, in each layout.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        loads: u16,
+        /// Times that a Service is added, changed and removed, at each size in each layout.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+        /// Turns with connections.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Milliseconds of each of the four parts of such a turn: first, middle and last Service, and many clients.
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Clients at once where connections per second are measured.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        clients: u16,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=50_000))]
+        sizes: Vec<u32>,
+        /// Endpoints of each Service.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: u8,
+        /// What is compared with ours.
+        #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
+            value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
+        peers: Vec<String>,
+    },
     /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
     Connections {
         /// Turns of every contestant.
@@ -194,6 +224,13 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         Benchmark::Writes { rounds, slice_ms, clients } => {
             let slice = Duration::from_millis(slice_ms);
             Outcome::of(writes::run(&writes::Options { rounds, slice, clients }, say)?)
+        }
+        Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
+            let slice = Duration::from_millis(slice_ms);
+            let is_chosen = |layout: &Layout| peers.iter().any(|name| name == layout.name());
+            let peers = Layout::ALL.into_iter().filter(is_chosen).collect();
+            let options = layout::Options { loads, changes, rounds, slice, clients, sizes, endpoints, peers };
+            Outcome::of(layout::run(&options, say)?)
         }
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
