@@ -18,5 +18,6 @@ pub mod page;
 pub mod plot;
 pub mod record;
 pub mod say;
+pub mod targets;
 pub mod usage;
 pub mod writes;

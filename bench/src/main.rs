@@ -12,6 +12,7 @@ use bench::{
     host::Load,
     layout::{self, Layout},
     record::{Measure, Record},
+    targets::{self, Written},
     writes,
 };
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
@@ -32,6 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    /// Measures nothing: writes README.md, every target beside the figures that benchmarks wrote.
+    Targets,
     /// How long the traffic of a load balancer address is interrupted when the node that announces it fails.
     Failover {
         /// Failures of each kind for each contestant.
@@ -181,7 +184,7 @@ fn main() -> Result<()> {
     let mut say = |line: &str| {
         io::Write::write_fmt(&mut stdout, format_args!("{line}\n")).context("cannot write to stdout")
     };
-    let outcome = run(arguments.benchmark, &mut say)?;
+    let outcome = run(arguments.benchmark, &arguments.out, &mut say)?;
     if let Some(why) = outcome.too_busy.filter(|_| !arguments.busy_anyway) {
         bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
     }
@@ -189,9 +192,14 @@ fn main() -> Result<()> {
     say(&outcome.page)
 }
 
-fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
+fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
     let too_busy = |load: &Option<Load>| load.as_ref().and_then(Load::too_busy);
     Ok(match benchmark {
+        Benchmark::Targets => {
+            let page = targets::page(&Written::read(out)?);
+            let text = page.clone();
+            Outcome { page, too_busy: None, write: Box::new(move |out| targets::write(out, &text)) }
+        }
         Benchmark::Failover { rounds, only } => {
             let measured = failover::run(&failover::Options { rounds, only }, say)?;
             let (page, too_busy) = (measured.markdown(), measured.too_busy());
