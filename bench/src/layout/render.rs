@@ -93,7 +93,7 @@ fn loads(record: &Record<Point>) -> String {
             with_unit(median(&point.load.wall_ms), "ms"),
             with_unit(median(&point.load.processor_ms), "ms"),
             with_unit(median(&point.load.system_ms), "ms"),
-            with_unit(memory_mib(point), "MiB"),
+            with_unit(median(&memory_mib(point)), "MiB"),
             short(point.text_bytes as f64 / 1024.0 / 1024.0)
         );
     }
@@ -176,32 +176,32 @@ fn connections(record: &Record<Point>) -> String {
     table
 }
 
-/// What is compared: its name, and the figures of a point; less is better in all of them.
-type Quantity = (&'static str, fn(&Point) -> Option<f64>);
+/// What is compared: its name, and the figures of a point, by round; less is better in all of them.
+type Quantity = (&'static str, fn(&Point) -> Vec<f64>);
 
 const QUANTITIES: [Quantity; 10] = [
-    ("load, time", |point| median(&point.load.wall_ms)),
-    ("load, processor", |point| median(&point.load.processor_ms)),
-    ("load, kernel", |point| median(&point.load.system_ms)),
+    ("load, time", |point| point.load.wall_ms.clone()),
+    ("load, processor", |point| point.load.processor_ms.clone()),
+    ("load, kernel", |point| point.load.system_ms.clone()),
     ("memory", memory_mib),
-    ("add, time", |point| median(&point.add.costs.wall_ms)),
-    ("add, processor", |point| median(&point.add.costs.processor_ms)),
-    ("add, bytes", |point| Some(point.add.bytes as f64)),
-    ("replace, processor", |point| median(&point.replace.costs.processor_ms)),
-    ("replace, bytes", |point| Some(point.replace.bytes as f64)),
-    ("time for a connection", |point| median(&point.per_second).map(|rate| 1.0 / rate)),
+    ("add, time", |point| point.add.costs.wall_ms.clone()),
+    ("add, processor", |point| point.add.costs.processor_ms.clone()),
+    ("add, bytes", |point| vec![point.add.bytes as f64]),
+    ("replace, processor", |point| point.replace.costs.processor_ms.clone()),
+    ("replace, bytes", |point| vec![point.replace.bytes as f64]),
+    ("time for a connection", |point| point.per_second.iter().map(|rate| 1.0 / rate).collect()),
 ];
 
 fn ratios(record: &Record<Point>) -> String {
     let names = QUANTITIES.map(|(name, _)| name).join(" | ");
     let mut table = format!(
-        "\n## Ours over theirs\n\nMedians; below 1 is where ours costs less.\n\n| Services | beside | {names} |\n|---|---|{}\n",
+        "\n## Ours over theirs\n\nWithin a round, the median of the rounds; below 1 is where ours costs less.\n\n| Services | beside | {names} |\n|---|---|{}\n",
         "---|".repeat(QUANTITIES.len())
     );
     for (ours, theirs) in pairs(record) {
         let _ = write!(table, "| {} | {} |", theirs.services, theirs.layout.name());
         for (_, of) in QUANTITIES {
-            let ratio = ratio(of(ours), of(theirs)).map_or("–".to_owned(), |ratio| format!("{ratio:.3}"));
+            let ratio = ratio(&of(ours), &of(theirs)).map_or("–".to_owned(), |ratio| format!("{ratio:.3}"));
             let _ = write!(table, " {ratio} |");
         }
         table.push('\n');
@@ -218,7 +218,7 @@ fn verdict(record: &Record<Point>) -> String {
     let mut lines = String::new();
     for (ours, theirs) in pairs(record) {
         for (name, of) in QUANTITIES {
-            let Some(ratio) = ratio(of(ours), of(theirs)).filter(|&ratio| ratio > TOLD_FROM) else {
+            let Some(ratio) = ratio(&of(ours), &of(theirs)).filter(|&ratio| ratio > TOLD_FROM) else {
                 continue;
             };
             let (services, peer) = (theirs.services, theirs.layout.name());
@@ -242,8 +242,12 @@ fn pairs(record: &Record<Point>) -> impl Iterator<Item = (&Point, &Point)> {
     })
 }
 
-fn ratio(ours: Option<f64>, theirs: Option<f64>) -> Option<f64> {
-    Some(ours? / theirs.filter(|&figure| figure > 0.0)?)
+/// The median of the ratios within rounds; of the medians, where one had more rounds than the other.
+fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
+    if ours.len() == theirs.len() {
+        return median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
+    }
+    Some(median(ours)? / median(theirs)?)
 }
 
 fn left_out(record: &Record<Point>) -> String {
@@ -259,8 +263,8 @@ fn left_out(record: &Record<Point>) -> String {
     text
 }
 
-fn memory_mib(point: &Point) -> Option<f64> {
-    median(&point.kernel_kib.iter().map(|&kib| kib as f64 / 1024.0).collect::<Vec<_>>())
+fn memory_mib(point: &Point) -> Vec<f64> {
+    point.kernel_kib.iter().map(|&kib| kib as f64 / 1024.0).collect()
 }
 
 fn with_unit(figure: Option<f64>, unit: &str) -> String {

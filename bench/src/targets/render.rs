@@ -173,7 +173,7 @@ fn ratio_nftables(written: &Value) -> Option<Found> {
     let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
     let ratio = (control + agent) / (control_few + agent_few);
     Some(Found {
-        measured: format!("{}", short(ratio)),
+        measured: short(ratio),
         beside: format!(
             "processor time of control {} and {} µs, of the agent {} and {} µs",
             short(control),
