@@ -12,6 +12,9 @@ use crate::{control::no_tls, netns::Namespace};
 
 /// How long one request may take on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a connection may rest and be used again. The server closes it after a while, and nobody here would notice:
+/// the client works only while a request is under way.
+const IDLE_MAX: Duration = Duration::from_secs(5);
 
 /// An HTTP client in a namespace with a connection of its own.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ impl KeepAlive {
     pub fn new(namespace: &Namespace, base: &str) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
-        let client = client.timeout(REQUEST_TIMEOUT).pool_idle_timeout(None).no_proxy().build()?;
+        let client = client.timeout(REQUEST_TIMEOUT).pool_idle_timeout(IDLE_MAX).no_proxy().build()?;
         Ok(Self { namespace: namespace.clone(), base: base.to_owned(), client, runtime })
     }
 
