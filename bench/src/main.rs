@@ -65,17 +65,17 @@ enum Benchmark {
         #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         groups: u16,
         /// Changes in each of these groups.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=10_000))]
         changes: u16,
         /// Numbers of Services, ascending.
-        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000],
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(0..=50_000))]
         sizes: Vec<u32>,
         /// Endpoints of each Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Proxy modes: those that run on this kernel.
-        #[arg(long, value_delimiter = ',', default_value = "nftables,userspace",
+        /// Proxy modes; ipvs is measured on a second kernel, with fewer endpoints, where this one does not have it.
+        #[arg(long, value_delimiter = ',', default_value = "nftables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
@@ -98,14 +98,17 @@ enum Benchmark {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
         /// Numbers of Services, ascending.
-        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000],
+        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 5_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(1..=60_000))]
         sizes: Vec<u32>,
         /// Endpoints of each Service, one after the other.
         #[arg(long, value_delimiter = ',', default_values_t = [2, 10],
             value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: Vec<u8>,
-        /// Proxy modes.
+        /// Endpoints of all Services together; what is larger is left out.
+        #[arg(long, default_value_t = 100_000)]
+        most: u32,
+        /// Proxy modes; ipvs where the kernel has it, such as in the guest of `lab/guest.sh`.
         #[arg(long, value_delimiter = ',', default_value = "nftables",
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
@@ -212,13 +215,15 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         }
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
-            let measured =
-                change::run(&change::Options { rounds, groups, changes, sizes, endpoints, modes }, say)?;
+            let measured = change::run(
+                &change::Options { rounds, groups, changes, sizes, endpoints, quiet: change::QUIET, modes },
+                say,
+            )?;
             Outcome::of(measured)
         }
-        Benchmark::Cold { rounds, sizes, endpoints, modes } => {
+        Benchmark::Cold { rounds, sizes, endpoints, most, modes } => {
             let modes = chosen(&cold::MODES, &modes);
-            let measured = cold::run(&cold::Options { rounds, sizes, endpoints, modes }, say)?;
+            let measured = cold::run(&cold::Options { rounds, sizes, endpoints, most, modes }, say)?;
             Outcome::of(measured)
         }
         Benchmark::Writes { rounds, slice_ms, clients } => {
