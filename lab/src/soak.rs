@@ -1,0 +1,394 @@
+//! A cluster that works for a long time while it is changed all the time and things go wrong at random, and what is left of it.
+//!
+//! ```text
+//!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
+//!                              └────────────────────────────────────── some times ────────────────────────────────┘    ─▶ census ─▶ clean up
+//! ```
+//! The seed decides what every writer does next and which fault comes when; how far a writer gets before a fault is up to the machine.
+//! Nothing here asserts: [`Outcome::faults_found`] says what was wrong.
+
+mod census;
+mod changes;
+mod faults;
+mod oracle;
+mod processes;
+mod stage;
+mod timeline;
+mod traffic;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use self::{
+    faults::Faults,
+    stage::Stage,
+    traffic::Traffic,
+    writers::{Order, Pace, Writers},
+};
+pub use self::{
+    faults::Rhythm,
+    processes::Sample,
+    stage::MODES,
+    timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
+    traffic::Fates,
+};
+use crate::{control::number, netns::Namespace, storm::random::Random, wait};
+
+/// How often it is looked what is due.
+const TURN: Duration = Duration::from_millis(50);
+/// How long nodes may take to have everything after the faults: their connections may have been cut a moment ago.
+const CALM: Duration = Duration::from_secs(180);
+/// How long memory is given to come to rest: threads of finished requests end after ten seconds.
+const REST: Duration = Duration::from_secs(12);
+/// Looks at memory when it is at rest, of which the middle counts.
+const LOOKS: usize = 3;
+
+/// How long, and how much.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What decides.
+    pub seed: u64,
+    /// The time with writers and faults of each part: after each there is calm. The first is the warm-up.
+    pub parts: Vec<Duration>,
+    /// After so many parts the control server is not killed any longer, so that its memory at the end is that of a long life.
+    pub control_lives_after: usize,
+    /// Requests per second.
+    pub per_second: u32,
+    /// Writers.
+    pub writers: u64,
+    /// Services that are there all the time.
+    pub filling: u32,
+    /// The faults.
+    pub rhythm: Rhythm,
+    /// Between two looks at memory.
+    pub sample_every: Duration,
+    /// Whether memory is given time to come to rest before it is looked at.
+    pub rests: bool,
+}
+
+impl Options {
+    /// A soak of so many minutes: a warm-up of a tenth, and three equal parts.
+    #[must_use]
+    pub fn long(seed: u64, minutes: u32) -> Self {
+        let total = Duration::from_secs(60) * minutes;
+        let warm_up = total / 10;
+        Self {
+            seed,
+            parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
+            control_lives_after: 2,
+            per_second: 50,
+            writers: 8,
+            filling: 300,
+            rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000) },
+            sample_every: Duration::from_secs(60),
+            rests: true,
+        }
+    }
+
+    /// A few seconds in which every kind of fault comes.
+    #[must_use]
+    pub fn short(seed: u64) -> Self {
+        Self {
+            parts: vec![Duration::from_secs(8)],
+            filling: 50,
+            rhythm: Rhythm { between_ms: (300, 900), lasts_ms: (200, 1_000) },
+            sample_every: Duration::from_secs(4),
+            rests: false,
+            ..Self::long(seed, 1)
+        }
+    }
+}
+
+/// What a soak has found.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// What decided.
+    pub seed: u64,
+    /// The number of the node whose agent was never killed.
+    pub survivor: u8,
+    /// The time with writers and faults.
+    pub took: Duration,
+    /// Of that, the time in which control was alive and not stopped.
+    pub control_answered: Duration,
+    /// Changes by kind.
+    pub changes: BTreeMap<&'static str, u64>,
+    /// Requests that were answered with success.
+    pub requests: u64,
+    /// Requests that were asked for again, because there was no answer.
+    pub again: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<Kind, u64>,
+    /// What became of connections.
+    pub fates: Fates,
+    /// Frontends that were asked when everything was calm, of each part.
+    pub frontends: Vec<usize>,
+    /// Revisions that control has made.
+    pub revisions: u64,
+    /// What processes held, over time.
+    pub samples: Vec<Sample>,
+    /// The size of the files of control and of the agents at the end of each part, in KiB.
+    pub files_kib: Vec<u64>,
+    /// What was wrong.
+    pub wrong: Vec<String>,
+}
+
+/// What a process held at two settled times of one life, or of two.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Growth {
+    /// Which.
+    pub process: String,
+    /// Whether it was one life.
+    pub is_one_life: bool,
+    /// Between which times.
+    pub between: [Duration; 2],
+    /// What it had allocated at these, in KiB.
+    pub anonymous_kib: [u64; 2],
+}
+
+impl Growth {
+    /// In percent of what there was first.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        let [before, after] = self.anonymous_kib.map(|kib| kib as f64);
+        (after - before) / before.max(1.0) * 100.0
+    }
+}
+
+impl Outcome {
+    /// Everything that was wrong, connections that should not have been lost included.
+    #[must_use]
+    pub fn faults_found(&self) -> Vec<String> {
+        let lost = (self.fates.lost > 0)
+            .then(|| format!("{} connections were lost without a reason: {:#?}", self.fates.lost, self.fates.told));
+        self.wrong.iter().cloned().chain(lost).collect()
+    }
+
+    /// How the memory of each process has grown from the first settled time of its last life, or of the soak, to the last.
+    #[must_use]
+    pub fn growth(&self) -> Vec<Growth> {
+        let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
+        for sample in self.samples.iter().filter(|sample| sample.is_settled) {
+            by_process.entry(&sample.process).or_default().push(sample);
+        }
+        let growth = |(process, samples): (&str, Vec<&Sample>)| {
+            let last = samples.last()?;
+            let own_first = samples.iter().find(|sample| sample.pid == last.pid && sample.at < last.at);
+            let first = own_first.or_else(|| samples.first().filter(|first| first.at < last.at))?;
+            Some(Growth {
+                process: process.to_owned(),
+                is_one_life: first.pid == last.pid,
+                between: [first.at, last.at],
+                anonymous_kib: [first.anonymous_kib, last.anonymous_kib],
+            })
+        };
+        by_process.into_iter().filter_map(growth).collect()
+    }
+}
+
+/// A soak that is under way.
+struct Run<'a> {
+    options: &'a Options,
+    begun: Instant,
+    faults: Faults,
+    timeline: Arc<Timeline>,
+    outcome: Outcome,
+    say: &'a mut dyn FnMut(&str) -> Result<()>,
+}
+
+/// Runs a soak; `say` is told how it goes.
+///
+/// # Errors
+/// Something that a soak needs is not there or cannot be done; what is wrong with the product is in the outcome.
+pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
+    let timeline = Arc::new(Timeline::default());
+    let faults = Faults::new(options.seed, &options.rhythm, &timeline);
+    let outcome = Outcome { seed: options.seed, survivor: faults.survivor, ..Outcome::default() };
+    let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
+    let mut stage = Stage::start()?;
+    let before = census::of(&stage)?;
+    stage.fill(options.filling)?;
+    run.work(&mut stage)?;
+    (run.say)("removing everything")?;
+    remove_all(&stage)?;
+    run.calm(&mut stage)?;
+    if let Err(left) = census::wait_equal(&stage, &before) {
+        run.outcome.wrong.push(left);
+    }
+    let left = census::clean_up(&mut stage)?;
+    run.outcome.wrong.extend(left);
+    Ok(run.outcome)
+}
+
+impl Run<'_> {
+    /// All parts.
+    fn work(&mut self, stage: &mut Stage) -> Result<()> {
+        let Options { seed, writers, per_second, filling, .. } = *self.options;
+        let pace = Pace { seed, writers, per_second, filling };
+        let client: Namespace = stage.cluster.topology.client.clone();
+        let writers = Writers::start(&client, stage.cluster.api.url(), &pace)?;
+        let traffic = Traffic::start(stage, &self.timeline)?;
+        let mut random = Random::new(seed, u64::MAX);
+        for (part, lasts) in self.options.parts.iter().enumerate() {
+            self.faults.control_dies = part < self.options.control_lives_after;
+            writers.tell(Order::Write)?;
+            self.storm(stage, *lasts, &writers, &traffic)?;
+            writers.tell(Order::Rest)?;
+            self.calm(stage)?;
+            match oracle::verify(stage, &mut random) {
+                Ok(frontends) => self.outcome.frontends.push(frontends),
+                Err(wrong) => self.outcome.wrong.push(format!("at the end of part {part}: {wrong}")),
+            }
+            writers.tell(Order::Tidy)?;
+            self.calm(stage)?;
+            self.settle(stage)?;
+        }
+        self.outcome.fates = traffic.end();
+        let written = writers.end();
+        (self.outcome.changes, self.outcome.requests, self.outcome.again) =
+            (written.changes, written.requests, written.again);
+        self.outcome.wrong.extend(written.unexpected);
+        for episode in self.timeline.all() {
+            *self.outcome.faults.entry(episode.fault.kind).or_default() += 1;
+        }
+        self.outcome.revisions = revision(stage)?;
+        Ok(())
+    }
+
+    /// Faults for a time, while writers write.
+    fn storm(&mut self, stage: &mut Stage, lasts: Duration, writers: &Writers, traffic: &Traffic) -> Result<()> {
+        let begun = Instant::now();
+        let (mut looked, mut turned) = (begun, begun);
+        while begun.elapsed() < lasts {
+            self.faults.turn(stage)?;
+            self.look_for_deaths(stage);
+            let now = Instant::now();
+            if !self.faults.is_control_away() {
+                self.outcome.control_answered += now - turned;
+            }
+            turned = now;
+            if looked.elapsed() >= self.options.sample_every {
+                looked = now;
+                self.sample(stage, false)?;
+                let fates = traffic.fates();
+                let excused: u64 = fates.excused.values().sum();
+                let line = format!(
+                    "{:>6.0} s: {} requests, {} faults, {} connections ({excused} lost to faults, {} without a reason); {}",
+                    self.begun.elapsed().as_secs_f64(),
+                    writers.requests(),
+                    self.timeline.all().len(),
+                    fates.answered,
+                    fates.lost,
+                    self.memory()
+                );
+                (self.say)(&line)?;
+            }
+            thread::sleep(TURN);
+        }
+        self.faults.mend_all(stage)?;
+        self.outcome.took += begun.elapsed();
+        Ok(())
+    }
+
+    /// Nobody strikes, nobody writes: every node has everything.
+    fn calm(&mut self, stage: &mut Stage) -> Result<()> {
+        wait::until_within(CALM, "every node to have verified everything", || {
+            let status = stage.cluster.api.get_json("/v1/status")?;
+            ensure!(number(&status, "/nodes/converged")? == MODES.len() as u64, "{status:#}");
+            Ok(())
+        })
+    }
+
+    /// Memory at rest, in the same state of the estate each time.
+    fn settle(&mut self, stage: &Stage) -> Result<()> {
+        if self.options.rests {
+            thread::sleep(REST);
+        }
+        let mut looks: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            for sample in processes::sample(stage, self.begun.elapsed(), true)? {
+                looks.entry(sample.process.clone()).or_default().push(sample);
+            }
+            thread::sleep(TURN);
+        }
+        for (_, mut samples) in looks {
+            samples.sort_by_key(|sample| sample.anonymous_kib);
+            self.outcome.samples.push(samples.swap_remove(samples.len() / 2));
+        }
+        self.outcome.files_kib.push(stage.cluster.files_kib()?);
+        let line = format!("{:>6.0} s: settled; {}", self.begun.elapsed().as_secs_f64(), self.memory());
+        (self.say)(&line)
+    }
+
+    fn sample(&mut self, stage: &Stage, is_settled: bool) -> Result<()> {
+        self.outcome.samples.extend(processes::sample(stage, self.begun.elapsed(), is_settled)?);
+        Ok(())
+    }
+
+    /// What every process had allocated when it was looked at last.
+    fn memory(&self) -> String {
+        let mut last = BTreeMap::new();
+        for sample in &self.outcome.samples {
+            last.insert(&sample.process, sample.anonymous_kib);
+        }
+        let all: Vec<_> = last.iter().map(|(process, kib)| format!("{process} {kib}")).collect();
+        format!("KiB: {}", all.join(", "))
+    }
+
+    /// A process that ended although nobody killed it.
+    fn look_for_deaths(&mut self, stage: &mut Stage) {
+        let mut dead = Vec::new();
+        if !self.faults.is_killed(0) && stage.cluster.server.exit_status().is_some() {
+            dead.push(format!("control ended by itself: {}", stage.cluster.server.log_tail()));
+        }
+        for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
+            if !self.faults.is_killed(node) && agent.exit_status().is_some() {
+                dead.push(format!("the agent of node{node} ended by itself: {}", agent.log_tail()));
+            }
+        }
+        if self.outcome.wrong.is_empty() {
+            self.outcome.wrong.extend(dead);
+        }
+    }
+}
+
+/// The kinds of objects, each before what it needs.
+const COLLECTIONS: [&str; 6] =
+    ["services", "endpointsets", "workloads", "advertisements", "bgppeers", "addresspools"];
+/// Objects of which a listing tells at once.
+const PAGE: usize = 500;
+
+/// Deletes every object but the Nodes.
+fn remove_all(stage: &Stage) -> Result<()> {
+    for collection in COLLECTIONS {
+        loop {
+            let page = stage.cluster.api.get_json(&format!("/v1/{collection}?limit={PAGE}"))?;
+            let items = page["items"].as_array().cloned().unwrap_or_default();
+            if items.is_empty() {
+                break;
+            }
+            for item in items {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                let place = match &item["metadata"]["namespace"] {
+                    Value::String(namespace) => format!("namespaces/{namespace}/{collection}/{name}"),
+                    _ => format!("{collection}/{name}"),
+                };
+                stage.cluster.delete(&place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn revision(stage: &Stage) -> Result<u64> {
+    let status = stage.cluster.api.get_json("/v1/status")?;
+    let position = crate::control::string(&status, "/position")?;
+    Ok(position.rsplit_once('-').map_or(0, |(_, revision)| revision.parse().unwrap_or(0)))
+}
