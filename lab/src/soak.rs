@@ -25,9 +25,11 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::{
+    census::Census,
     faults::Faults,
     stage::Stage,
     traffic::Traffic,
@@ -108,7 +110,7 @@ impl Options {
 }
 
 /// What a soak has found.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// What decided.
     pub seed: u64,
@@ -119,11 +121,11 @@ pub struct Outcome {
     /// Of that, the time in which control was alive and not stopped.
     pub control_answered: Duration,
     /// Changes by kind.
-    pub changes: BTreeMap<&'static str, u64>,
+    pub changes: BTreeMap<String, u64>,
     /// Requests that were answered with success.
     pub requests: u64,
-    /// Requests that were asked for again, because there was no answer.
-    pub again: u64,
+    /// Requests that were asked for again, because there was no answer, by reason.
+    pub again: BTreeMap<String, u64>,
     /// Faults by kind.
     pub faults: BTreeMap<Kind, u64>,
     /// What became of connections.
@@ -213,21 +215,32 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
     let outcome = Outcome { seed: options.seed, survivor: faults.survivor, ..Outcome::default() };
     let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
     let mut stage = Stage::start()?;
-    let before = census::of(&stage)?;
+    let mut before = census::of(&stage)?;
+    run.prime(&mut stage, &mut before)?;
     stage.fill(options.filling)?;
     run.work(&mut stage)?;
     (run.say)("removing everything")?;
     remove_all(&stage)?;
     run.calm(&mut stage)?;
     if let Err(left) = census::wait_equal(&stage, &before) {
-        run.outcome.wrong.push(left);
+        run.wrong(left)?;
     }
-    let left = census::clean_up(&mut stage)?;
-    run.outcome.wrong.extend(left);
+    (run.say)("cleaning up")?;
+    census::clean_up(&mut stage)?.into_iter().try_for_each(|left| run.wrong(left))?;
     Ok(run.outcome)
 }
 
 impl Run<'_> {
+    /// Uses once what agents make when it is needed first and then keep, so that the census knows of it.
+    fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
+        stage.fill(0)?;
+        stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
+        self.calm(stage)?;
+        remove_all(stage)?;
+        self.calm(stage)?;
+        census::look_at_processes(stage, before)
+    }
+
     /// All parts.
     fn work(&mut self, stage: &mut Stage) -> Result<()> {
         let Options { seed, writers, per_second, filling, .. } = *self.options;
@@ -244,7 +257,7 @@ impl Run<'_> {
             self.calm(stage)?;
             match oracle::verify(stage, &mut random) {
                 Ok(frontends) => self.outcome.frontends.push(frontends),
-                Err(wrong) => self.outcome.wrong.push(format!("at the end of part {part}: {wrong}")),
+                Err(wrong) => self.wrong(format!("at the end of part {part}: {wrong}"))?,
             }
             writers.tell(Order::Tidy)?;
             self.calm(stage)?;
@@ -254,7 +267,7 @@ impl Run<'_> {
         let written = writers.end();
         (self.outcome.changes, self.outcome.requests, self.outcome.again) =
             (written.changes, written.requests, written.again);
-        self.outcome.wrong.extend(written.unexpected);
+        written.unexpected.into_iter().try_for_each(|unexpected| self.wrong(unexpected))?;
         for episode in self.timeline.all() {
             *self.outcome.faults.entry(episode.fault.kind).or_default() += 1;
         }
@@ -340,6 +353,12 @@ impl Run<'_> {
         }
         let all: Vec<_> = last.iter().map(|(process, kib)| format!("{process} {kib}")).collect();
         format!("KiB: {}", all.join(", "))
+    }
+
+    fn wrong(&mut self, what: String) -> Result<()> {
+        (self.say)(&format!("WRONG: {what}"))?;
+        self.outcome.wrong.push(what);
+        Ok(())
     }
 
     /// A process that ended although nobody killed it.

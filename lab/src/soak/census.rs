@@ -21,6 +21,9 @@ use crate::{
 /// Lines by place.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
 
+/// The places of processes begin so.
+const PROCESS: &str = "process: ";
+
 /// Looks everywhere.
 pub(super) fn of(stage: &Stage) -> Result<Census> {
     let mut census = Census::new();
@@ -35,18 +38,32 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
         let directory = stage.cluster.state_directory(node);
         census.insert(format!("{node} state directory"), files(&directory)?);
     }
-    for (process, pid) in processes::running(stage)? {
-        census.insert(format!("process: {process}"), processes::holdings(pid)?);
-    }
+    look_at_processes(stage, &mut census)?;
     let routes = crate::routers::learned(&stage.router.namespace)?;
     census.insert("router".to_owned(), routes.iter().map(ToString::to_string).collect());
     Ok(census)
 }
 
-/// Waits until there is what there was; what takes its time are idle connections and threads, and flows that end.
+/// Looks at the processes again.
+pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()> {
+    for (process, pid) in processes::running(stage)? {
+        census.insert(format!("{PROCESS}{process}"), processes::holdings(pid)?);
+    }
+    Ok(())
+}
+
+/// Waits until there is what there was; what takes its time are idle connections and threads, and flows that end. Processes may hold
+/// less: those that were started again have not made everything yet that is made when it is needed first.
 pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
-    let equal = wait::until_within(wait::PATIENCE * 3, "everything to be as before the first object", || {
-        let now = of(stage)?;
+    let equal = wait::until( "everything to be as before the first object", || {
+        let mut now = of(stage)?;
+        for (place, lines) in &mut now {
+            if let (true, Some(then)) = (place.starts_with(PROCESS), before.get(place))
+                && processes::holds_no_more(lines, then)
+            {
+                lines.clone_from(then);
+            }
+        }
         anyhow::ensure!(*before == now, "{}", difference(before, &now));
         Ok(())
     });
@@ -112,11 +129,10 @@ fn sets(place: &Namespace) -> Vec<String> {
     listing.lines().map(str::to_owned).collect()
 }
 
-/// Connections that the kernel translates and that nobody has ended: those that were ended go by themselves within minutes.
+/// Flows of UDP that the kernel translates: agents delete those of what is removed. Connections of TCP are left to end by themselves, as
+/// the default of `removalPolicy` says, and one whose end went another way stays until the kernel's own time is over.
 fn flows(place: &Namespace) -> Result<Vec<String>> {
-    let mut all = kernel::conntrack(place, "udp")?;
-    all.extend(kernel::conntrack(place, "tcp")?.into_iter().filter(|line| line.contains("ESTABLISHED")));
-    Ok(all.into_iter().filter(|line| is_translated(line)).collect())
+    Ok(kernel::conntrack(place, "udp")?.into_iter().filter(|line| is_translated(line)).collect())
 }
 
 /// Whether answers come from somewhere else than where the connection went.

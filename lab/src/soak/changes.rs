@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::stage::{EXTRA_HOSTS, LIVE_SET, endpoint, endpoint_set, filling_endpoints, filling_name, object};
+use super::stage::{EXTRA_HOSTS, LIVE_SET, affinity, endpoint, endpoint_set, filling_endpoints, filling_name, object};
 use crate::{scene::BACKEND_PORT, storm::random::Random};
 
 /// Services of its own that a writer has at once.
@@ -186,7 +186,8 @@ impl Estate {
             (Sort::Headless | Sort::ManyPorts, _) | (_, 0) => {
                 json!({"ports": [{"name": "web", "port": port, "targetPort": BACKEND_PORT}]})
             }
-            (_, 1) => json!({"sessionAffinity": if is_on { "ClientIP" } else { "None" }}),
+            (_, 1) if is_on => affinity(),
+            (_, 1) => json!({"sessionAffinity": "None", "sessionAffinityConfig": null}),
             (_, 2) if sort.is_balanced() => {
                 let ranges = json!(["172.16.0.0/12", "198.51.100.0/24", format!("192.0.{}.0/24", port % 200)]);
                 json!({"loadBalancerSourceRanges": if is_on { ranges } else { json!([]) }})
@@ -283,10 +284,14 @@ impl Estate {
     }
 
     fn spec(&mut self, sort: Sort) -> Value {
-        let ports = json!([
+        let mut ports = json!([
             {"name": "web", "port": 80, "targetPort": BACKEND_PORT},
             {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": BACKEND_PORT},
         ]);
+        if let (true, Some(ports)) = (sort.has_set(), ports.as_array_mut()) {
+            // A backend answers datagrams from its first address only.
+            ports.truncate(1);
+        }
         let web = json!({"app": "web"});
         let balanced = |pool: &str| json!({"type": "LoadBalancer", "loadBalancer": {"pool": pool}, "ports": ports});
         let mut spec = match sort {
@@ -305,7 +310,11 @@ impl Estate {
                 let address = format!("203.0.113.{}", 20 + self.index * 20 + self.random.below(20));
                 json!({"externalIPs": [address], "ports": ports})
             }
-            Sort::Sticky => json!({"sessionAffinity": "ClientIP", "ports": ports}),
+            Sort::Sticky => {
+                let mut spec = affinity();
+                spec["ports"] = ports;
+                spec
+            }
             Sort::Headless => json!({"clusterIP": "None", "ports": ports}),
             Sort::Named => json!({"type": "ExternalName", "externalName": "elsewhere.example"}),
             Sort::ManyPorts => {

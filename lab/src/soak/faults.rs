@@ -159,14 +159,14 @@ impl Faults {
                     let end = if hook == "input" { "saddr" } else { "daddr" };
                     format!("chain {hook} {{ type filter hook {hook} priority 0; ip {end} {v4} drop; ip6 {end} {v6} drop; }}")
                 });
-                let rules = format!("table inet soak-{name} {{ {} {} }}", hooks[0], hooks[1]);
+                let rules = format!("table inet soak-{name} {{\n{}\n{}\n}}\n", hooks[0], hooks[1]);
                 crate::kernel::load(&stage.cluster.topology.control, &rules)?;
             }
             Kind::Reset => {
                 let [first, last] = [1, 3].map(|index| node_addresses(index)[0]);
                 let rules = format!(
-                    "table inet soak-reset {{ chain input {{ type filter hook input priority 0; \
-                     ip saddr {first}-{last} tcp dport 7440 reject with tcp reset; }} }}"
+                    "table inet soak-reset {{\nchain input {{ type filter hook input priority 0; \
+                     ip saddr {first}-{last} tcp dport 7440 reject with tcp reset; }}\n}}\n"
                 );
                 crate::kernel::load(&stage.cluster.topology.control, &rules)?;
             }

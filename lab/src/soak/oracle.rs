@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     net::{IpAddr, SocketAddr},
 };
 
@@ -30,23 +31,37 @@ struct Question {
     answering: BTreeSet<String>,
 }
 
+/// Wrong answers that are told one by one.
+const TOLD_MAX: usize = 8;
+
 /// Asks everything once, and what was answered wrongly again until it is right: an address may be on its way to another node. Answers
 /// how many frontends were asked.
 pub(super) fn verify(stage: &Stage, random: &mut Random) -> Result<usize, String> {
     let questions = questions(stage, random).map_err(|error| format!("{error:#}"))?;
-    let mut wrong = Vec::new();
-    for question in &questions {
-        if ask(stage, question).is_err()
-            && let Err(error) = wait::until("the right answer", || ask(stage, question))
-        {
-            wrong.push(format!("{question:?}: {error:#}"));
-        }
-        // Every one takes its time, and a few say it all.
-        if wrong.len() > 5 {
-            break;
-        }
+    let mut open: Vec<_> = questions.iter().collect();
+    let right = wait::until("every address to lead where the API says", || {
+        let mut wrong = Vec::new();
+        open.retain(|question| match ask(stage, question) {
+            Ok(()) => false,
+            Err(error) => {
+                wrong.push(format!("{question}: {error:#}"));
+                true
+            }
+        });
+        let count = wrong.len();
+        wrong.truncate(TOLD_MAX);
+        ensure!(count == 0, "{count} wrong: {}", wrong.join("\n"));
+        Ok(())
+    });
+    right.map(|()| questions.len()).map_err(|error| format!("{error:#}"))
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, from, to, is_udp, answering } = self;
+        let protocol = if *is_udp { "UDP" } else { "TCP" };
+        write!(f, "{service}: {protocol} from {from} to {to}, where {answering:?} may answer")
     }
-    if wrong.is_empty() { Ok(questions.len()) } else { Err(wrong.join("\n")) }
 }
 
 fn ask(stage: &Stage, question: &Question) -> Result<()> {

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use super::stage::{self, Stage};
 
 /// A process of the product, at a time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sample {
     /// Since the beginning.
     pub at: Duration,
@@ -85,7 +86,31 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
 }
 
+/// Whether lines of [`holdings`] say of nothing that there is more than others do.
+pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
+    let counts = |lines: &[String]| -> BTreeMap<String, usize> {
+        let parts = lines.iter().filter_map(|line| line.split_once(" × "));
+        parts.map(|(count, what)| (what.to_owned(), count.parse().unwrap_or(0))).collect()
+    };
+    let then = counts(then);
+    counts(now).into_iter().all(|(what, count)| then.get(&what).is_some_and(|allowed| count <= *allowed))
+}
+
 /// A name without the numbers that tell one of its kind from another.
 fn without_numbers(name: &str) -> String {
     name.chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_of_anything_is_more() {
+        let lines = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let then = lines(&["3 × file socket:[]", "1 × thread main"]);
+        assert!(holds_no_more(&lines(&["2 × file socket:[]", "1 × thread main"]), &then));
+        assert!(!holds_no_more(&lines(&["4 × file socket:[]"]), &then));
+        assert!(!holds_no_more(&lines(&["1 × child Z (zombie)"]), &then));
+    }
 }

@@ -148,6 +148,15 @@ fn connect(outside: &Namespace, router: &Namespace, cluster: &Cluster) -> Result
     cluster.topology.client.ip(&[format!("route add 203.0.113.0/24 via {first_node}")])
 }
 
+/// A Service with a port at which nodes say whether they have endpoints.
+pub(super) fn first_of_its_kind() -> Value {
+    let spec = json!({
+        "type": "LoadBalancer", "selector": {"app": "web"}, "externalTrafficPolicy": "Local", "loadBalancer": {"pool": "routed"},
+        "ports": [{"port": 80}],
+    });
+    object("Service", "first", spec)
+}
+
 /// Pools, and who announces their addresses.
 fn around() -> Vec<Value> {
     let pool = |name: &str, addresses: &[&str], is_default: bool| {
@@ -181,7 +190,10 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
         {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": BACKEND_PORT},
     ]);
     let balanced = |pool: &str| json!({"type": "LoadBalancer", "selector": {"app": "web"}, "loadBalancer": {"pool": pool}, "ports": ports});
-    let checked = json!({"type": "Tcp", "intervalMs": 1000, "timeoutMs": 900});
+    let checked = json!({"type": "Tcp", "port": BACKEND_PORT, "intervalMs": 1000, "timeoutMs": 900});
+    let mut sticky = affinity();
+    sticky["selector"] = json!({"app": "web"});
+    sticky["ports"] = ports.clone();
     all.extend([
         object(
             "Service",
@@ -192,11 +204,16 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
         object("Service", "live-near", balanced("lan")),
         object("Service", "live-far", balanced("routed")),
         object("Service", "live-checked", json!({"selector": {"app": "web"}, "ports": ports, "healthCheck": checked})),
-        object("Service", "live-sticky", json!({"selector": {"app": "web"}, "ports": ports, "sessionAffinity": "ClientIP"})),
+        object("Service", "live-sticky", sticky),
         object("Service", LIVE_SET, json!({"ports": [{"port": 80, "targetPort": BACKEND_PORT}]})),
         endpoint_set(LIVE_SET, &[(1, 0, 1), (2, 0, 1), (3, 0, 1)]),
     ]);
     Ok(all)
+}
+
+/// One client stays on one endpoint, for a short time: what the kernel remembers of a client goes by that time, and not with the Service.
+pub(super) fn affinity() -> Value {
+    json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10}}})
 }
 
 /// The Service in use whose endpoints change all the time.

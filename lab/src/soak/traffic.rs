@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
 use super::{
     stage::{LIVE_SET, Stage},
@@ -39,12 +40,14 @@ struct Target {
 }
 
 /// What became of connections.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
     /// Connections that were answered by a backend of ours.
     pub answered: u64,
     /// Those that were not while a fault was in force that may cost them, or shortly after, by that fault.
     pub excused: BTreeMap<Kind, u64>,
+    /// The first of these.
+    pub excused_told: Vec<String>,
     /// Those that were not although nothing should have kept them from it.
     pub lost: u64,
     /// The first of these.
@@ -137,14 +140,20 @@ impl Client {
 
     fn lost(&self, target: &Target, begun: Instant, error: &anyhow::Error) {
         let excuse = self.timeline.excuse(target.way, begun, Instant::now());
+        let (at, took) = ((begun - self.begun).as_secs_f64(), begun.elapsed().as_secs_f64());
+        let what = format!("{at:.1} s ({took:.2} s): {}: {error:#}", target.label);
         let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         match excuse {
-            Some(kind) => *fates.excused.entry(kind).or_default() += 1,
+            Some(kind) => {
+                *fates.excused.entry(kind).or_default() += 1;
+                if fates.excused_told.len() < TOLD_MAX {
+                    fates.excused_told.push(format!("{}: {what}", kind.name()));
+                }
+            }
             None => {
                 fates.lost += 1;
                 if fates.told.len() < TOLD_MAX {
-                    let (at, took) = ((begun - self.begun).as_secs_f64(), begun.elapsed().as_secs_f64());
-                    fates.told.push(format!("{at:.1} s ({took:.2} s): {}: {error:#}", target.label));
+                    fates.told.push(what);
                 }
             }
         }

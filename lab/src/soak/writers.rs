@@ -58,11 +58,11 @@ pub(super) struct Pace {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Written {
     /// Changes by kind.
-    pub(super) changes: BTreeMap<&'static str, u64>,
+    pub(super) changes: BTreeMap<String, u64>,
     /// Requests that were answered with success.
     pub(super) requests: u64,
-    /// Requests that were asked for again.
-    pub(super) again: u64,
+    /// Requests that were asked for again, by reason.
+    pub(super) again: BTreeMap<String, u64>,
     /// Answers that nobody expected.
     pub(super) unexpected: Vec<String>,
 }
@@ -194,7 +194,7 @@ impl Writer {
             due = (due + self.step).max(Instant::now().checked_sub(BEHIND_MAX).unwrap_or(due));
         }
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        *written.changes.entry(change.kind).or_default() += 1;
+        *written.changes.entry(change.kind.to_owned()).or_default() += 1;
         due
     }
 
@@ -206,9 +206,12 @@ impl Writer {
                 // It was done the first time, and the answer was lost.
                 Ok((404, _)) if was_asked && call.method == "DELETE" => {}
                 // Not answered, not admitted any more, or it lost races: it is asked for again.
-                Err(_) | Ok((429 | 503 | 412, _)) if !self.is_ending() => {
+                outcome if !self.is_ending() && matches!(outcome, Err(_) | Ok((429 | 503 | 412, _))) => {
                     was_asked = true;
-                    self.written.lock().unwrap_or_else(PoisonError::into_inner).again += 1;
+                    let reason = outcome.map_or_else(|error| reason(&error), |(status, _)| format!("answer {status}"));
+                    let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                    *written.again.entry(reason).or_default() += 1;
+                    drop(written);
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }
@@ -240,6 +243,18 @@ impl Writer {
         let answer = request.send().await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
+}
+
+/// Why there was no answer.
+fn reason(error: &anyhow::Error) -> String {
+    let error = error.downcast_ref::<reqwest::Error>();
+    let (is_timeout, is_connect) = error.map_or((false, false), |error| (error.is_timeout(), error.is_connect()));
+    match (is_timeout, is_connect) {
+        (true, _) => "no answer in time",
+        (false, true) => "no connection",
+        (false, false) => "the connection ended",
+    }
+    .to_owned()
 }
 
 fn client() -> Result<reqwest::Client> {
