@@ -17,5 +17,6 @@ pub mod page;
 pub mod plot;
 pub mod record;
 pub mod say;
+pub mod soak;
 pub mod usage;
 pub mod writes;

@@ -14,7 +14,11 @@ pub const DIRECTORY: &str = "TIDEGATE_BINARIES";
 pub fn find(name: &str) -> Result<PathBuf> {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         let path = Path::new(&directory).join(name);
-        ensure!(is_executable(&path), "`{name}` is not in the directory that {DIRECTORY} names: {}", path.display());
+        ensure!(
+            is_executable(&path),
+            "`{name}` is not in the directory that {DIRECTORY} names: {}",
+            path.display()
+        );
         return Ok(path);
     }
     let own = std::env::current_exe().context("cannot tell where this executable is")?;

@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result};
 use crate::netns::Namespace;
+use anyhow::{Context, Result};
 
 /// The lines of each table's chain, set or map.
 pub type Listing = BTreeMap<String, Vec<String>>;

@@ -11,6 +11,7 @@ mod census;
 mod changes;
 mod faults;
 mod oracle;
+mod outcome;
 mod processes;
 mod stage;
 mod timeline;
@@ -25,8 +26,6 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use self::{
     census::Census,
@@ -37,6 +36,7 @@ use self::{
 };
 pub use self::{
     faults::Rhythm,
+    outcome::{Growth, Outcome},
     processes::Sample,
     stage::MODES,
     timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
@@ -72,6 +72,8 @@ pub struct Options {
     pub rhythm: Rhythm,
     /// Between two looks at memory.
     pub sample_every: Duration,
+    /// Changes that are made before the first part, so that what a control server remembers of recent ones has the size that it keeps.
+    pub history: u32,
     /// Whether memory is given time to come to rest before it is looked at.
     pub rests: bool,
 }
@@ -91,6 +93,8 @@ impl Options {
             filling: 300,
             rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000) },
             sample_every: Duration::from_secs(60),
+            // The server keeps 32,768.
+            history: 34_000,
             rests: true,
         }
     }
@@ -103,95 +107,10 @@ impl Options {
             filling: 50,
             rhythm: Rhythm { between_ms: (300, 900), lasts_ms: (200, 1_000) },
             sample_every: Duration::from_secs(4),
+            history: 0,
             rests: false,
             ..Self::long(seed, 1)
         }
-    }
-}
-
-/// What a soak has found.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Outcome {
-    /// What decided.
-    pub seed: u64,
-    /// The number of the node whose agent was never killed.
-    pub survivor: u8,
-    /// The time with writers and faults.
-    pub took: Duration,
-    /// Of that, the time in which control was alive and not stopped.
-    pub control_answered: Duration,
-    /// Changes by kind.
-    pub changes: BTreeMap<String, u64>,
-    /// Requests that were answered with success.
-    pub requests: u64,
-    /// Requests that were asked for again, because there was no answer, by reason.
-    pub again: BTreeMap<String, u64>,
-    /// Faults by kind.
-    pub faults: BTreeMap<Kind, u64>,
-    /// What became of connections.
-    pub fates: Fates,
-    /// Frontends that were asked when everything was calm, of each part.
-    pub frontends: Vec<usize>,
-    /// Revisions that control has made.
-    pub revisions: u64,
-    /// What processes held, over time.
-    pub samples: Vec<Sample>,
-    /// The size of the files of control and of the agents at the end of each part, in KiB.
-    pub files_kib: Vec<u64>,
-    /// What was wrong.
-    pub wrong: Vec<String>,
-}
-
-/// What a process held at two settled times of one life, or of two.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Growth {
-    /// Which.
-    pub process: String,
-    /// Whether it was one life.
-    pub is_one_life: bool,
-    /// Between which times.
-    pub between: [Duration; 2],
-    /// What it had allocated at these, in KiB.
-    pub anonymous_kib: [u64; 2],
-}
-
-impl Growth {
-    /// In percent of what there was first.
-    #[must_use]
-    pub fn percent(&self) -> f64 {
-        let [before, after] = self.anonymous_kib.map(|kib| kib as f64);
-        (after - before) / before.max(1.0) * 100.0
-    }
-}
-
-impl Outcome {
-    /// Everything that was wrong, connections that should not have been lost included.
-    #[must_use]
-    pub fn faults_found(&self) -> Vec<String> {
-        let lost = (self.fates.lost > 0)
-            .then(|| format!("{} connections were lost without a reason: {:#?}", self.fates.lost, self.fates.told));
-        self.wrong.iter().cloned().chain(lost).collect()
-    }
-
-    /// How the memory of each process has grown from the first settled time of its last life, or of the soak, to the last.
-    #[must_use]
-    pub fn growth(&self) -> Vec<Growth> {
-        let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
-        for sample in self.samples.iter().filter(|sample| sample.is_settled) {
-            by_process.entry(&sample.process).or_default().push(sample);
-        }
-        let growth = |(process, samples): (&str, Vec<&Sample>)| {
-            let last = samples.last()?;
-            let own_first = samples.iter().find(|sample| sample.pid == last.pid && sample.at < last.at);
-            let first = own_first.or_else(|| samples.first().filter(|first| first.at < last.at))?;
-            Some(Growth {
-                process: process.to_owned(),
-                is_one_life: first.pid == last.pid,
-                between: [first.at, last.at],
-                anonymous_kib: [first.anonymous_kib, last.anonymous_kib],
-            })
-        };
-        by_process.into_iter().filter_map(growth).collect()
     }
 }
 
@@ -218,6 +137,7 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
     let mut before = census::of(&stage)?;
     run.prime(&mut stage, &mut before)?;
     stage.fill(options.filling)?;
+    stage.make_history(options.filling, options.history)?;
     run.work(&mut stage)?;
     (run.say)("removing everything")?;
     remove_all(&stage)?;
@@ -276,7 +196,13 @@ impl Run<'_> {
     }
 
     /// Faults for a time, while writers write.
-    fn storm(&mut self, stage: &mut Stage, lasts: Duration, writers: &Writers, traffic: &Traffic) -> Result<()> {
+    fn storm(
+        &mut self,
+        stage: &mut Stage,
+        lasts: Duration,
+        writers: &Writers,
+        traffic: &Traffic,
+    ) -> Result<()> {
         let begun = Instant::now();
         let (mut looked, mut turned) = (begun, begun);
         while begun.elapsed() < lasts {
@@ -395,9 +321,9 @@ fn remove_all(stage: &Stage) -> Result<()> {
             }
             for item in items {
                 let name = item["metadata"]["name"].as_str().unwrap_or_default();
-                let place = match &item["metadata"]["namespace"] {
-                    Value::String(namespace) => format!("namespaces/{namespace}/{collection}/{name}"),
-                    _ => format!("{collection}/{name}"),
+                let place = match item["metadata"]["namespace"].as_str() {
+                    Some(namespace) => format!("namespaces/{namespace}/{collection}/{name}"),
+                    None => format!("{collection}/{name}"),
                 };
                 stage.cluster.delete(&place)?;
             }

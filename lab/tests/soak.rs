@@ -1,7 +1,10 @@
 //! A short soak: changes, faults and traffic at once, and nothing is left behind. `make soak` runs the long one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
-#![allow(clippy::print_stdout, reason = "the seed and how it went are printed, so that a soak can be repeated")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the seed and how it went are printed, so that a soak can be repeated"
+)]
 
 use lab::{
     soak::{self, KINDS, Options},
@@ -16,7 +19,9 @@ fn after_changes_and_faults_every_node_is_right_and_nothing_is_left_behind() {
     let (seed, _) = random::seed().unwrap();
     println!("TIDEGATE_SEED={seed}");
     let minutes = std::env::var("TIDEGATE_SOAK_MINUTES").ok();
-    let options = minutes.as_ref().map_or_else(|| Options::short(seed), |text| Options::long(seed, text.parse().unwrap()));
+    let options = minutes
+        .as_ref()
+        .map_or_else(|| Options::short(seed), |text| Options::long(seed, text.parse().unwrap()));
     let outcome = soak::run(&options, &mut |line| {
         println!("{line}");
         Ok(())

@@ -12,11 +12,7 @@ use super::{
     processes,
     stage::{MODES, Stage},
 };
-use crate::{
-    binaries, kernel, listings,
-    netns::Namespace,
-    wait,
-};
+use crate::{binaries, kernel, listings, netns::Namespace, wait};
 
 /// Lines by place.
 pub(super) type Census = BTreeMap<String, Vec<String>>;
@@ -55,7 +51,7 @@ pub(super) fn look_at_processes(stage: &Stage, census: &mut Census) -> Result<()
 /// Waits until there is what there was; what takes its time are idle connections and threads, and flows that end. Processes may hold
 /// less: those that were started again have not made everything yet that is made when it is needed first.
 pub(super) fn wait_equal(stage: &Stage, before: &Census) -> Result<(), String> {
-    let equal = wait::until( "everything to be as before the first object", || {
+    let equal = wait::until("everything to be as before the first object", || {
         let mut now = of(stage)?;
         for (place, lines) in &mut now {
             if let (true, Some(then)) = (place.starts_with(PROCESS), before.get(place))
@@ -82,7 +78,8 @@ pub(super) fn difference(before: &Census, after: &Census) -> String {
         let none = Vec::new();
         let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
         let lines = |sign: &str, from: &[String], to: &[String]| {
-            let beyond = to.iter().filter(|line| !from.contains(line)).map(|line| format!("\n  {sign} {line}"));
+            let beyond =
+                to.iter().filter(|line| !from.contains(line)).map(|line| format!("\n  {sign} {line}"));
             beyond.collect::<String>()
         };
         text += &format!("\n{place}:{}{}", lines("-", new, old), lines("+", old, new));
@@ -110,7 +107,8 @@ pub(super) fn clean_up(stage: &mut Stage) -> Result<Vec<String>> {
         }
         let files = files(&stage.cluster.state_directory(&node))?;
         let processes = crate::shell::run("ip", &["netns", "pids", place.name()])?;
-        let running: Vec<_> = processes.split_whitespace().filter(|pid| *pid != std::process::id().to_string()).collect();
+        let running: Vec<_> =
+            processes.split_whitespace().filter(|pid| *pid != std::process::id().to_string()).collect();
         if !running.is_empty() {
             left.push(format!("{node} after `cleanup`: processes {running:?}; files {files:?}"));
         }
@@ -137,7 +135,8 @@ fn flows(place: &Namespace) -> Result<Vec<String>> {
 
 /// Whether answers come from somewhere else than where the connection went.
 fn is_translated(flow: &str) -> bool {
-    let values = |key: &str| flow.split_whitespace().filter_map(|word| word.strip_prefix(key)).collect::<Vec<_>>();
+    let values =
+        |key: &str| flow.split_whitespace().filter_map(|word| word.strip_prefix(key)).collect::<Vec<_>>();
     match (&values("src=")[..], &values("dst=")[..]) {
         ([_, answering], [wanted, _]) => answering != wanted,
         _ => false,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::stage::{EXTRA_HOSTS, LIVE_SET, affinity, endpoint, endpoint_set, filling_endpoints, filling_name, object};
+use super::stage::{
+    EXTRA_HOSTS, LIVE_SET, affinity, endpoint, endpoint_set, filling_endpoints, filling_name, object,
+};
 use crate::{scene::BACKEND_PORT, storm::random::Random};
 
 /// Services of its own that a writer has at once.
@@ -189,7 +191,8 @@ impl Estate {
             (_, 1) if is_on => affinity(),
             (_, 1) => json!({"sessionAffinity": "None", "sessionAffinityConfig": null}),
             (_, 2) if sort.is_balanced() => {
-                let ranges = json!(["172.16.0.0/12", "198.51.100.0/24", format!("192.0.{}.0/24", port % 200)]);
+                let ranges =
+                    json!(["172.16.0.0/12", "198.51.100.0/24", format!("192.0.{}.0/24", port % 200)]);
                 json!({"loadBalancerSourceRanges": if is_on { ranges } else { json!([]) }})
             }
             (_, 2) => json!({"internalTrafficPolicy": if is_on { "Local" } else { "Cluster" }}),
@@ -248,7 +251,11 @@ impl Estate {
                     self.undo.insert(path.clone(), patch_of(path.clone(), patch(false)));
                     calls.push(patch_of(path, patch(true)));
                 }
-                if calls.is_empty() { self.other_endpoints() } else { Change { kind: "a Node drains", calls } }
+                if calls.is_empty() {
+                    self.other_endpoints()
+                } else {
+                    Change { kind: "a Node drains", calls }
+                }
             }
             5 => {
                 // One of each node's at least, so that somebody answers whatever happens to the others.
@@ -261,7 +268,8 @@ impl Estate {
                     *weight = 1 + u16::try_from(self.random.below(9)).unwrap_or(0);
                 }
                 let path = set_path(LIVE_SET);
-                self.undo.insert(path, apply(vec![endpoint_set(LIVE_SET, &[(1, 0, 1), (2, 0, 1), (3, 0, 1)])]));
+                self.undo
+                    .insert(path, apply(vec![endpoint_set(LIVE_SET, &[(1, 0, 1), (2, 0, 1), (3, 0, 1)])]));
                 one("weights in use", apply(vec![endpoint_set(LIVE_SET, &endpoints)]))
             }
             _ => self.other_endpoints(),
@@ -293,7 +301,8 @@ impl Estate {
             ports.truncate(1);
         }
         let web = json!({"app": "web"});
-        let balanced = |pool: &str| json!({"type": "LoadBalancer", "loadBalancer": {"pool": pool}, "ports": ports});
+        let balanced =
+            |pool: &str| json!({"type": "LoadBalancer", "loadBalancer": {"pool": pool}, "ports": ports});
         let mut spec = match sort {
             Sort::Plain => json!({"ports": ports}),
             Sort::Dual => json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports}),
@@ -404,8 +413,17 @@ mod tests {
         assert_eq!(kinds(7), kinds(7));
         assert_ne!(kinds(7), kinds(8));
         for kind in [
-            "other endpoints", "an endpoint drains", "a new Service", "a Service is removed", "a Service is changed", "a pool goes",
-            "a pool has other addresses", "many at once", "a Workload comes or goes", "routes have other attributes", "a Node drains",
+            "other endpoints",
+            "an endpoint drains",
+            "a new Service",
+            "a Service is removed",
+            "a Service is changed",
+            "a pool goes",
+            "a pool has other addresses",
+            "many at once",
+            "a Workload comes or goes",
+            "routes have other attributes",
+            "a Node drains",
             "weights in use",
         ] {
             assert!(kinds(7).iter().any(|change| change.contains(kind)), "{kind}");

@@ -176,7 +176,8 @@ impl Faults {
                 let relay = stage::relay(stage.cluster.place(&name)?)?;
                 if let Some(pid) = relay {
                     let pid = crate::registry::as_pid(pid);
-                    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).context("killing the relay")?;
+                    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)
+                        .context("killing the relay")?;
                 }
             }
             Kind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
@@ -207,20 +208,31 @@ impl Faults {
         let turn = MODES.iter().zip(1..).find(|(_, number)| node == format!("node{number}"));
         if turn.is_some_and(|(mode, _)| *mode == "iptables") {
             let saved = place.run("iptables-nft-save", &["-t", "nat"])?;
-            let mut chains: Vec<_> = saved.lines().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
+            let mut chains: Vec<_> =
+                saved.lines().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
             chains.dedup();
             ensure!(!chains.is_empty(), "{node} has no rules");
             let chain = chains[self.random.index(chains.len())];
-            let words = if self.random.chance(50) { vec!["-t", "nat", "-F", chain] } else { vec!["-t", "nat", "-D", chain, "1"] };
+            let words = if self.random.chance(50) {
+                vec!["-t", "nat", "-F", chain]
+            } else {
+                vec!["-t", "nat", "-D", chain, "1"]
+            };
             return place.run("iptables-nft", &words).map(drop);
         }
         let table = if node == "node3" { "tidegate-userspace" } else { "tidegate" };
         let listing = place.run("nft", &["-t", "list", "table", "inet", table])?;
-        let is_meant = |line: &&str| line.starts_with("map ") || line.starts_with("set ") || line.starts_with("chain ");
-        let things: Vec<_> =
-            listing.lines().map(str::trim).filter(is_meant).filter_map(|line| line.strip_suffix(" {")).collect();
+        let is_meant =
+            |line: &&str| line.starts_with("map ") || line.starts_with("set ") || line.starts_with("chain ");
+        let things: Vec<_> = listing
+            .lines()
+            .map(str::trim)
+            .filter(is_meant)
+            .filter_map(|line| line.strip_suffix(" {"))
+            .collect();
         ensure!(!things.is_empty(), "{node} has no table {table}");
-        let (kind, name) = things[self.random.index(things.len())].split_once(' ').context("a kind and a name")?;
+        let (kind, name) =
+            things[self.random.index(things.len())].split_once(' ').context("a kind and a name")?;
         place.run("nft", &["flush", kind, "inet", table, name]).map(drop)
     }
 
@@ -235,7 +247,6 @@ impl Faults {
         let is_death = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::AgentKilled);
         self.open.iter().any(|open| open.fault.node == node && is_death(open.fault.kind))
     }
-
 }
 
 fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {

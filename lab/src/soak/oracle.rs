@@ -112,11 +112,16 @@ fn compiled(stage: &Stage) -> Result<Vec<CompiledService>> {
 }
 
 /// Who asks where, at which node the rules decide when only its own endpoints count, and the policy that says so.
-fn frontends(service: &CompiledService, port: &CompiledPort, random: &mut Random) -> Vec<(String, SocketAddr, u8, TrafficPolicy)> {
+fn frontends(
+    service: &CompiledService,
+    port: &CompiledPort,
+    random: &mut Random,
+) -> Vec<(String, SocketAddr, u8, TrafficPolicy)> {
     let number = 1 + u8::try_from(random.below(3)).unwrap_or(0);
     let own = port.port.get();
     let (inside, outside) = (service.internal_traffic_policy, service.external_traffic_policy);
-    let cluster_ips = service.cluster_ips.iter().map(|ip| (format!("inside-{number}"), at(*ip, own), number, inside));
+    let cluster_ips =
+        service.cluster_ips.iter().map(|ip| (format!("inside-{number}"), at(*ip, own), number, inside));
     let balanced = service.load_balancer_ips.iter().filter_map(|ip| {
         // Nobody announces addresses of a pool that a writer made.
         let from = match ip {
@@ -151,7 +156,8 @@ fn answering(
         })
         .collect();
     let is_in = |endpoint: &&&CompiledEndpoint| endpoint.maintenance.is_none();
-    let usable: Vec<_> = near.iter().filter(is_in).filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0).collect();
+    let usable: Vec<_> =
+        near.iter().filter(is_in).filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0).collect();
     // Without any other, endpoints that terminate and still serve are used.
     let serving = near.iter().filter(is_in).filter(|endpoint| endpoint.serving && endpoint.terminating);
     let chosen: Vec<_> = if usable.is_empty() { serving.collect() } else { usable };

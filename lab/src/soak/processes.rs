@@ -49,7 +49,8 @@ fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sam
     let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let field = |name: &str| -> Result<u64> {
         let line = memory.lines().find_map(|line| line.strip_prefix(name));
-        let number = line.and_then(|line| line.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+        let number =
+            line.and_then(|line| line.split_whitespace().next()).with_context(|| format!("no {name}"))?;
         Ok(number.parse()?)
     };
     Ok(Sample {

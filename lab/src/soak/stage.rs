@@ -104,6 +104,20 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
+    /// Changes the weights in the filling so many times, and leaves it as it was.
+    pub(super) fn make_history(&self, filling: u32, changes: u32) -> Result<()> {
+        let rounds = changes.div_ceil(filling.max(1)).next_multiple_of(2);
+        for round in 0..rounds {
+            let set = |number| {
+                let endpoints = filling_endpoints(number);
+                let other = endpoints.map(|(node, extra, weight)| (node, extra, weight + 1));
+                endpoint_set(&filling_name(number), if round % 2 == 0 { &other } else { &endpoints })
+            };
+            self.apply(&(0..filling).map(set).collect::<Vec<_>>())?;
+        }
+        self.cluster.wait_converged()
+    }
+
     fn apply(&self, objects: &[Value]) -> Result<()> {
         objects.chunks(BATCH).try_for_each(|batch| self.cluster.apply_objects(batch).map(drop))
     }
@@ -200,10 +214,18 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
             "live-inside",
             json!({"ipFamilyPolicy": "RequireDualStack", "selector": {"app": "web"}, "ports": ports}),
         ),
-        object("Service", "live-node-port", json!({"type": "NodePort", "selector": {"app": "web"}, "ports": ports})),
+        object(
+            "Service",
+            "live-node-port",
+            json!({"type": "NodePort", "selector": {"app": "web"}, "ports": ports}),
+        ),
         object("Service", "live-near", balanced("lan")),
         object("Service", "live-far", balanced("routed")),
-        object("Service", "live-checked", json!({"selector": {"app": "web"}, "ports": ports, "healthCheck": checked})),
+        object(
+            "Service",
+            "live-checked",
+            json!({"selector": {"app": "web"}, "ports": ports, "healthCheck": checked}),
+        ),
         object("Service", "live-sticky", sticky),
         object("Service", LIVE_SET, json!({"ports": [{"port": 80, "targetPort": BACKEND_PORT}]})),
         endpoint_set(LIVE_SET, &[(1, 0, 1), (2, 0, 1), (3, 0, 1)]),

@@ -70,7 +70,9 @@ impl Kind {
         match self {
             Self::ControlKilled | Self::ControlPaused | Self::CutOff | Self::Reset => Harm::Nobody,
             Self::AgentKilled | Self::AgentPaused => Harm::Announced,
-            Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed => Harm::ThroughNode,
+            Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed => {
+                Harm::ThroughNode
+            }
             Self::Unplugged => Harm::Everybody,
         }
     }

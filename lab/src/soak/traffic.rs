@@ -66,8 +66,12 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Starts a client for each place.
     pub(super) fn start(stage: &Stage, timeline: &Arc<Timeline>) -> Result<Self> {
-        let mut traffic =
-            Self { is_over: Arc::default(), answered: Arc::default(), fates: Arc::default(), threads: Vec::new() };
+        let mut traffic = Self {
+            is_over: Arc::default(),
+            answered: Arc::default(),
+            fates: Arc::default(),
+            threads: Vec::new(),
+        };
         for targets in targets(stage)? {
             let client = Client {
                 targets,

@@ -208,10 +208,9 @@ impl Writer {
                 // Not answered, not admitted any more, or it lost races: it is asked for again.
                 outcome if !self.is_ending() && matches!(outcome, Err(_) | Ok((429 | 503 | 412, _))) => {
                     was_asked = true;
-                    let reason = outcome.map_or_else(|error| reason(&error), |(status, _)| format!("answer {status}"));
-                    let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-                    *written.again.entry(reason).or_default() += 1;
-                    drop(written);
+                    self.ask_again_because(
+                        outcome.map_or_else(|error| reason(&error), |(status, _)| format!("answer {status}")),
+                    );
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }
@@ -219,6 +218,11 @@ impl Writer {
             }
             return;
         }
+    }
+
+    fn ask_again_because(&self, reason: String) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written.again.entry(reason).or_default() += 1;
     }
 
     fn tell_unexpected(&self, kind: &str, call: &Call, outcome: &Result<(u16, String)>) {
@@ -237,7 +241,8 @@ impl Writer {
         let method = reqwest::Method::from_bytes(call.method.as_bytes())?;
         let mut request = self.http.request(method, format!("{}{}", self.base, call.path));
         if let Some(body) = &call.body {
-            let form = if call.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            let form =
+                if call.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
             request = request.header("content-type", form).body(body.to_string());
         }
         let answer = request.send().await?;
@@ -248,7 +253,8 @@ impl Writer {
 /// Why there was no answer.
 fn reason(error: &anyhow::Error) -> String {
     let error = error.downcast_ref::<reqwest::Error>();
-    let (is_timeout, is_connect) = error.map_or((false, false), |error| (error.is_timeout(), error.is_connect()));
+    let (is_timeout, is_connect) =
+        error.map_or((false, false), |error| (error.is_timeout(), error.is_connect()));
     match (is_timeout, is_connect) {
         (true, _) => "no answer in time",
         (false, true) => "no connection",
