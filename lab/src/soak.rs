@@ -60,6 +60,8 @@ pub struct Options {
     pub seed: u64,
     /// The time with writers and faults of each part: after each there is calm. The first is the warm-up.
     pub parts: Vec<Duration>,
+    /// A part goes on until there were so many faults, also when its time is over.
+    pub faults_min: usize,
     /// After so many parts the control server is not killed any longer, so that its memory at the end is that of a long life.
     pub control_lives_after: usize,
     /// Requests per second.
@@ -87,11 +89,12 @@ impl Options {
         Self {
             seed,
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
+            faults_min: 0,
             control_lives_after: 2,
             per_second: 50,
             writers: 8,
             filling: 300,
-            rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000) },
+            rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
             sample_every: Duration::from_secs(60),
             // The server keeps 32,768.
             history: 34_000,
@@ -103,9 +106,10 @@ impl Options {
     #[must_use]
     pub fn short(seed: u64) -> Self {
         Self {
-            parts: vec![Duration::from_secs(8)],
+            parts: vec![Duration::from_secs(6)],
+            faults_min: KINDS.len(),
             filling: 50,
-            rhythm: Rhythm { between_ms: (300, 900), lasts_ms: (200, 1_000) },
+            rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
             history: 0,
             rests: false,
@@ -205,8 +209,9 @@ impl Run<'_> {
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut looked, mut turned) = (begun, begun);
-        while begun.elapsed() < lasts {
-            self.faults.turn(stage)?;
+        let mut struck = 0;
+        while begun.elapsed() < lasts || struck < self.options.faults_min {
+            struck += usize::from(self.faults.turn(stage)?.is_some());
             self.look_for_deaths(stage);
             let now = Instant::now();
             if !self.faults.is_control_away() {

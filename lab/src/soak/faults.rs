@@ -20,13 +20,12 @@ pub struct Rhythm {
     pub between_ms: (u64, u64),
     /// Milliseconds that a fault lasts.
     pub lasts_ms: (u64, u64),
+    /// Milliseconds for which whoever was struck is left alone afterwards, so that what is lost there has one reason.
+    pub rest_ms: u64,
 }
 
 /// Faults at a time.
 const TOGETHER_MAX: usize = 2;
-/// A node that was struck is left alone for so long, so that what is lost there has one reason.
-const REST: Duration = Duration::from_secs(8);
-
 /// Faults that come and go.
 #[derive(Debug)]
 pub(super) struct Faults {
@@ -35,6 +34,8 @@ pub(super) struct Faults {
     timeline: Arc<Timeline>,
     open: Vec<Open>,
     next: Instant,
+    /// What comes next, and how long it lasts: it waits until whom it strikes has rested.
+    decided: Option<(Fault, Duration)>,
     rested: [Instant; 4],
     /// Kinds that come in this turn before any comes again.
     deck: Vec<Kind>,
@@ -62,6 +63,7 @@ impl Faults {
             timeline: Arc::clone(timeline),
             open: Vec::new(),
             next: now,
+            decided: None,
             rested: [now; 4],
             deck: Vec::new(),
             survivor,
@@ -79,22 +81,20 @@ impl Faults {
         if now < self.next || self.open.len() >= TOGETHER_MAX {
             return Ok(None);
         }
-        self.next = now + self.random.millis(self.rhythm.between_ms.0, self.rhythm.between_ms.1);
-        let fault = self.choose();
-        let lasts = self.random.millis(self.rhythm.lasts_ms.0, self.rhythm.lasts_ms.1);
+        let (fault, lasts) = self.decide();
         if self.rested[usize::from(fault.node)] > now {
-            // It is for a quieter moment.
-            self.deck.push(fault.kind);
             return Ok(None);
         }
+        self.decided = None;
+        self.next = now + self.random.millis(self.rhythm.between_ms.0, self.rhythm.between_ms.1);
         let place = self.timeline.begin(fault);
         self.strike(stage, fault).with_context(|| fault.to_string())?;
         if fault.kind.is_moment() {
             self.timeline.end(place);
-            self.rested[usize::from(fault.node)] = Instant::now() + REST;
+            self.rest(fault);
         } else {
-            // Nobody else strikes it meanwhile.
-            self.rested[usize::from(fault.node)] = now + lasts + REST;
+            // Nothing else strikes it meanwhile.
+            self.rested[usize::from(fault.node)] = now + lasts + Duration::from_millis(self.rhythm.rest_ms);
             self.open.push(Open { fault, until: now + lasts, place });
         }
         Ok(Some(fault))
@@ -106,6 +106,15 @@ impl Faults {
             self.mend(stage, &open)?;
         }
         Ok(())
+    }
+
+    fn decide(&mut self) -> (Fault, Duration) {
+        if let Some(decided) = self.decided {
+            return decided;
+        }
+        let fault = self.choose();
+        let lasts = self.random.millis(self.rhythm.lasts_ms.0, self.rhythm.lasts_ms.1);
+        *self.decided.insert((fault, lasts))
     }
 
     fn choose(&mut self) -> Fault {
@@ -198,8 +207,12 @@ impl Faults {
             Kind::RulesFlushed | Kind::RuleDeleted | Kind::RelayKilled | Kind::FlowsFlushed => {}
         }
         self.timeline.end(open.place);
-        self.rested[usize::from(open.fault.node)] = Instant::now() + REST;
+        self.rest(open.fault);
         Ok(())
+    }
+
+    fn rest(&mut self, fault: Fault) {
+        self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
     /// One of our chains or maps loses everything, or a chain its first rule.
@@ -255,4 +268,26 @@ fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {
 
 fn delete_table(stage: &Stage, table: &str) -> Result<()> {
     stage.cluster.topology.control.run("nft", &["delete", "table", "inet", table]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_the_faults_and_all_kinds_come_by_turns() {
+        let rhythm = Rhythm { between_ms: (1, 2), lasts_ms: (1, 2), rest_ms: 1 };
+        let chosen = |seed| {
+            let mut faults = Faults::new(seed, &rhythm, &Arc::default());
+            (0..KINDS.len() * 3).map(|_| faults.choose()).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(3), chosen(3));
+        assert_ne!(chosen(3), chosen(4));
+        for turn in chosen(3).chunks(KINDS.len()) {
+            assert!(KINDS.iter().all(|kind| turn.iter().any(|fault| fault.kind == *kind)));
+        }
+        let survivor = Faults::new(3, &rhythm, &Arc::default()).survivor;
+        let is_spared = |fault: &Fault| fault.kind != Kind::AgentKilled || fault.node != survivor;
+        assert!(chosen(3).iter().all(is_spared));
+    }
 }
