@@ -74,7 +74,8 @@ pub struct Options {
     pub rhythm: Rhythm,
     /// Between two looks at memory.
     pub sample_every: Duration,
-    /// Changes that are made before the first part, so that what a control server remembers of recent ones has the size that it keeps.
+    /// Changes that are made when the control server was killed for the last time, so that what it remembers of recent ones has the
+    /// size that it keeps: one that starts remembers fewer.
     pub history: u32,
     /// Whether memory is given time to come to rest before it is looked at.
     pub rests: bool,
@@ -141,7 +142,6 @@ pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result
     let mut before = census::of(&stage)?;
     run.prime(&mut stage, &mut before)?;
     stage.fill(options.filling)?;
-    stage.make_history(options.filling, options.history)?;
     run.work(&mut stage)?;
     (run.say)("removing everything")?;
     remove_all(&stage)?;
@@ -175,6 +175,10 @@ impl Run<'_> {
         let mut random = Random::new(seed, u64::MAX);
         for (part, lasts) in self.options.parts.iter().enumerate() {
             self.faults.control_dies = part < self.options.control_lives_after;
+            if part == self.options.control_lives_after {
+                stage.make_history(self.options.filling, self.options.history)?;
+                self.settle(stage)?;
+            }
             writers.tell(Order::Write)?;
             self.storm(stage, *lasts, &writers, &traffic)?;
             writers.tell(Order::Rest)?;

@@ -18,7 +18,7 @@ const MARKS: u32 = 6;
 pub(super) fn plot(samples: &[Sample]) -> String {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let last = samples.iter().map(minutes).fold(1.0, f64::max);
-    let most = samples.iter().map(|sample| mebibytes(sample)).fold(1.0, f64::max) * 1.05;
+    let most = samples.iter().map(mebibytes).fold(1.0, f64::max) * 1.05;
     let x = |minutes: f64| LEFT + minutes / last * (WIDTH - LEFT - RIGHT);
     let y = |mebibytes: f64| HEIGHT - BOTTOM - mebibytes / most * (HEIGHT - TOP - BOTTOM);
     let mut svg = format!(

@@ -71,7 +71,8 @@ impl Outcome {
         self.wrong.iter().cloned().chain(lost).collect()
     }
 
-    /// How the memory of each process has grown from the first settled time of its last life, or of the soak, to the last.
+    /// How the memory of each process has grown until the last settled time: since the second of its last life, because until then what
+    /// has a bound may still have been filling; since the first, when there is no third; since an earlier life, when there is no second.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
@@ -80,8 +81,12 @@ impl Outcome {
         }
         let growth = |(process, samples): (&str, Vec<&Sample>)| {
             let last = samples.last()?;
-            let own_first = samples.iter().find(|sample| sample.pid == last.pid && sample.at < last.at);
-            let first = own_first.or_else(|| samples.first().filter(|first| first.at < last.at))?;
+            let own: Vec<_> = samples.iter().filter(|sample| sample.pid == last.pid).collect();
+            let first = match own[..] {
+                [_, second, _, ..] => second,
+                [first, _] => first,
+                _ => samples.first().filter(|first| first.at < last.at)?,
+            };
             Some(Growth {
                 process: process.to_owned(),
                 is_one_life: first.pid == last.pid,
@@ -113,13 +118,16 @@ mod tests {
             sample("control", 3, 1, true, 50),
             sample("control", 12, 2, true, 100),
             sample("control", 20, 2, false, 900),
-            sample("control", 30, 2, true, 104),
+            sample("control", 21, 2, true, 103),
+            sample("control", 30, 2, true, 103),
+            sample("agent", 12, 9, true, 100),
+            sample("agent", 30, 9, true, 104),
             sample("relay", 3, 5, true, 200),
             sample("relay", 30, 6, true, 100),
         ];
         let growth = Outcome { samples, ..Outcome::default() }.growth();
         let told: Vec<_> =
             growth.iter().map(|one| (one.is_one_life, one.anonymous_kib, one.percent())).collect();
-        assert_eq!(told, [(true, [100, 104], 4.0), (false, [200, 100], -50.0)]);
+        assert_eq!(told, [(true, [100, 104], 4.0), (true, [103, 103], 0.0), (false, [200, 100], -50.0)]);
     }
 }
