@@ -36,8 +36,10 @@ bench: setup
 	@lab/as-root.sh target/release/bench bgp
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench layout
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
+	@target/release/bench targets
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
 # programs that are built already.

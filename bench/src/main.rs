@@ -10,8 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 use bench::{
     bgp, change, cold, connections, failover,
     host::Load,
+    layout::{self, Layout},
     record::{Measure, Record},
-    soak, writes,
+    soak,
+    targets::{self, Written},
+    writes,
 };
 use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
@@ -31,6 +34,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    /// Measures nothing: writes README.md, every target beside the figures that benchmarks wrote.
+    Targets,
     /// How long the traffic of a load balancer address is interrupted when the node that announces it fails.
     Failover {
         /// Failures of each kind for each contestant.
@@ -106,6 +111,35 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
+    /// What our nftables ruleset costs beside one with a chain for every Service: to load, to change, to connect through.
+    Layout {
+        /// Loads of the whole at each size, in each layout.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        loads: u16,
+        /// Times that a Service is added, changed and removed, at each size in each layout.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+        /// Turns with connections.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Milliseconds of each of the four parts of such a turn: first, middle and last Service, and many clients.
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Clients at once where connections per second are measured.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        clients: u16,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=50_000))]
+        sizes: Vec<u32>,
+        /// Endpoints of each Service.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: u8,
+        /// What is compared with ours.
+        #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
+            value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
+        peers: Vec<String>,
+    },
     /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
     Connections {
         /// Turns of every contestant.
@@ -159,7 +193,7 @@ fn main() -> Result<()> {
     let mut say = |line: &str| {
         io::Write::write_fmt(&mut stdout, format_args!("{line}\n")).context("cannot write to stdout")
     };
-    let outcome = run(arguments.benchmark, &mut say)?;
+    let outcome = run(arguments.benchmark, &arguments.out, &mut say)?;
     if let Some(why) = outcome.too_busy.filter(|_| !arguments.busy_anyway) {
         bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
     }
@@ -169,9 +203,19 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
+fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
     let too_busy = |load: &Option<Load>| load.as_ref().and_then(Load::too_busy);
     Ok(match benchmark {
+        Benchmark::Targets => {
+            let page = targets::page(&Written::read(out)?);
+            let text = page.clone();
+            Outcome {
+                page,
+                too_busy: None,
+                write: Box::new(move |out| targets::write(out, &text)),
+                wrong: Vec::new(),
+            }
+        }
         Benchmark::Failover { rounds, only } => {
             let measured = failover::run(&failover::Options { rounds, only }, say)?;
             let (page, too_busy) = (measured.markdown(), measured.too_busy());
@@ -202,6 +246,13 @@ fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
             let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
             // It measures no time, and says what it says on a busy machine too.
             Outcome { too_busy: None, wrong, ..Outcome::of(record) }
+        }
+        Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
+            let slice = Duration::from_millis(slice_ms);
+            let is_chosen = |layout: &Layout| peers.iter().any(|name| name == layout.name());
+            let peers = Layout::ALL.into_iter().filter(is_chosen).collect();
+            let options = layout::Options { loads, changes, rounds, slice, clients, sizes, endpoints, peers };
+            Outcome::of(layout::run(&options, say)?)
         }
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
