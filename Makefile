@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab deb test soak bench openapi images lab-images
+.PHONY: setup build lab deb test soak soak-cluster bench openapi images lab-images
 
 setup:
 	@lab/setup.sh
@@ -23,6 +23,11 @@ test:
 # Long variants: more random cases and crashes, a long API contract run, ROUNDS of the end-to-end tests.
 soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)
+
+# Only the cluster that is changed 50 times a second for MINUTES while things go wrong at random; writes docs/benchmarks/soak.md.
+# TIDEGATE_SEED=… repeats one.
+soak-cluster: build
+	@lab/soak-cluster.sh $(or $(MINUTES),30)
 
 # Benchmarks beside others, in ROUNDS rounds; writes docs/benchmarks. Wants a quiet machine.
 bench: setup

@@ -18,6 +18,7 @@ pub mod page;
 pub mod plot;
 pub mod record;
 pub mod say;
+pub mod soak;
 pub mod targets;
 pub mod usage;
 pub mod writes;

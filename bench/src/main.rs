@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bench::{
     bgp, change, cold, connections, failover,
     host::Load,
     layout::{self, Layout},
     record::{Measure, Record},
+    soak,
     targets::{self, Written},
     writes,
 };
@@ -162,6 +163,12 @@ enum Benchmark {
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         clients: u16,
     },
+    /// A cluster that is changed 50 times a second while things go wrong at random, and what is left of it; fails when anything is wrong.
+    Soak {
+        /// How long there are changes and faults.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        minutes: u32,
+    },
 }
 
 /// Writes the files of a benchmark into a directory.
@@ -172,12 +179,14 @@ struct Outcome {
     page: String,
     too_busy: Option<String>,
     write: Write,
+    /// What makes the run a failure; only a soak has it.
+    wrong: Vec<String>,
 }
 
 impl Outcome {
     fn of<P: Measure + 'static>(record: Record<P>) -> Self {
         let (page, too_busy) = (record.markdown(), record.too_busy());
-        Self { page, too_busy, write: Box::new(move |out| record.write(out)) }
+        Self { page, too_busy, write: Box::new(move |out| record.write(out)), wrong: Vec::new() }
     }
 }
 
@@ -192,7 +201,9 @@ fn main() -> Result<()> {
         bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
     }
     (outcome.write)(&arguments.out)?;
-    say(&outcome.page)
+    say(&outcome.page)?;
+    ensure!(outcome.wrong.is_empty(), "found wrong: {}", outcome.wrong.join("; "));
+    Ok(())
 }
 
 fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
@@ -201,17 +212,22 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         Benchmark::Targets => {
             let page = targets::page(&Written::read(out)?);
             let text = page.clone();
-            Outcome { page, too_busy: None, write: Box::new(move |out| targets::write(out, &text)) }
+            Outcome {
+                page,
+                too_busy: None,
+                write: Box::new(move |out| targets::write(out, &text)),
+                wrong: Vec::new(),
+            }
         }
         Benchmark::Failover { rounds, only } => {
             let measured = failover::run(&failover::Options { rounds, only }, say)?;
             let (page, too_busy) = (measured.markdown(), measured.too_busy());
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
         Benchmark::Bgp { rounds, failures, bulk } => {
             let measured = bgp::run(&bgp::Options { rounds, failures, bulk }, say)?;
             let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
@@ -230,6 +246,12 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
             let slice = Duration::from_millis(slice_ms);
             Outcome::of(writes::run(&writes::Options { rounds, slice, clients }, say)?)
         }
+        Benchmark::Soak { minutes } => {
+            let record = soak::run(minutes, say)?;
+            let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
+            // It measures no time, and says what it says on a busy machine too.
+            Outcome { too_busy: None, wrong, ..Outcome::of(record) }
+        }
         Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
             let slice = Duration::from_millis(slice_ms);
             let is_chosen = |layout: &Layout| peers.iter().any(|name| name == layout.name());
@@ -242,7 +264,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
             let options = connections::Options { rounds, slice, sizes, modes, clients };
             let measured = connections::run(&options, say)?;
             let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
     })
 }
