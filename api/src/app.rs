@@ -26,6 +26,7 @@ use crate::{
     convergence::Convergence,
     entropy::Source,
     error::{Code, Problem},
+    feed::beat::{self, Beat},
     health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
     idempotency::Idempotency,
@@ -103,6 +104,8 @@ pub struct App {
     /// Signs certificates, where TLS is spoken.
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
+    /// What the feeds follow.
+    pub(crate) beat: Arc<Beat>,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
@@ -148,6 +151,7 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
+    beat: JoinHandle<()>,
 }
 
 impl App {
@@ -196,6 +200,7 @@ impl App {
             store,
             vault,
             authority,
+            beat: Arc::new(Beat::new(hub.load())),
             hub,
             writer,
             nodes,
@@ -224,6 +229,7 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
+        let beat = tokio::spawn(beat::run(Arc::clone(&app), app.hub.subscribe()));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
@@ -244,6 +250,7 @@ impl App {
             vault,
             overview,
             series,
+            beat,
         })
     }
 
@@ -336,9 +343,10 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } =
+        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series, beat } =
             self;
         overview.abort();
+        beat.abort();
         series.abort();
         waiting.abort();
         vault.abort();
@@ -377,6 +385,7 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
+        app.beat.batches.forget_whole();
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
         app.desk.keep_uses(&*app.store).await;
