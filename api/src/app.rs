@@ -343,8 +343,19 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series, beat } =
-            self;
+        let Self {
+            app,
+            writer,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            overview,
+            series,
+            beat,
+        } = self;
         overview.abort();
         beat.abort();
         series.abort();
