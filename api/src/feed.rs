@@ -28,8 +28,24 @@ pub(crate) mod beat;
 mod questions;
 mod sink;
 
-use self::{beat::Beat, sink::Sink};
+use self::{batch::Batches, beat::Beat, sink::Sink};
 pub(crate) use questions::Questions;
+
+/// What all feeds share.
+#[derive(Debug)]
+pub(crate) struct Feeding {
+    /// When they are told.
+    pub(crate) beat: Beat,
+    /// What they are told.
+    pub(crate) batches: Batches,
+}
+
+impl Feeding {
+    /// Begins with a state.
+    pub(crate) fn new(published: Arc<Published>) -> Self {
+        Self { beat: Beat::new(published), batches: Batches::default() }
+    }
+}
 
 /// What a feed works with.
 pub(crate) struct Feed {
@@ -40,7 +56,7 @@ pub(crate) struct Feed {
     /// Where the first state comes from.
     pub(crate) hub: Arc<Hub>,
     /// Where the later ones come from.
-    pub(crate) beat: Arc<Beat>,
+    pub(crate) feeding: Arc<Feeding>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Ends the feed.
@@ -83,7 +99,7 @@ impl Feed {
     }
 
     async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), End> {
-        let mut beat = self.beat.subscribe();
+        let mut beat = self.feeding.beat.subscribe();
         let mut sent = self.start(&self.hub.load(), sink).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -120,7 +136,7 @@ impl Feed {
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<Sent, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
-        let since = known.and_then(|at| self.beat.batches.since(at.revision, published));
+        let since = known.and_then(|at| self.feeding.batches.since(at.revision, published));
         let mode = if since.is_some() { StartMode::Delta } else { StartMode::Full };
         let node = published.node_state(&self.node);
         sink.line(&line(&Frame::Start { mode, position })).await?;
@@ -130,7 +146,7 @@ impl Feed {
             Some(since) => sink.batch(&since).await?,
             None => {
                 self.metrics.feed_full_starts.inc();
-                for batch in self.beat.batches.whole(published) {
+                for batch in self.feeding.batches.whole(published) {
                     sink.batch(&batch).await?;
                 }
             }
@@ -149,7 +165,7 @@ impl Feed {
             return Err(End::Restart);
         }
         let revision = sent.position.revision;
-        let batch = self.beat.batches.since(revision, published).ok_or(End::Restart)?;
+        let batch = self.feeding.batches.since(revision, published).ok_or(End::Restart)?;
         let node = published.node_state_after(&self.node, revision).filter(|node| *node != sent.node);
         let network_changed = sent.network != published.network;
         let anything = network_changed || node.is_some() || batch.objects > 0;

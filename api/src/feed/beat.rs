@@ -1,4 +1,4 @@
-//! When feeds are told of a new state: at once when it was quiet, and at a pace that the number of agents allows while it is not.
+//! When feeds and watches are told of a new state: at once when it was quiet, and at a pace that their number allows while it is not.
 //!
 //! ```text
 //! commits ─▶ bell ─▶ beat: the state of this moment ─▶ every feed: what it lacks of it ─▶ agent ─▶ report
@@ -12,55 +12,55 @@
 use std::{sync::Arc, time::Duration};
 
 use model::quantity::Position;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-use super::batch::Batches;
-use crate::{
-    app::{App, FEEDS_MAX},
-    hub::Published,
-};
+use crate::hub::{Hub, Published};
 
-/// Time between two beats, for each feed: a delivery and the report that answers it take about this much of a processor. A lone
-/// agent is never waited for; a thousand are told six times a second, in time for what a change may take to all of them.
-const PAUSE_PER_FEED: Duration = Duration::from_micros(150);
+/// Time between two beats, for each stream: a delivery to an agent and the report that answers it take about this much of a
+/// processor. A lone agent is never waited for; a thousand are told six times a second, in time for what a change may take to all
+/// of them.
+const PAUSE_PER_STREAM: Duration = Duration::from_micros(150);
 
-/// What all feeds follow.
+/// What all streams of a sort follow.
 #[derive(Debug)]
-pub(crate) struct Beat {
-    state: watch::Sender<Arc<Published>>,
-    /// What they are sent.
-    pub(crate) batches: Batches,
-}
+pub(crate) struct Beat(watch::Sender<Arc<Published>>);
 
 impl Beat {
     /// A beat that begins with a state.
     pub(crate) fn new(published: Arc<Published>) -> Self {
-        Self { state: watch::channel(published).0, batches: Batches::default() }
+        Self(watch::channel(published).0)
     }
 
     /// The states of the beats from now on.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Published>> {
-        self.state.subscribe()
+        self.0.subscribe()
+    }
+
+    /// Beats as long as commits are published. `bell` is one that has rung for no change yet that a stream may wait for; of
+    /// `permits`, each stream holds one.
+    pub(crate) async fn run(
+        &self,
+        hub: &Hub,
+        mut bell: watch::Receiver<Position>,
+        (permits, permits_max): (&Semaphore, usize),
+    ) {
+        while bell.changed().await.is_ok() {
+            self.0.send_replace(hub.load());
+            let streams = permits_max.saturating_sub(permits.available_permits());
+            tokio::time::sleep(pause(streams)).await;
+        }
     }
 }
 
-/// Beats until the server ends. `bell` is one that has rung for no change yet that a feed may wait for.
-pub(crate) async fn run(app: Arc<App>, mut bell: watch::Receiver<Position>) {
-    while bell.changed().await.is_ok() {
-        app.beat.state.send_replace(app.hub.load());
-        let feeds = FEEDS_MAX - app.feeds.available_permits();
-        tokio::time::sleep(pause(feeds)).await;
-    }
-}
-
-/// The pause after a beat to so many feeds.
-fn pause(feeds: usize) -> Duration {
-    PAUSE_PER_FEED * u32::try_from(feeds).unwrap_or(u32::MAX)
+/// The pause after a beat to so many streams.
+fn pause(streams: usize) -> Duration {
+    PAUSE_PER_STREAM * u32::try_from(streams).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app::FEEDS_MAX;
 
     #[test]
     fn a_few_agents_are_not_waited_for_and_the_most_are_told_several_times_a_second() {

@@ -55,10 +55,13 @@ async fn listen(
     }
     let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
     let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut has_begun = false;
     loop {
         let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
-        if *held != Some(moved) {
-            ensure!(held.is_none_or(|held| held < moved), "the feed went back from {held:?} to {moved}");
+        // The first batch says that control knows the node, also when nothing is new in it.
+        if *held != Some(moved) || !has_begun {
+            has_begun = true;
+            ensure!(held.is_none_or(|held| held <= moved), "the feed went back from {held:?} to {moved}");
             *held = Some(moved);
             reached.send_replace(Some(moved));
         }
