@@ -408,7 +408,7 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
-        app.feeding.batches.forget_whole();
+        app.feeding.batches.forget();
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
         app.desk.keep_uses(&*app.store).await;

@@ -160,9 +160,9 @@ impl Batches {
         [whole, Arc::new(Batch::of(Vec::new(), Some(synced(position))))]
     }
 
-    /// Gives the memory of a complete state back; the next that is asked for is made anew.
-    pub(crate) fn forget_whole(&self) {
-        self.lock().whole = None;
+    /// Gives the memory back; what is asked for next is made anew. Feeds that are being sent something keep it until it is sent.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Kept::default();
     }
 }
 
