@@ -1,5 +1,5 @@
 # Thin on purpose: what is done is written where it can be read and tested, in lab/.
-.PHONY: setup build lab deb test soak bench openapi images lab-images
+.PHONY: setup build lab deb test soak soak-cluster bench openapi images lab-images
 
 setup:
 	@lab/setup.sh
@@ -24,6 +24,11 @@ test:
 soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)
 
+# Only the cluster that is changed 50 times a second for MINUTES while things go wrong at random; writes docs/benchmarks/soak.md.
+# TIDEGATE_SEED=… repeats one.
+soak-cluster: build
+	@lab/soak-cluster.sh $(or $(MINUTES),30)
+
 # Benchmarks beside others, in ROUNDS rounds; writes docs/benchmarks. Wants a quiet machine.
 bench: setup
 	@cargo build --release --workspace --locked
@@ -31,8 +36,11 @@ bench: setup
 	@lab/as-root.sh target/release/bench bgp
 	@lab/as-root.sh target/release/bench change
 	@lab/as-root.sh target/release/bench cold
+	@lab/as-root.sh target/release/bench layout
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
+	@lab/as-root.sh target/release/bench fanout
+	@target/release/bench targets
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
 # programs that are built already.

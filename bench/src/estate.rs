@@ -60,6 +60,8 @@ pub struct Estate {
     pub cluster: Cluster,
     size: Size,
     filled: u32,
+    /// The node that the endpoints of the filling are on; none of them says it otherwise.
+    filling_node: Option<&'static str>,
 }
 
 impl Estate {
@@ -84,10 +86,18 @@ impl Estate {
         // Whoever asks for a Service that is not there is told so at once, every time, and need not guess from silence.
         node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0"])?;
         node.ip(&[format!("route add unreachable {SERVICE_CIDR}")])?;
-        let mut estate = Self { cluster, size, filled: 0 };
+        let mut estate = Self { cluster, size, filled: 0, filling_node: None };
         estate.apply((0..estate.size.live).flat_map(|number| live_objects(number, 0)).collect())?;
         estate.fill(estate.size.services)?;
         Ok(estate)
+    }
+
+    /// Says which node the endpoints of the filling are on, of what comes from now on. An endpoint that is on no known node could
+    /// be on any, and costs each of them one element more.
+    #[must_use]
+    pub fn filling_on(mut self, node: &'static str) -> Self {
+        self.filling_node = Some(node);
+        self
     }
 
     /// Makes the filling larger, up to so many Services, and waits until the node has verified everything.
@@ -95,8 +105,9 @@ impl Estate {
     /// # Errors
     /// Something is refused, or the node never has it.
     pub fn fill(&mut self, services: u32) -> Result<()> {
-        let endpoints = self.size.endpoints;
-        self.apply((self.filled..services).flat_map(|number| filling_objects(number, endpoints)).collect())?;
+        let (endpoints, node) = (self.size.endpoints, self.filling_node);
+        let objects = (self.filled..services).flat_map(|number| filling_objects(number, endpoints, node));
+        self.apply(objects.collect())?;
         self.filled = self.filled.max(services);
         self.size.services = self.filled;
         self.wait_converged()
@@ -181,13 +192,18 @@ fn live_objects(number: u32, endpoints: u8) -> [Value; 2] {
     service_objects(&live_name(number), live_endpoints(endpoints))
 }
 
-fn filling_objects(number: u32, endpoints: u8) -> [Value; 2] {
+fn filling_objects(number: u32, endpoints: u8, node: Option<&str>) -> [Value; 2] {
     let first = FILLING + number * u32::from(endpoints);
     let addresses = (first..first + u32::from(endpoints)).map(Ipv4Addr::from);
     service_objects(
         &format!("filling-{number:05}"),
-        addresses.map(|address| json!({"address": address})).collect(),
+        addresses.map(|address| endpoint_object(address, node)).collect(),
     )
+}
+
+/// An endpoint in an EndpointSet.
+pub(crate) fn endpoint_object(address: Ipv4Addr, node: Option<&str>) -> Value {
+    node.map_or_else(|| json!({"address": address}), |node| json!({"address": address, "node": node}))
 }
 
 fn service_object(name: &str) -> Value {
@@ -211,11 +227,11 @@ mod tests {
 
     #[test]
     fn endpoints_of_the_filling_are_all_different() {
-        let [_, last_of_first] = filling_objects(0, 10);
-        let [_, second] = filling_objects(1, 10);
+        let [_, last_of_first] = filling_objects(0, 10, None);
+        let [_, second] = filling_objects(1, 10, Some("node2"));
         assert_eq!(last_of_first["spec"]["endpoints"][9]["address"], "10.128.0.9");
-        assert_eq!(second["spec"]["endpoints"][0]["address"], "10.128.0.10");
-        let [_, most] = filling_objects(SERVICES_MAX - 1, ENDPOINTS_MAX);
+        assert_eq!(second["spec"]["endpoints"][0], json!({"address": "10.128.0.10", "node": "node2"}));
+        let [_, most] = filling_objects(SERVICES_MAX - 1, ENDPOINTS_MAX, None);
         assert_eq!(most["spec"]["endpoints"][99]["address"], "10.219.141.127");
     }
 }

@@ -2,18 +2,23 @@
 
 use std::{
     io,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bench::{
-    bgp, change, cold, connections, failover,
+    bgp, change, cold, connections, failover, fanout,
     host::Load,
+    layout::{self, Layout},
     record::{Measure, Record},
+    soak,
+    targets::{self, Written},
     writes,
 };
-use clap::{Parser, Subcommand, builder::PossibleValuesParser};
+use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use lab::fleet::{self, Position, Role};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
 #[derive(Debug, Parser)]
@@ -31,6 +36,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
+    /// Measures nothing: writes README.md, every target beside the figures that benchmarks wrote.
+    Targets,
     /// How long the traffic of a load balancer address is interrupted when the node that announces it fails.
     Failover {
         /// Failures of each kind for each contestant.
@@ -75,6 +82,11 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
+    /// How long a change takes until the last of many agents, and of many watchers, has it, and what that costs the control server.
+    Fanout(FanoutArguments),
+    /// Those who are told in `fanout`; takes its orders from stdin.
+    #[command(hide = true)]
+    Fleet(FleetArguments),
     /// How many endpoint writes per second a control server makes durable, on SQLite and on three members of etcd.
     Writes {
         /// Turns of each store.
@@ -109,6 +121,35 @@ enum Benchmark {
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
     },
+    /// What our nftables ruleset costs beside one with a chain for every Service: to load, to change, to connect through.
+    Layout {
+        /// Loads of the whole at each size, in each layout.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        loads: u16,
+        /// Times that a Service is added, changed and removed, at each size in each layout.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        changes: u16,
+        /// Turns with connections.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        rounds: u16,
+        /// Milliseconds of each of the four parts of such a turn: first, middle and last Service, and many clients.
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..=60_000))]
+        slice_ms: u64,
+        /// Clients at once where connections per second are measured.
+        #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+        clients: u16,
+        /// Numbers of Services, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 5_000, 10_000],
+            value_parser = clap::value_parser!(u32).range(1..=50_000))]
+        sizes: Vec<u32>,
+        /// Endpoints of each Service.
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
+        endpoints: u8,
+        /// What is compared with ours.
+        #[arg(long, value_delimiter = ',', default_value = "service-chains,endpoint-chains",
+            value_parser = PossibleValuesParser::new(["service-chains", "endpoint-chains"]))]
+        peers: Vec<String>,
+    },
     /// What a new connection through a virtual address costs in every proxy mode, with few and many Services, beside relays.
     Connections {
         /// Turns of every contestant.
@@ -129,6 +170,58 @@ enum Benchmark {
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         clients: u16,
     },
+    /// A cluster that is changed 50 times a second while things go wrong at random, and what is left of it; fails when anything is wrong.
+    Soak {
+        /// How long there are changes and faults.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        minutes: u32,
+    },
+}
+
+#[derive(Debug, Args)]
+struct FanoutArguments {
+    /// Turns of each size.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    rounds: u16,
+    /// Numbers of agents.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000],
+        value_parser = clap::value_parser!(u16).range(1..=2_000))]
+    agents: Vec<u16>,
+    /// Numbers of watchers; none with an empty list.
+    #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [100, 1_000],
+        value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    watchers: Vec<u16>,
+    /// Services.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    services: u32,
+    /// Endpoints of each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
+    endpoints: u8,
+    /// Changes a second.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    per_second: u32,
+    /// Changes in a turn.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    changes: u32,
+    /// Times in a turn that all are cut off and come back at once.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    herds: u16,
+}
+
+#[derive(Debug, Args)]
+struct FleetArguments {
+    #[arg(long)]
+    role: Role,
+    #[arg(long)]
+    server: SocketAddr,
+    #[arg(long)]
+    first: u16,
+    #[arg(long)]
+    count: u16,
+    #[arg(long)]
+    from: IpAddr,
+    #[arg(long)]
+    resume: Option<Position>,
 }
 
 /// Writes the files of a benchmark into a directory.
@@ -139,41 +232,59 @@ struct Outcome {
     page: String,
     too_busy: Option<String>,
     write: Write,
+    /// What makes the run a failure; only a soak has it.
+    wrong: Vec<String>,
 }
 
 impl Outcome {
     fn of<P: Measure + 'static>(record: Record<P>) -> Self {
         let (page, too_busy) = (record.markdown(), record.too_busy());
-        Self { page, too_busy, write: Box::new(move |out| record.write(out)) }
+        Self { page, too_busy, write: Box::new(move |out| record.write(out)), wrong: Vec::new() }
     }
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Benchmark::Fleet(FleetArguments { role, server, first, count, from, resume }) = arguments.benchmark
+    {
+        return fleet::serve(&fleet::Orders { role, server, first, count, from, resume });
+    }
     let mut stdout = io::stdout();
     let mut say = |line: &str| {
         io::Write::write_fmt(&mut stdout, format_args!("{line}\n")).context("cannot write to stdout")
     };
-    let outcome = run(arguments.benchmark, &mut say)?;
+    let outcome = run(arguments.benchmark, &arguments.out, &mut say)?;
     if let Some(why) = outcome.too_busy.filter(|_| !arguments.busy_anyway) {
         bail!("nothing was written: {why}. Run it again on a quiet machine, or with --busy-anyway");
     }
     (outcome.write)(&arguments.out)?;
-    say(&outcome.page)
+    say(&outcome.page)?;
+    ensure!(outcome.wrong.is_empty(), "found wrong: {}", outcome.wrong.join("; "));
+    Ok(())
 }
 
-fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
+fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
     let too_busy = |load: &Option<Load>| load.as_ref().and_then(Load::too_busy);
     Ok(match benchmark {
+        Benchmark::Targets => {
+            let page = targets::page(&Written::read(out)?);
+            let text = page.clone();
+            Outcome {
+                page,
+                too_busy: None,
+                write: Box::new(move |out| targets::write(out, &text)),
+                wrong: Vec::new(),
+            }
+        }
         Benchmark::Failover { rounds, only } => {
             let measured = failover::run(&failover::Options { rounds, only }, say)?;
             let (page, too_busy) = (measured.markdown(), measured.too_busy());
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
         Benchmark::Bgp { rounds, failures, bulk } => {
             let measured = bgp::run(&bgp::Options { rounds, failures, bulk }, say)?;
             let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
@@ -192,14 +303,47 @@ fn run(benchmark: Benchmark, say: bench::say::Say<'_>) -> Result<Outcome> {
             let slice = Duration::from_millis(slice_ms);
             Outcome::of(writes::run(&writes::Options { rounds, slice, clients }, say)?)
         }
+        Benchmark::Soak { minutes } => {
+            let record = soak::run(minutes, say)?;
+            let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
+            // It measures no time, and says what it says on a busy machine too.
+            Outcome { too_busy: None, wrong, ..Outcome::of(record) }
+        }
+        Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
+            let slice = Duration::from_millis(slice_ms);
+            let is_chosen = |layout: &Layout| peers.iter().any(|name| name == layout.name());
+            let peers = Layout::ALL.into_iter().filter(is_chosen).collect();
+            let options = layout::Options { loads, changes, rounds, slice, clients, sizes, endpoints, peers };
+            Outcome::of(layout::run(&options, say)?)
+        }
+        Benchmark::Fanout(arguments) => Outcome::of(fanout::run(&arguments.options()?, say)?),
+        Benchmark::Fleet(_) => bail!("`{}` is no benchmark", fleet::SUBCOMMAND),
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
             let options = connections::Options { rounds, slice, sizes, modes, clients };
             let measured = connections::run(&options, say)?;
             let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)) }
+            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
     })
+}
+
+impl FanoutArguments {
+    fn options(self) -> Result<fanout::Options> {
+        let Self { rounds, agents, watchers, services, endpoints, per_second, changes, herds } = self;
+        let program = std::env::current_exe().context("this binary has no path")?;
+        Ok(fanout::Options {
+            program,
+            rounds,
+            agents,
+            watchers,
+            services,
+            endpoints,
+            per_second,
+            changes,
+            herds,
+        })
+    }
 }
 
 fn chosen(all: &[&'static str], names: &[String]) -> Vec<&'static str> {

@@ -1,14 +1,26 @@
-//! Finds the binaries under test: next to the executable that asks, in the same target directory.
+//! Finds the binaries under test: next to the executable that asks, in the same target directory, or where [`DIRECTORY`] says.
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+
+/// The variable that names another directory of binaries: a run of many minutes needs some that no build replaces meanwhile.
+pub const DIRECTORY: &str = "TIDEGATE_BINARIES";
 
 /// The path of a built binary of this workspace.
 ///
 /// # Errors
 /// It is not built; the error says how to.
 pub fn find(name: &str) -> Result<PathBuf> {
+    if let Some(directory) = std::env::var_os(DIRECTORY) {
+        let path = Path::new(&directory).join(name);
+        ensure!(
+            is_executable(&path),
+            "`{name}` is not in the directory that {DIRECTORY} names: {}",
+            path.display()
+        );
+        return Ok(path);
+    }
     let own = std::env::current_exe().context("cannot tell where this executable is")?;
     // Test executables are in `deps`, binaries one above.
     let directories = own.ancestors().skip(1).take(2);

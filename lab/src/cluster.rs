@@ -17,6 +17,7 @@ use crate::{
     control::{Http, number, string},
     netns::Namespace,
     process::{Plan, Process},
+    shell,
     topology::{self, Topology},
     wait,
 };
@@ -160,6 +161,17 @@ impl Cluster {
     #[must_use]
     pub fn state_directory(&self, node: &str) -> PathBuf {
         self.directory.path().join(format!("{node}.state"))
+    }
+
+    /// What the files of the control server and of the agents take on disk, but for logs, in KiB.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn files_kib(&self) -> Result<u64> {
+        let directory = self.directory.path().display().to_string();
+        let listing = shell::run("du", &["-k", "-s", "--exclude=*.log", &directory])?;
+        let kib = listing.split_whitespace().next().context("`du` said nothing")?;
+        Ok(kib.parse()?)
     }
 
     /// Waits until an agent says that it is healthy.

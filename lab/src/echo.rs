@@ -4,10 +4,11 @@
 //! so that a test can tell whether an established connection still lives.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader, Write},
     net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::{fd::AsFd, unix::net::UnixStream},
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
 };
 
@@ -24,8 +25,11 @@ const DATAGRAM_BYTES_MAX: usize = 1500;
 pub struct EchoServer {
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Connections,
 }
+
+/// The connections that live, by a number of their own.
+type Connections = Arc<Mutex<BTreeMap<u64, TcpStream>>>;
 
 impl EchoServer {
     /// Listens on every address of the namespace, IPv4 and IPv6, TCP and UDP.
@@ -34,7 +38,7 @@ impl EchoServer {
     /// The port is taken.
     pub fn start(namespace: &Namespace, name: &str, port: u16) -> Result<Self> {
         let (stop, stopped) = UnixStream::pair().context("cannot make a pair of sockets")?;
-        let connections = Arc::new(Mutex::new(Vec::new()));
+        let connections = Connections::default();
         let (report, started) = mpsc::channel();
         let backend = Backend { name: name.to_owned(), port, connections: Arc::clone(&connections) };
         let thread = namespace.spawn(&format!("echo-{name}"), move || match backend.bind() {
@@ -60,7 +64,7 @@ impl Drop for EchoServer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        for connection in self.connections.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for (_, connection) in std::mem::take(&mut *lock(&self.connections)) {
             let _already_closed = connection.shutdown(Shutdown::Both);
         }
     }
@@ -69,7 +73,7 @@ impl Drop for EchoServer {
 struct Backend {
     name: String,
     port: u16,
-    connections: Arc<Mutex<Vec<TcpStream>>>,
+    connections: Connections,
 }
 
 impl Backend {
@@ -83,7 +87,7 @@ impl Backend {
     }
 
     fn serve(&self, tcp: &TcpListener, udp: &UdpSocket, stopped: &UnixStream) {
-        loop {
+        for number in 0.. {
             let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
             let mut waiting = [readable(tcp.as_fd()), readable(udp.as_fd()), readable(stopped.as_fd())];
             if poll(&mut waiting, PollTimeout::NONE).is_err() {
@@ -94,7 +98,7 @@ impl Backend {
                 return;
             }
             if on_tcp {
-                self.accept(tcp);
+                self.accept(tcp, number);
             }
             if on_udp {
                 self.answer(udp);
@@ -107,15 +111,21 @@ impl Backend {
         format!("backend {} port {} saw {peer}\n", self.name, self.port)
     }
 
-    fn accept(&self, tcp: &TcpListener) {
+    fn accept(&self, tcp: &TcpListener, number: u64) {
         let Ok((mut connection, peer)) = tcp.accept() else { return };
         let Ok(handle) = connection.try_clone() else { return };
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
-        if connection.write_all(self.line(peer).as_bytes()).is_ok() {
-            // The thread ends with the connection, which this server closes at the latest when it goes.
-            let _ = std::thread::Builder::new()
-                .name(format!("echo-{}", self.name))
-                .spawn(move || repeat(&connection));
+        lock(&self.connections).insert(number, handle);
+        let (line, connections) = (self.line(peer), Arc::clone(&self.connections));
+        // The thread ends with the connection, which this server closes at the latest when it goes.
+        let thread = std::thread::Builder::new().name(format!("echo-{}", self.name)).spawn(move || {
+            if connection.write_all(line.as_bytes()).is_ok() {
+                repeat(&connection);
+            }
+            // The handle would keep the connection's file open: clients may come for hours.
+            lock(&connections).remove(&number);
+        });
+        if thread.is_err() {
+            lock(&self.connections).remove(&number);
         }
     }
 
@@ -125,6 +135,10 @@ impl Backend {
             let _client_may_be_gone = udp.send_to(self.line(peer).as_bytes(), peer);
         }
     }
+}
+
+fn lock(connections: &Connections) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {
+    connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn repeat(connection: &TcpStream) {

@@ -7,8 +7,6 @@
 mod changes;
 #[path = "rollback/dice.rs"]
 mod dice;
-#[path = "rollback/listings.rs"]
-mod listings;
 #[path = "rollback/seen.rs"]
 mod seen;
 #[path = "rollback/stage.rs"]
@@ -20,7 +18,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use lab::{guest, wait};
+use lab::{guest, listings, wait};
 use serde_json::{Value, json};
 
 use crate::{

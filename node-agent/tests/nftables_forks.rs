@@ -45,7 +45,7 @@ fn program_and_count() {
         verified(&backend.apply(&desired, &only(&["web"])));
         assert!(!backend.is_disturbed().unwrap());
     }
-    assert!(!backend.traffic().unwrap().is_empty());
+    assert!(backend.traffic().unwrap().is_empty(), "nobody connected");
     assert!(backend.cleanup().unwrap() > 0);
     println!("children: {}", children());
 }

@@ -30,14 +30,14 @@ const CHUNK: usize = 256 * 1024;
 
 /// A running server; it ends with its guard.
 #[derive(Debug)]
-pub(super) struct Backend {
+pub(crate) struct Backend {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Backend {
     /// Listens on every IPv4 address of a namespace.
-    pub(super) fn start(namespace: &Namespace, port: u16) -> Result<Self> {
+    pub(crate) fn start(namespace: &Namespace, port: u16) -> Result<Self> {
         let listener = namespace
             .inside(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
             .with_context(|| format!("cannot listen on port {port} of {}", namespace.name()))?;

@@ -19,22 +19,22 @@ const CHUNK: usize = 256 * 1024;
 
 /// What clients saw in a span of time.
 #[derive(Debug, Default)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     /// From the call that connects to the answer of the backend, in microseconds, for every connection that was answered.
-    pub(super) latencies_us: Vec<f64>,
+    pub(crate) latencies_us: Vec<f64>,
     /// Connections that were not.
-    pub(super) failed: u64,
+    pub(crate) failed: u64,
     /// Why the first of them was not.
-    pub(super) first_failure: Option<String>,
+    pub(crate) first_failure: Option<String>,
     /// How long it took: the last connection of each client ends after the span does.
-    pub(super) elapsed: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 /// Connects from a namespace again and again, so many clients at once.
 ///
 /// # Errors
 /// A thread cannot be started.
-pub(super) fn connect(from: &Namespace, to: SocketAddr, clients: u16, span: Duration) -> Result<Slice> {
+pub(crate) fn connect(from: &Namespace, to: SocketAddr, clients: u16, span: Duration) -> Result<Slice> {
     from.inside(|| {
         let begun = Instant::now();
         let mut whole = Slice::default();

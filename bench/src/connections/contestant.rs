@@ -152,7 +152,7 @@ fn machines() -> Result<(Topology, Backend, Namespace, IpAddr)> {
 }
 
 /// Settings that are the same for everybody.
-fn prepare(topology: &Topology) -> Result<()> {
+pub(crate) fn prepare(topology: &Topology) -> Result<()> {
     let node = topology.place(NODE)?;
     for place in [node, topology.place(CLIENT)?] {
         place.sysctl("net/ipv4/ip_local_port_range", LOCAL_PORTS)?;

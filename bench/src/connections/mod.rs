@@ -11,9 +11,9 @@
 //!     one client, one connection after the other (latency) ─▶ many clients (rate, processor time) ─▶ one long flow (bytes)
 //! ```
 
-mod backend;
-mod client;
-mod contestant;
+pub(crate) mod backend;
+pub(crate) mod client;
+pub(crate) mod contestant;
 mod measured;
 mod render;
 

@@ -9,14 +9,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use lab::{
     cluster::Cluster,
+    listings::{self, sorted},
     routers::{Frr, learned},
 };
 use serde_json::{Value, json};
 
-use crate::{
-    listings::{self, sorted},
-    stage::APPLY_SET,
-};
+use crate::stage::APPLY_SET;
 
 /// Lines by place: `node1 nft …`, `node1 announced`, `router routes`.
 pub(crate) type Seen = BTreeMap<String, Vec<String>>;

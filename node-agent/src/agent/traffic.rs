@@ -13,7 +13,7 @@ use model::{
     report::TargetTraffic,
     resource::ServiceKey,
     service::Protocol,
-    traffic::Counts,
+    traffic::{Counts, TargetFailures},
 };
 use tracing::debug;
 
@@ -34,7 +34,8 @@ const TRAFFIC_SHARE: u32 = 100;
 /// The same while something drains.
 const DRAIN_SHARE: u32 = 20;
 
-/// The traffic of each Service, by target.
+/// The traffic of each Service, by target. What was never used has no row: most targets of a large cluster are given nothing
+/// by most nodes, and neither they nor control should keep noughts of them.
 pub type TrafficByService = BTreeMap<ServiceKey, Vec<TargetTraffic>>;
 
 /// A target of a Service.
@@ -122,7 +123,7 @@ impl Readings {
         // The rules of a backend that counts by flows say nothing about connections that end.
         let read = if is_due || !by_flows { dataplane.traffic().map(Some) } else { Ok(None) };
         match read {
-            Ok(Some(rows)) => self.rows = rows,
+            Ok(Some(rows)) => self.rows = rows.into_iter().filter(is_used).collect(),
             Ok(None) => {}
             // The figures stay as they were; nobody's traffic depends on them.
             Err(error) => return self.give_up(&error, now),
@@ -246,6 +247,17 @@ fn by_service(rows: BTreeMap<Row, Traffic>, meter: &Meter<Row>) -> TrafficByServ
         rows.sort_by_key(|row| (row.protocol, row.address, row.port));
     }
     traffic
+}
+
+/// Whether anything was counted.
+fn is_used(row: &Traffic) -> bool {
+    let any = |figure: Option<u64>| figure.is_some_and(|figure| figure > 0);
+    row.connections > 0
+        || any(row.packets)
+        || any(row.bytes)
+        || any(row.active)
+        || any(row.inactive)
+        || row.failed.is_some_and(|failed| failed != TargetFailures::default())
 }
 
 /// What of a row is counted, and not of the moment.

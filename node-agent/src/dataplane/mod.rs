@@ -164,7 +164,8 @@ pub trait Dataplane: Send {
         true
     }
 
-    /// What went through, as far as the backend counts it, since it programmed each target. Not on the way of a change.
+    /// What went through, as far as the backend counts it, since it programmed each target. Not on the way of a change. Targets
+    /// that were given nothing may be left out.
     ///
     /// # Errors
     /// When the kernel cannot be read.

@@ -1,7 +1,8 @@
 //! How many connections each target was given: the counters of the elements that name targets.
 //!
 //! The kernel counts by slot. When a target moves to another slot its count begins anew there, so what was read is
-//! summed up here; only connections between the last reading and the move are missed.
+//! summed up here; only connections between the last reading and the move are missed. What was never used is not kept: most
+//! targets of a large cluster are given nothing by most nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,24 +25,43 @@ use crate::dataplane::Traffic;
 /// What was read so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// The last reading of each element.
+    /// The last reading of each element that was used.
     seen: BTreeMap<Element, u64>,
+    /// What each target was given that was given anything.
     totals: BTreeMap<(Frontend, Target), u64>,
 }
 
+/// A reading of all elements.
+#[derive(Debug, Default)]
+struct Reading {
+    /// The elements that were used.
+    counts: BTreeMap<Element, u64>,
+    /// The targets with a total that are there.
+    present: BTreeSet<(Frontend, Target)>,
+}
+
 impl Tally {
+    /// Notes an element for a reading.
+    fn note(&self, reading: &mut Reading, element: Element, count: u64) {
+        let Some(target) = target(&element) else { return };
+        if count > 0 {
+            reading.counts.insert(element, count);
+        }
+        if count > 0 || self.totals.contains_key(&target) {
+            reading.present.insert(target);
+        }
+    }
+
     /// Takes in a reading of all elements.
-    fn update(&mut self, readings: &BTreeMap<Element, u64>) {
-        let mut current = BTreeSet::new();
-        for (element, &count) in readings {
+    fn update(&mut self, reading: Reading) {
+        for (element, &count) in &reading.counts {
             let Some(target) = target(element) else { continue };
-            current.insert(target);
             // A lower count is that of an element that was made anew.
             let before = self.seen.get(element).copied().filter(|before| *before <= count);
             *self.totals.entry(target).or_default() += count - before.unwrap_or_default();
         }
-        self.seen.clone_from(readings);
-        self.totals.retain(|target, _| current.contains(target));
+        self.seen = reading.counts;
+        self.totals.retain(|target, _| reading.present.contains(target));
     }
 }
 
@@ -63,10 +83,10 @@ fn target(element: &Element) -> Option<(Frontend, Target)> {
 }
 
 impl NftablesBackend {
-    /// Reads all counters.
+    /// Reads all counters; of targets that were given nothing there is no row.
     pub(super) fn read_traffic(&mut self) -> io::Result<Vec<Traffic>> {
         let table = self.options.table;
-        let mut readings = BTreeMap::new();
+        let mut reading = Reading::default();
         let counted = |set: &SetId| match set.role {
             SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => true,
             SetRole::Dispatch(_)
@@ -80,15 +100,19 @@ impl NftablesBackend {
             | SetRole::Networks(_) => false,
         };
         for set in SetId::all().filter(counted) {
-            let of_set =
-                self.netlink.dump(&render::dump_elements(table, set), BTreeMap::new, |counts, answer| {
+            let of_set = self.netlink.dump(
+                &render::dump_elements(table, set),
+                Reading::default,
+                |of_set, answer| {
                     parse::for_each_counted(set, answer, |element, packets| {
-                        counts.insert(element, packets);
+                        self.tally.note(of_set, element, packets);
                     })
-                })?;
-            readings.extend(of_set);
+                },
+            )?;
+            reading.counts.extend(of_set.counts);
+            reading.present.extend(of_set.present);
         }
-        self.tally.update(&readings);
+        self.tally.update(reading);
         let mut sums = BTreeMap::new();
         for ((frontend, target), count) in &self.tally.totals {
             if let Some(service) = self.claims.owner(frontend) {
@@ -138,9 +162,16 @@ mod tests {
             (vec![slot(0, b, 2)], vec![9]),
             // The element was made anew between two readings.
             (vec![slot(0, b, 1)], vec![10]),
-            (vec![slot(0, b, 1), slot(1, a, 0)], vec![0, 10]),
+            // What was given nothing is not kept.
+            (vec![slot(0, b, 1), slot(1, a, 0)], vec![10]),
+            (vec![slot(0, a, 0), slot(1, b, 0)], vec![10]),
+            (vec![slot(0, a, 2), slot(1, b, 3)], vec![2, 13]),
         ] {
-            tally.update(&readings.into_iter().collect());
+            let mut reading = Reading::default();
+            for (element, count) in readings {
+                tally.note(&mut reading, element, count);
+            }
+            tally.update(reading);
             assert_eq!(tally.totals.values().copied().collect::<Vec<_>>(), totals);
         }
     }

@@ -8,14 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::netns::Namespace;
 use anyhow::{Context, Result};
-use lab::netns::Namespace;
 
 /// The lines of each table's chain, set or map.
-pub(crate) type Listing = BTreeMap<String, Vec<String>>;
+pub type Listing = BTreeMap<String, Vec<String>>;
 
 /// All that a node's kernel has of rules, and the sockets that listen.
-pub(crate) fn of(node: &Namespace) -> Result<Listing> {
+///
+/// # Errors
+/// A tool fails, or says what nobody expects.
+pub fn of(node: &Namespace) -> Result<Listing> {
     let mut listing = nft(&node.run("nft", &["-n", "-s", "list", "ruleset"])?)?;
     hide_numbers(&mut listing);
     drop_unreached(&mut listing);
@@ -54,7 +57,10 @@ pub(crate) fn of(node: &Namespace) -> Result<Listing> {
 
 /// All that the kernel of a node in ipvs mode has of rules: virtual servers and their real ones, the sets, the rules, and
 /// the addresses of the device that holds them. None of the first two has an order.
-pub(crate) fn of_ipvs(node: &Namespace) -> Result<Listing> {
+///
+/// # Errors
+/// As [`of`].
+pub fn of_ipvs(node: &Namespace) -> Result<Listing> {
     let mut listing = Listing::new();
     for tool in ["iptables", "ip6tables"] {
         listing.extend(rules(tool, &node.run(&format!("{tool}-legacy-save"), &[])?));
@@ -223,7 +229,8 @@ fn rules(tool: &str, text: &str) -> Listing {
     listing
 }
 
-pub(crate) fn sorted(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+/// The lines in their order by bytes.
+pub fn sorted(lines: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut lines: Vec<_> = lines.into_iter().collect();
     lines.sort();
     lines

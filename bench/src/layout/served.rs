@@ -1,0 +1,93 @@
+//! Services with their addresses and endpoints, as every layout gets them.
+
+use std::net::Ipv4Addr;
+
+use anyhow::{Context, Result, ensure};
+use lab::control::string;
+use serde_json::{Value, json};
+
+use crate::estate::{Estate, TARGET_PORT, endpoint_object};
+
+/// The Service that is added to all others.
+pub(super) const ADDED: &str = "added";
+/// The network in which all endpoints are: those of the filling, and those of [`ADDED`].
+pub(super) const ENDPOINTS: &str = "10.128.0.0/9";
+/// The node that they are on: not the one that is measured, as most endpoints of a cluster.
+pub(super) const ENDPOINTS_NODE: &str = "elsewhere";
+/// The first endpoint of [`ADDED`]: behind those of the largest filling.
+const ADDED_FIRST: u32 = u32::from_be_bytes([10, 255, 0, 1]);
+/// What its last endpoint becomes when it changes.
+const REPLACED: Ipv4Addr = Ipv4Addr::new(10, 255, 1, 1);
+/// Objects of one page of a listing.
+const PAGE: usize = 5_000;
+
+/// A Service on one port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    /// Its name with its namespace.
+    pub name: String,
+    /// Its virtual address.
+    pub address: Ipv4Addr,
+    /// Where its connections go.
+    pub endpoints: Vec<Ipv4Addr>,
+}
+
+/// Every Service of an estate, by name.
+pub(super) fn all(estate: &Estate) -> Result<Vec<Served>> {
+    let addresses = listed(estate, "services", |object| {
+        string(object, "/spec/clusterIPs/0")?.parse().context("a virtual address")
+    })?;
+    let endpoints = listed(estate, "endpointsets", |object| {
+        let endpoints = object["spec"]["endpoints"].as_array().context("an EndpointSet has endpoints")?;
+        endpoints.iter().map(|endpoint| Ok(string(endpoint, "/address")?.parse()?)).collect()
+    })?;
+    ensure!(addresses.len() == endpoints.len(), "every Service of an estate has one EndpointSet");
+    let together = addresses.into_iter().zip(endpoints).map(|((name, address), (set, endpoints))| {
+        ensure!(name == set, "an EndpointSet of an estate has the name of its Service");
+        Ok(Served { name, address, endpoints })
+    });
+    together.collect()
+}
+
+/// Something of every object of a kind, by name.
+fn listed<T>(estate: &Estate, kind: &str, of: impl Fn(&Value) -> Result<T>) -> Result<Vec<(String, T)>> {
+    let mut objects = Vec::new();
+    let mut more = String::new();
+    loop {
+        let page = estate.cluster.api.get_json(&format!("/v1/{kind}?limit={PAGE}{more}"))?;
+        for object in page["items"].as_array().context("a listing has items")? {
+            let place = string(object, "/metadata/namespace")?;
+            objects.push((format!("{place}/{}", string(object, "/metadata/name")?), of(object)?));
+        }
+        match page["metadata"]["continue"].as_str() {
+            Some(token) if !token.is_empty() => more = format!("&continue={token}"),
+            _ => break,
+        }
+    }
+    objects.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(objects)
+}
+
+/// The endpoints of the Service that is added, and what they become.
+pub(super) fn added_endpoints(count: u8) -> [Vec<Ipv4Addr>; 2] {
+    let before: Vec<_> = (ADDED_FIRST..ADDED_FIRST + u32::from(count)).map(Ipv4Addr::from).collect();
+    let mut after = before.clone();
+    if let Some(last) = after.last_mut() {
+        *last = REPLACED;
+    }
+    [before, after]
+}
+
+/// The objects of the Service that is added.
+pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
+    let endpoints: Vec<_> =
+        endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();
+    [
+        json!({"kind": "Service", "metadata": {"name": ADDED}, "spec": {
+            "ports": [{"port": crate::estate::PORT, "targetPort": TARGET_PORT}],
+        }}),
+        json!({"kind": "EndpointSet", "metadata": {"name": ADDED}, "spec": {
+            "service": ADDED, "endpoints": endpoints,
+        }}),
+    ]
+}

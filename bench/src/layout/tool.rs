@@ -1,0 +1,230 @@
+//! `nft`, run in a namespace: how long it takes, what it and the kernel under it use, what it sends, what stays in the kernel.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use lab::{netns::Namespace, wait};
+use nix::sys::{
+    resource::{UsageWho, getrusage},
+    time::TimeVal,
+};
+use tempfile::TempDir;
+
+/// The first and the last message of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
+const BEGIN: u32 = 16;
+const END: u32 = 17;
+/// How long the kernel may take to free what was removed, and how much of what it had taken has to be free then: some of it
+/// stays for what is loaded next.
+const FREED_WITHIN: Duration = Duration::from_secs(120);
+const FREED_SHARE: f64 = 0.7;
+/// How long is waited for that where memory cannot be read, and until memory is read after a load.
+const SETTLED_AFTER: Duration = Duration::from_millis(300);
+
+/// What the names of our groups of processes begin with; then comes the process id.
+const GROUP: &str = "tidegate-bench-";
+
+/// What a run of the tool took.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Took {
+    /// By the clock.
+    pub(super) wall_ms: f64,
+    /// On a processor, in the tool itself.
+    pub(super) user_ms: f64,
+    /// On a processor, in the kernel.
+    pub(super) system_ms: f64,
+}
+
+/// What a transaction sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Netlink messages, first and last included.
+    pub(super) messages: u32,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
+
+/// The tool, with files for what it loads.
+#[derive(Debug)]
+pub(super) struct Tool {
+    directory: TempDir,
+    /// The group of processes for whose sake the kernel's memory is counted; none where there is no such count.
+    group: Option<Group>,
+}
+
+impl Tool {
+    pub(super) fn new() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir();
+        Ok(Self { directory: directory.context("no temporary directory")?, group: Group::make() })
+    }
+
+    /// Loads a text.
+    pub(super) fn load(&self, place: &Namespace, text: &str) -> Result<Took> {
+        let path = self.file(text)?;
+        let mut command = Command::new("nft");
+        command.arg("-f").arg(&path);
+        place.inside(|| timed(&mut command))
+    }
+
+    /// Loads a text and counts what is sent for it.
+    pub(super) fn sent(&self, place: &Namespace, text: &str) -> Result<Sent> {
+        let path = self.file(text)?;
+        let path = path.to_str().context("the path of a temporary file is text")?;
+        parse_sent(&place.run("nft", &["--debug=mnl", "-f", path])?)
+    }
+
+    /// Loads a whole ruleset, and gives the memory, in KiB, that the kernel has taken for it; none where that cannot be read.
+    pub(super) fn load_weighed(&self, place: &Namespace, text: &str) -> Result<(Took, Option<u64>)> {
+        let Some(group) = &self.group else { return Ok((self.load(place, text)?, None)) };
+        let (path, before) = (self.file(text)?, group.kib()?);
+        // The process has to be in the group before it is the tool.
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$0\" && exec nft -f \"$1\""]).arg(group.members()).arg(&path);
+        let took = place.inside(|| timed(&mut command))?;
+        // Memory of the process itself is given back a moment after its end.
+        thread::sleep(SETTLED_AFTER);
+        Ok((took, Some(group.kib()?.saturating_sub(before))))
+    }
+
+    /// Removes a table, and waits until the kernel has freed most of the memory that it had taken for it, so that it does not
+    /// work on that while something else is measured.
+    pub(super) fn remove(&self, place: &Namespace, table: &str, kib: Option<u64>) -> Result<()> {
+        let before = self.group.as_ref().map(Group::kib).transpose()?;
+        self.load(place, &format!("delete table {table}\n"))?;
+        thread::sleep(SETTLED_AFTER);
+        let (Some(group), Some(before), Some(taken)) = (&self.group, before, kib) else { return Ok(()) };
+        let least = (taken as f64 * FREED_SHARE) as u64;
+        wait::until_within(FREED_WITHIN, "the kernel to free what was removed", || {
+            let freed = before.saturating_sub(group.kib()?);
+            ensure!(freed >= least, "{freed} KiB of {taken} are free");
+            Ok(())
+        })
+    }
+
+    fn file(&self, text: &str) -> Result<PathBuf> {
+        let path = self.directory.path().join("ruleset.nft");
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Runs a program to its end. Nobody else waits for children of this process meanwhile.
+fn timed(command: &mut Command) -> Result<Took> {
+    let used = || getrusage(UsageWho::RUSAGE_CHILDREN).context("the kernel does not say what children used");
+    let (before, begun) = (used()?, Instant::now());
+    let output =
+        command.stdin(Stdio::null()).output().context("cannot start nft (`make setup` installs it)")?;
+    let (wall, after) = (begun.elapsed(), used()?);
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "nft failed: {}", said.lines().next().unwrap_or_default());
+    let ms = |time: TimeVal| time.tv_sec() as f64 * 1e3 + time.tv_usec() as f64 / 1e3;
+    Ok(Took {
+        wall_ms: wall.as_secs_f64() * 1e3,
+        user_ms: ms(after.user_time()) - ms(before.user_time()),
+        system_ms: ms(after.system_time()) - ms(before.system_time()),
+    })
+}
+
+/// Reads what `nft --debug=mnl` says: of every message, a line with its length and one with its type.
+fn parse_sent(said: &str) -> Result<Sent> {
+    let number = |line: &str| {
+        let word = line.split('|').nth(1).map(str::trim).context("a line without a number")?;
+        word.parse::<u32>().with_context(|| format!("`{word}` is no number"))
+    };
+    let (mut sent, mut is_inside) = (Sent::default(), false);
+    let mut lines = said.lines();
+    while let Some(line) = lines.find(|line| line.contains("| message length |")) {
+        let length = number(line)?;
+        let kind = number(lines.next().context("a message without a type")?)?;
+        is_inside |= kind == BEGIN;
+        if is_inside {
+            sent = Sent { messages: sent.messages + 1, bytes: sent.bytes + u64::from(length) };
+        }
+        is_inside &= kind != END;
+    }
+    ensure!(sent.messages > 0, "nft told of no transaction");
+    Ok(sent)
+}
+
+/// A group of processes of our own.
+#[derive(Debug)]
+struct Group {
+    directory: PathBuf,
+    /// The file that tells its memory, and the word before the number of bytes, if it tells more.
+    file: &'static str,
+    word: Option<&'static str>,
+}
+
+impl Group {
+    /// Makes one where there are control groups of version 1 with kernel memory, or of version 2 with a controller of memory.
+    fn make() -> Option<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = own.lines().find_map(|line| line.split_once(":memory:")).map_or("", |(_, path)| path);
+        let name = format!("{GROUP}{}", std::process::id());
+        let v1 = Path::new("/sys/fs/cgroup/memory").join(own.trim_start_matches('/')).join(&name);
+        let v2 = Path::new("/sys/fs/cgroup").join(&name);
+        let candidates = [(v1, "memory.kmem.usage_in_bytes", None), (v2, "memory.stat", Some("kernel "))];
+        candidates.into_iter().find_map(|(directory, file, word)| {
+            sweep(directory.parent()?);
+            fs::create_dir(&directory).ok()?;
+            // Dropping a group that tells nothing removes it.
+            let group = Self { directory, file, word };
+            group.kib().is_ok().then_some(group)
+        })
+    }
+
+    fn members(&self) -> PathBuf {
+        self.directory.join("cgroup.procs")
+    }
+
+    fn kib(&self) -> Result<u64> {
+        let path = self.directory.join(self.file);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let word = self.word.unwrap_or_default();
+        let number = text.lines().find_map(|line| line.strip_prefix(word)).context("no number")?;
+        Ok(number.trim().parse::<u64>().context("no number of bytes")? / 1_024)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It has no members any more; what is left of it otherwise is an empty directory.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Removes the groups of runs that were killed.
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(id) = name.to_str().and_then(|name| name.strip_prefix(GROUP)) else { continue };
+        if !Path::new("/proc").join(id).exists() {
+            // Whoever is first of several removes it.
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_of_the_transaction_are_counted() {
+        let message = |length: u32, kind: u32| {
+            format!(
+                "----------------\n|  {length:010}  |\t| message length |\n| {kind:05} | R--- |\t|  type | flags  |\n"
+            )
+        };
+        let said: String =
+            [(20, 2576), (20, 16), (96, 2572), (20, 17), (20, 2576)].map(|(l, k)| message(l, k)).concat();
+        assert_eq!(parse_sent(&said).unwrap(), Sent { messages: 3, bytes: 136 });
+        assert!(parse_sent(&message(20, 2576)).is_err());
+    }
+}

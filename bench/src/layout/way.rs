@@ -1,0 +1,79 @@
+//! A way from a machine that asks, over a node with a ruleset, to one that answers at every endpoint's address.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use lab::{netns::Namespace, topology::Topology, wait};
+
+use super::{
+    listing::Listing,
+    ruleset::Ruleset,
+    served::{self, Served},
+    tool::Tool,
+};
+use crate::{
+    connections::{backend::Backend, client, contestant},
+    estate::{BACKEND, CLIENT, PORT, TARGET_PORT},
+};
+
+const NODE: &str = "node1";
+/// How long a client asks for the sake of an answer.
+const ASKED: Duration = Duration::from_millis(100);
+
+/// A node that forwards, and two workloads behind it.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub(super) node: Namespace,
+    pub(super) client: Namespace,
+    _backend: Backend,
+    _topology: Topology,
+}
+
+impl Way {
+    pub(super) fn new() -> Result<Self> {
+        let mut topology = Topology::new(1)?;
+        topology.add_workload(CLIENT, NODE, 2)?;
+        topology.add_workload(BACKEND, NODE, 3)?;
+        contestant::prepare(&topology)?;
+        let answering = topology.workloads.get(BACKEND).context("it was just added")?;
+        let [address, _] = answering.addresses;
+        let network = served::ENDPOINTS;
+        answering.namespace.ip(&[format!("route add local {network} dev lo")])?;
+        let node = topology.place(NODE)?.clone();
+        node.ip(&[format!("route add {network} via {address} dev work3 onlink")])?;
+        let backend = Backend::start(&answering.namespace, TARGET_PORT)?;
+        let client = topology.place(CLIENT)?.clone();
+        Ok(Self { node, client, _backend: backend, _topology: topology })
+    }
+
+    /// Removes the ruleset, for which the kernel had taken so much memory, and waits until it is freed.
+    pub(super) fn clear(&self, tool: &Tool, ruleset: &Ruleset, kib: Option<u64>) -> Result<()> {
+        tool.remove(&self.node, &ruleset.table(), kib)
+    }
+
+    /// Makes sure that every connection to an address is answered, and that there are some.
+    pub(super) fn answers(&self, target: SocketAddr) -> Result<()> {
+        wait::until("an answer", || {
+            let seen = client::connect(&self.client, target, 1, ASKED)?;
+            // On a machine that is very busy, the time can be over before the first attempt.
+            ensure!(seen.failed > 0 || !seen.latencies_us.is_empty(), "nobody has asked yet");
+            Ok(seen)
+        })
+        .and_then(|seen| {
+            ensure!(seen.failed == 0, "{target} did not answer: {:?}", seen.first_failure);
+            Ok(())
+        })
+    }
+
+    /// What is in the kernel.
+    pub(super) fn listing(&self, ruleset: &Ruleset) -> Result<Listing> {
+        let table = ruleset.table();
+        let words: Vec<_> = ["list", "table"].into_iter().chain(table.split(' ')).collect();
+        Listing::parse(&self.node.run("nft", &words)?)
+    }
+}
+
+/// Where a Service is reached.
+pub(super) fn frontend(service: &Served) -> SocketAddr {
+    SocketAddr::new(service.address.into(), PORT)
+}

@@ -1,0 +1,48 @@
+//! A soak ([`lab::soak`]) and its page: what was changed and broken for many minutes, what that cost clients, and what is left of it.
+
+mod curve;
+mod render;
+
+use anyhow::Result;
+use lab::{
+    soak::{self, Options, Outcome},
+    storm::random,
+};
+
+use crate::{
+    record::{Measure, Record},
+    say::Say,
+};
+
+/// Runs a soak of so many minutes, with the seed that `TIDEGATE_SEED` names, if any.
+///
+/// # Errors
+/// Not root, or something is not built or installed. What is wrong with the product is in the outcome.
+pub fn run(minutes: u32, say: Say<'_>) -> Result<Record<Outcome>> {
+    let (seed, _) = random::seed()?;
+    say(&format!("TIDEGATE_SEED={seed}"))?;
+    let outcome = soak::run(&Options::long(seed, minutes), say)?;
+    of(outcome)
+}
+
+/// The record of a soak.
+///
+/// # Errors
+/// The kernel does not say what machine it is.
+pub fn of(outcome: Outcome) -> Result<Record<Outcome>> {
+    let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
+    record.points.push(outcome);
+    Ok(record)
+}
+
+impl Measure for Outcome {
+    const NAME: &'static str = "soak";
+
+    fn page(record: &Record<Self>) -> String {
+        render::page(record)
+    }
+
+    fn plot(record: &Record<Self>) -> String {
+        curve::plot(record.points.last().map_or(&[], |outcome| &outcome.samples))
+    }
+}

@@ -1,0 +1,201 @@
+//! The page of a soak.
+
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
+
+use lab::soak::{Harm, KINDS, MODES, Outcome};
+
+use crate::{page, record::Record};
+
+/// Memory may grow by so much, in percent, between two times at which the estate is the same.
+const GROWTH_MAX: f64 = 5.0;
+
+const METHOD: &str = "\
+Network namespaces on one machine: a control server on SQLite, a node of each of the modes nftables, iptables and userspace (ipvs is left
+out: the kernel here has none), a router (FRR) with BGP, and clients inside the cluster, beside it and behind the router. Writers change
+endpoints, weights, Services of all sorts, pools, Workloads, what is announced, and drain Nodes; every answer is looked at, and what is not
+answered is asked for again. Clients connect all the time, and each connection is answered, or lost to a fault that may cost it (then or
+within 15 seconds after it), or lost without a reason. The agent of one node is never killed, and the control server not in the second
+half, so that their memory at the end is that of a long life.
+
+At the end of each part nobody writes or strikes; every node has to verify everything, and every address of every Service has to lead where
+the API says. Then the writers undo what they made, and memory is looked at: the estate is then the same each time. What counts is what a
+process has allocated (`Anonymous` in `smaps_rollup`), because pages of files come and go as the kernel likes. It is compared from the second such
+time of a process's last life to the last: a control server that starts remembers fewer of the recent changes than it keeps, and what has a bound
+fills first. Where a life has no second such time, another life is what it is compared with.
+
+At the very end everything is deleted, and rules, sets, links, addresses, routes, flows of UDP, listening sockets, the files, threads and
+children of every process and the names of files on disk have to be what they were before the first object; after `tidegate-agent cleanup`
+the rules and the network of each node have to be what they were before its agent. What the kernel remembers of clients with affinity goes
+when its time is over, not with the Service.
+";
+
+/// The page.
+pub(super) fn page(record: &Record<Outcome>) -> String {
+    let mut page = String::from(
+        "# A soak\n\nWritten by `make soak` (`cargo run -p bench -- soak`); every figure is in [soak.json](soak.json).\n\n\
+         ![Memory over time](soak.svg)\n",
+    );
+    for outcome in &record.points {
+        page += &summary(outcome);
+        page += &growth(outcome);
+        page += &costs(outcome);
+        page += &changes(outcome);
+        page += &over_time(outcome);
+    }
+    page + &page::place(&record.host, &record.versions, record.load.as_ref()) + "\n## How\n\n" + METHOD
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let Outcome {
+        seed, took, control_answered, requests, again, revisions, frontends, files_kib, fates, ..
+    } = outcome;
+    let rate = *requests as f64 / took.as_secs_f64().max(1.0);
+    let alive = *requests as f64 / control_answered.as_secs_f64().max(1.0);
+    let faults: u64 = outcome.faults.values().sum();
+    let again: Vec<_> = again.iter().map(|(reason, count)| format!("{count} × {reason}")).collect();
+    let verified: Vec<_> = frontends.iter().map(usize::to_string).collect();
+    let files: Vec<_> = files_kib.iter().map(|kib| format!("{:.1}", *kib as f64 / 1024.0)).collect();
+    let mut text = String::from("\n## What happened\n\n");
+    let wrong = outcome.faults_found();
+    let said = if wrong.is_empty() { "nothing".to_owned() } else { format!("{} things", wrong.len()) };
+    // Writing to a String cannot fail; so everywhere here.
+    let _ = writeln!(
+        text,
+        "- found wrong: **{said}**\n\
+         - {} with writers and faults (`TIDEGATE_SEED={seed}`), nodes in {}\n\
+         - {requests} requests that change something were answered: {rate:.1} per second, {alive:.1} per second of the time in which control was \
+         neither dead nor stopped; {revisions} revisions; asked for again: {}\n\
+         - {faults} faults; {} connections answered, {} lost to faults that may cost them, {} without a reason\n\
+         - every node verified everything, and every address led where the API says, at the end of {} of {} parts ({} addresses)\n\
+         - files of control and agents at the end of the parts: {} MiB",
+        long(*took),
+        MODES.join(", "),
+        if again.is_empty() { "none".to_owned() } else { again.join(", ") },
+        fates.answered,
+        fates.excused.values().sum::<u64>(),
+        fates.lost,
+        frontends.len(),
+        files_kib.len(),
+        verified.join(", "),
+        files.join(", ")
+    );
+    for one in &wrong {
+        let _ = writeln!(text, "\n```text\n{one}\n```");
+    }
+    text
+}
+
+fn growth(outcome: &Outcome) -> String {
+    let mut text = format!(
+        "\n## Memory\n\nAllocated at two times at which the estate is the same; it may grow by {GROWTH_MAX} %.\n\n\
+         | process | | from | to | KiB | KiB then | growth | |\n|---|---|---|---|---|---|---|---|\n"
+    );
+    for growth in outcome.growth() {
+        let ([from, to], [before, after]) = (growth.between.map(long), growth.anonymous_kib);
+        let life = if growth.is_one_life { "one life" } else { "started again in between" };
+        let judged = if growth.percent() < GROWTH_MAX { "met" } else { "missed" };
+        let _ = writeln!(
+            text,
+            "| {} | {life} | {from} | {to} | {before} | {after} | {:+.1} % | {judged} |",
+            growth.process,
+            growth.percent()
+        );
+    }
+    text
+}
+
+fn costs(outcome: &Outcome) -> String {
+    let mut text = String::from(
+        "\n## Faults\n\n| fault | times | may cost connections of | connections lost |\n|---|---|---|---|\n",
+    );
+    for kind in KINDS {
+        let harm = match kind.harm() {
+            Harm::Nobody => "nobody",
+            Harm::Announced => "those who come by an announced address",
+            Harm::ThroughNode => "those who go through that node",
+            Harm::Everybody => "everybody",
+        };
+        let times = outcome.faults.get(&kind).copied().unwrap_or(0);
+        let lost = outcome.fates.excused.get(&kind).copied().unwrap_or(0);
+        let _ = writeln!(text, "| {} | {times} | {harm} | {lost} |", kind.name());
+    }
+    text
+}
+
+fn changes(outcome: &Outcome) -> String {
+    let mut text = String::from("\n## Changes\n\n| change | times |\n|---|---|\n");
+    for (kind, times) in &outcome.changes {
+        let _ = writeln!(text, "| {kind} | {times} |");
+    }
+    text
+}
+
+/// What every process had at each look.
+fn over_time(outcome: &Outcome) -> String {
+    let mut processes: Vec<_> = outcome.samples.iter().map(|sample| sample.process.as_str()).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    let mut looks: BTreeMap<Duration, BTreeMap<&str, String>> = BTreeMap::new();
+    for sample in &outcome.samples {
+        let mark = if sample.is_settled { " ●" } else { "" };
+        let said = format!("{} / {} / {}{mark}", sample.anonymous_kib, sample.files, sample.threads);
+        // Those of one look are within the same second.
+        looks.entry(Duration::from_secs(sample.at.as_secs())).or_default().insert(&sample.process, said);
+    }
+    let mut text = format!(
+        "\n## Over time\n\nKiB allocated / open files / threads; ● marks times at which the estate is the same.\n\n| time | {} |\n|---|{}\n",
+        processes.join(" | "),
+        "---|".repeat(processes.len())
+    );
+    for (at, look) in &looks {
+        let cells: Vec<_> =
+            processes.iter().map(|process| look.get(process).map_or("–", String::as_str)).collect();
+        let _ = writeln!(text, "| {} | {} |", long(*at), cells.join(" | "));
+    }
+    text
+}
+
+fn long(time: Duration) -> String {
+    format!("{} min {:02} s", time.as_secs() / 60, time.as_secs() % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use lab::soak::{Kind, Sample};
+
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_was_wrong_and_how_memory_grew() {
+        let sample = |seconds, anonymous_kib| Sample {
+            at: Duration::from_secs(seconds),
+            process: "control".to_owned(),
+            pid: 1,
+            is_settled: true,
+            resident_kib: 5000,
+            anonymous_kib,
+            files: 30,
+            threads: 9,
+        };
+        let outcome = Outcome {
+            took: Duration::from_secs(100),
+            control_answered: Duration::from_secs(80),
+            requests: 4000,
+            faults: BTreeMap::from([(Kind::RelayKilled, 3)]),
+            samples: vec![sample(60, 1000), sample(600, 1000), sample(1200, 1100)],
+            wrong: vec!["a rule was left".to_owned()],
+            ..Outcome::default()
+        };
+        let page = page(&super::super::of(outcome).unwrap());
+        for part in [
+            "found wrong: **1 things**",
+            "a rule was left",
+            "40.0 per second, 50.0 per second of the time",
+            "| control | one life | 10 min 00 s | 20 min 00 s | 1000 | 1100 | +10.0 % | missed |",
+            "| relay killed | 3 | those who go through that node | 0 |",
+            "| 10 min 00 s | 1000 / 30 / 9 ● |",
+        ] {
+            assert!(page.contains(part), "{part} in\n{page}");
+        }
+    }
+}

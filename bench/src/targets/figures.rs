@@ -1,0 +1,33 @@
+//! Figures out of what benchmarks wrote.
+
+use serde_json::Value;
+
+use crate::figures::Summary;
+
+/// The points, or series, of a benchmark that have all these fields.
+pub(super) fn points<'a>(
+    written: &'a Value,
+    fields: &'a [(&'a str, Value)],
+) -> impl Iterator<Item = &'a Value> {
+    let all = written.get("points").or_else(|| written.get("series")).and_then(Value::as_array);
+    all.into_iter()
+        .flatten()
+        .filter(move |point| fields.iter().all(|(name, value)| point.get(name) == Some(value)))
+}
+
+/// The first of them.
+pub(super) fn point<'a>(written: &'a Value, fields: &'a [(&'a str, Value)]) -> Option<&'a Value> {
+    points(written, fields).next()
+}
+
+/// What the figures of a list say; of a list of objects, those at a pointer in each.
+pub(super) fn summary(point: &Value, list: &str, pointer: &str) -> Option<Summary> {
+    let figures = point.get(list)?.as_array()?;
+    Summary::of(figures.iter().filter_map(|figure| figure.pointer(pointer)?.as_f64()))
+}
+
+/// The sum of the figures of a list.
+pub(super) fn sum(point: &Value, list: &str) -> Option<f64> {
+    let figures = point.get(list)?.as_array()?;
+    (!figures.is_empty()).then(|| figures.iter().filter_map(Value::as_f64).sum())
+}

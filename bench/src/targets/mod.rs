@@ -1,0 +1,70 @@
+//! The targets of the design beside what was measured: the first page of `docs/benchmarks`, made of the figures that benchmarks wrote.
+
+mod figures;
+mod render;
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+pub use self::render::page;
+
+/// The benchmarks that have a page, in the order in which the first page names them, and what each one asks.
+pub const BENCHMARKS: [(&str, &str); 9] = [
+    (
+        "change",
+        "what a change of endpoints takes until traffic follows it, and what it costs, with few and many Services",
+    ),
+    (
+        "cold",
+        "how long an agent takes from its start until everything is programmed and verified, and how much memory it has then",
+    ),
+    ("layout", "what the rules of nftables mode cost the kernel beside rules in the layout of kube-proxy"),
+    (
+        "connections",
+        "what a new connection through a virtual address costs in each proxy mode, beside relays",
+    ),
+    ("fanout", "how long a change takes until the last of many agents has acknowledged it"),
+    ("writes", "how many endpoint writes a second are made durable, on SQLite and on three members of etcd"),
+    ("failover", "how long traffic is interrupted when the node that announces an address fails"),
+    ("bgp", "how long it takes until routers have learned, and lost, a route"),
+    ("soak", "what is left after half an hour of changes and faults"),
+];
+
+/// The figures that benchmarks wrote, by the benchmark's name.
+#[derive(Debug, Default)]
+pub struct Written(BTreeMap<&'static str, Value>);
+
+impl Written {
+    /// Reads what there is in a directory; a benchmark that never ran there is missing.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is no JSON.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let mut all = BTreeMap::new();
+        for (name, _) in BENCHMARKS {
+            let path = directory.join(format!("{name}.json"));
+            if path.exists() {
+                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                all.insert(name, serde_json::from_str(&text).with_context(|| path.display().to_string())?);
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// What a benchmark wrote.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+}
+
+/// Writes the first page, `README.md`, beside the figures.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(directory: &Path, page: &str) -> Result<()> {
+    let path = directory.join("README.md");
+    fs::write(&path, page).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,348 @@
+//! A cluster that works for a long time while it is changed all the time and things go wrong at random, and what is left of it.
+//!
+//! ```text
+//!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
+//!                              └────────────────────────────────────── some times ────────────────────────────────┘    ─▶ census ─▶ clean up
+//! ```
+//! The seed decides what every writer does next and which fault comes when; how far a writer gets before a fault is up to the machine.
+//! Nothing here asserts: [`Outcome::faults_found`] says what was wrong.
+
+mod census;
+mod changes;
+mod faults;
+mod oracle;
+mod outcome;
+mod processes;
+mod stage;
+mod timeline;
+mod traffic;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
+
+use self::{
+    census::Census,
+    faults::Faults,
+    stage::Stage,
+    traffic::Traffic,
+    writers::{Order, Pace, Writers},
+};
+pub use self::{
+    faults::Rhythm,
+    outcome::{Growth, Outcome},
+    processes::Sample,
+    stage::MODES,
+    timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
+    traffic::Fates,
+};
+use crate::{control::number, netns::Namespace, storm::random::Random, wait};
+
+/// How often it is looked what is due.
+const TURN: Duration = Duration::from_millis(50);
+/// How long nodes may take to have everything after the faults: their connections may have been cut a moment ago.
+const CALM: Duration = Duration::from_secs(180);
+/// How long memory is given to come to rest: threads of finished requests end after ten seconds.
+const REST: Duration = Duration::from_secs(12);
+/// Looks at memory when it is at rest, of which the middle counts.
+const LOOKS: usize = 3;
+
+/// How long, and how much.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What decides.
+    pub seed: u64,
+    /// The time with writers and faults of each part: after each there is calm. The first is the warm-up.
+    pub parts: Vec<Duration>,
+    /// A part goes on until there were so many faults, also when its time is over.
+    pub faults_min: usize,
+    /// After so many parts the control server is not killed any longer, so that its memory at the end is that of a long life.
+    pub control_lives_after: usize,
+    /// Requests per second.
+    pub per_second: u32,
+    /// Writers.
+    pub writers: u64,
+    /// Services that are there all the time.
+    pub filling: u32,
+    /// The faults.
+    pub rhythm: Rhythm,
+    /// Between two looks at memory.
+    pub sample_every: Duration,
+    /// Changes that are made when the control server was killed for the last time, so that what it remembers of recent ones has the
+    /// size that it keeps: one that starts remembers fewer.
+    pub history: u32,
+    /// Whether memory is given time to come to rest before it is looked at.
+    pub rests: bool,
+}
+
+impl Options {
+    /// A soak of so many minutes: a warm-up of a tenth, and three equal parts.
+    #[must_use]
+    pub fn long(seed: u64, minutes: u32) -> Self {
+        let total = Duration::from_secs(60) * minutes;
+        let warm_up = total / 10;
+        Self {
+            seed,
+            parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
+            faults_min: 0,
+            control_lives_after: 2,
+            per_second: 50,
+            writers: 8,
+            filling: 300,
+            rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
+            sample_every: Duration::from_secs(60),
+            // The server keeps 32,768.
+            history: 34_000,
+            rests: true,
+        }
+    }
+
+    /// A few seconds in which every kind of fault comes.
+    #[must_use]
+    pub fn short(seed: u64) -> Self {
+        Self {
+            parts: vec![Duration::from_secs(6)],
+            faults_min: KINDS.len(),
+            filling: 50,
+            rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
+            sample_every: Duration::from_secs(4),
+            history: 0,
+            rests: false,
+            ..Self::long(seed, 1)
+        }
+    }
+}
+
+/// A soak that is under way.
+struct Run<'a> {
+    options: &'a Options,
+    begun: Instant,
+    faults: Faults,
+    timeline: Arc<Timeline>,
+    outcome: Outcome,
+    say: &'a mut dyn FnMut(&str) -> Result<()>,
+}
+
+/// Runs a soak; `say` is told how it goes.
+///
+/// # Errors
+/// Something that a soak needs is not there or cannot be done; what is wrong with the product is in the outcome.
+pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
+    let timeline = Arc::new(Timeline::default());
+    let faults = Faults::new(options.seed, &options.rhythm, &timeline);
+    let outcome = Outcome { seed: options.seed, survivor: faults.survivor, ..Outcome::default() };
+    let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
+    let mut stage = Stage::start()?;
+    let mut before = census::of(&stage)?;
+    run.prime(&mut stage, &mut before)?;
+    stage.fill(options.filling)?;
+    run.work(&mut stage)?;
+    (run.say)("removing everything")?;
+    remove_all(&stage)?;
+    run.calm(&mut stage)?;
+    if let Err(left) = census::wait_equal(&stage, &before) {
+        run.wrong(left)?;
+    }
+    (run.say)("cleaning up")?;
+    census::clean_up(&mut stage)?.into_iter().try_for_each(|left| run.wrong(left))?;
+    Ok(run.outcome)
+}
+
+impl Run<'_> {
+    /// Uses once what agents make when it is needed first and then keep, so that the census knows of it.
+    fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
+        stage.fill(0)?;
+        stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
+        self.calm(stage)?;
+        remove_all(stage)?;
+        self.calm(stage)?;
+        census::look_at_processes(stage, before)
+    }
+
+    /// All parts.
+    fn work(&mut self, stage: &mut Stage) -> Result<()> {
+        let Options { seed, writers, per_second, filling, .. } = *self.options;
+        let pace = Pace { seed, writers, per_second, filling };
+        let client: Namespace = stage.cluster.topology.client.clone();
+        let writers = Writers::start(&client, stage.cluster.api.url(), &pace)?;
+        let traffic = Traffic::start(stage, &self.timeline)?;
+        let mut random = Random::new(seed, u64::MAX);
+        for (part, lasts) in self.options.parts.iter().enumerate() {
+            self.faults.control_dies = part < self.options.control_lives_after;
+            if part == self.options.control_lives_after {
+                stage.make_history(self.options.filling, self.options.history)?;
+                self.settle(stage)?;
+            }
+            writers.tell(Order::Write)?;
+            self.storm(stage, *lasts, &writers, &traffic)?;
+            writers.tell(Order::Rest)?;
+            self.calm(stage)?;
+            match oracle::verify(stage, &mut random) {
+                Ok(frontends) => self.outcome.frontends.push(frontends),
+                Err(wrong) => self.wrong(format!("at the end of part {part}: {wrong}"))?,
+            }
+            writers.tell(Order::Tidy)?;
+            self.calm(stage)?;
+            self.settle(stage)?;
+        }
+        self.outcome.fates = traffic.end();
+        let written = writers.end();
+        (self.outcome.changes, self.outcome.requests, self.outcome.again) =
+            (written.changes, written.requests, written.again);
+        written.unexpected.into_iter().try_for_each(|unexpected| self.wrong(unexpected))?;
+        for episode in self.timeline.all() {
+            *self.outcome.faults.entry(episode.fault.kind).or_default() += 1;
+        }
+        self.outcome.revisions = revision(stage)?;
+        Ok(())
+    }
+
+    /// Faults for a time, while writers write.
+    fn storm(
+        &mut self,
+        stage: &mut Stage,
+        lasts: Duration,
+        writers: &Writers,
+        traffic: &Traffic,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let (mut looked, mut turned) = (begun, begun);
+        let mut struck = 0;
+        while begun.elapsed() < lasts || struck < self.options.faults_min {
+            struck += usize::from(self.faults.turn(stage)?.is_some());
+            self.look_for_deaths(stage);
+            let now = Instant::now();
+            if !self.faults.is_control_away() {
+                self.outcome.control_answered += now - turned;
+            }
+            turned = now;
+            if looked.elapsed() >= self.options.sample_every {
+                looked = now;
+                self.sample(stage, false)?;
+                let fates = traffic.fates();
+                let excused: u64 = fates.excused.values().sum();
+                let line = format!(
+                    "{:>6.0} s: {} requests, {} faults, {} connections ({excused} lost to faults, {} without a reason); {}",
+                    self.begun.elapsed().as_secs_f64(),
+                    writers.requests(),
+                    self.timeline.all().len(),
+                    fates.answered,
+                    fates.lost,
+                    self.memory()
+                );
+                (self.say)(&line)?;
+            }
+            thread::sleep(TURN);
+        }
+        self.faults.mend_all(stage)?;
+        self.outcome.took += begun.elapsed();
+        Ok(())
+    }
+
+    /// Nobody strikes, nobody writes: every node has everything.
+    fn calm(&mut self, stage: &mut Stage) -> Result<()> {
+        wait::until_within(CALM, "every node to have verified everything", || {
+            let status = stage.cluster.api.get_json("/v1/status")?;
+            ensure!(number(&status, "/nodes/converged")? == MODES.len() as u64, "{status:#}");
+            Ok(())
+        })
+    }
+
+    /// Memory at rest, in the same state of the estate each time.
+    fn settle(&mut self, stage: &Stage) -> Result<()> {
+        if self.options.rests {
+            thread::sleep(REST);
+        }
+        let mut looks: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            for sample in processes::sample(stage, self.begun.elapsed(), true)? {
+                looks.entry(sample.process.clone()).or_default().push(sample);
+            }
+            thread::sleep(TURN);
+        }
+        for (_, mut samples) in looks {
+            samples.sort_by_key(|sample| sample.anonymous_kib);
+            self.outcome.samples.push(samples.swap_remove(samples.len() / 2));
+        }
+        self.outcome.files_kib.push(stage.cluster.files_kib()?);
+        let line = format!("{:>6.0} s: settled; {}", self.begun.elapsed().as_secs_f64(), self.memory());
+        (self.say)(&line)
+    }
+
+    fn sample(&mut self, stage: &Stage, is_settled: bool) -> Result<()> {
+        self.outcome.samples.extend(processes::sample(stage, self.begun.elapsed(), is_settled)?);
+        Ok(())
+    }
+
+    /// What every process had allocated when it was looked at last.
+    fn memory(&self) -> String {
+        let mut last = BTreeMap::new();
+        for sample in &self.outcome.samples {
+            last.insert(&sample.process, sample.anonymous_kib);
+        }
+        let all: Vec<_> = last.iter().map(|(process, kib)| format!("{process} {kib}")).collect();
+        format!("KiB: {}", all.join(", "))
+    }
+
+    fn wrong(&mut self, what: String) -> Result<()> {
+        (self.say)(&format!("WRONG: {what}"))?;
+        self.outcome.wrong.push(what);
+        Ok(())
+    }
+
+    /// A process that ended although nobody killed it.
+    fn look_for_deaths(&mut self, stage: &mut Stage) {
+        let mut dead = Vec::new();
+        if !self.faults.is_killed(0) && stage.cluster.server.exit_status().is_some() {
+            dead.push(format!("control ended by itself: {}", stage.cluster.server.log_tail()));
+        }
+        for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
+            if !self.faults.is_killed(node) && agent.exit_status().is_some() {
+                dead.push(format!("the agent of node{node} ended by itself: {}", agent.log_tail()));
+            }
+        }
+        if self.outcome.wrong.is_empty() {
+            self.outcome.wrong.extend(dead);
+        }
+    }
+}
+
+/// The kinds of objects, each before what it needs.
+const COLLECTIONS: [&str; 6] =
+    ["services", "endpointsets", "workloads", "advertisements", "bgppeers", "addresspools"];
+/// Objects of which a listing tells at once.
+const PAGE: usize = 500;
+
+/// Deletes every object but the Nodes.
+fn remove_all(stage: &Stage) -> Result<()> {
+    for collection in COLLECTIONS {
+        loop {
+            let page = stage.cluster.api.get_json(&format!("/v1/{collection}?limit={PAGE}"))?;
+            let items = page["items"].as_array().cloned().unwrap_or_default();
+            if items.is_empty() {
+                break;
+            }
+            for item in items {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                let place = match item["metadata"]["namespace"].as_str() {
+                    Some(namespace) => format!("namespaces/{namespace}/{collection}/{name}"),
+                    None => format!("{collection}/{name}"),
+                };
+                stage.cluster.delete(&place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn revision(stage: &Stage) -> Result<u64> {
+    let status = stage.cluster.api.get_json("/v1/status")?;
+    let position = crate::control::string(&status, "/position")?;
+    Ok(position.rsplit_once('-').map_or(0, |(_, revision)| revision.parse().unwrap_or(0)))
+}

@@ -1,0 +1,117 @@
+//! What the processes of the product hold: memory, files, threads, children.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::stage::{self, Stage};
+
+/// A process of the product, at a time.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sample {
+    /// Since the beginning.
+    pub at: Duration,
+    /// Which: `control`, `agent of node1`, `relay of node3`.
+    pub process: String,
+    /// Its id: another one means that it was started again.
+    pub pid: u32,
+    /// Whether the estate was the same as at every other such time, and nothing was going on.
+    pub is_settled: bool,
+    /// Resident memory, in KiB.
+    pub resident_kib: u64,
+    /// Memory that is no part of a file, in KiB: what was allocated.
+    pub anonymous_kib: u64,
+    /// Open files.
+    pub files: u64,
+    /// Threads.
+    pub threads: u64,
+}
+
+/// The processes that run, by name.
+pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
+    let mut all: BTreeMap<String, u32> =
+        stage.cluster.server.pid().map(|pid| ("control".to_owned(), pid)).into_iter().collect();
+    for (node, agent) in &stage.cluster.agents {
+        all.extend(agent.pid().map(|pid| (format!("agent of {node}"), pid)));
+    }
+    all.extend(stage::relay(stage.cluster.place("node3")?)?.map(|pid| ("relay of node3".to_owned(), pid)));
+    Ok(all)
+}
+
+/// Looks at all of them; one that ends meanwhile is left out.
+pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Vec<Sample>> {
+    let look = |(process, pid): (String, u32)| look(process, pid, at, is_settled).ok();
+    Ok(running(stage)?.into_iter().filter_map(look).collect())
+}
+
+fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sample> {
+    let memory = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let field = |name: &str| -> Result<u64> {
+        let line = memory.lines().find_map(|line| line.strip_prefix(name));
+        let number =
+            line.and_then(|line| line.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+        Ok(number.parse()?)
+    };
+    Ok(Sample {
+        at,
+        process,
+        pid,
+        is_settled,
+        resident_kib: field("Rss:")?,
+        anonymous_kib: field("Anonymous:")?,
+        files: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
+        threads: fs::read_dir(format!("/proc/{pid}/task"))?.count() as u64,
+    })
+}
+
+/// Files, threads and children of a process, one kind a line, with how many there are.
+pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for file in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // It may have been closed meanwhile.
+        let Ok(target) = fs::read_link(file?.path()) else { continue };
+        *counts.entry(format!("file {}", without_numbers(&target.to_string_lossy()))).or_default() += 1;
+    }
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let task = task?.path();
+        let Ok(name) = fs::read_to_string(task.join("comm")) else { continue };
+        *counts.entry(format!("thread {}", without_numbers(name.trim()))).or_default() += 1;
+        let children = fs::read_to_string(task.join("children")).unwrap_or_default();
+        for child in children.split_whitespace() {
+            let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+            let state = status.lines().find_map(|line| line.strip_prefix("State:\t")).unwrap_or("gone");
+            *counts.entry(format!("child {state}")).or_default() += 1;
+        }
+    }
+    Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
+}
+
+/// Whether lines of [`holdings`] say of nothing that there is more than others do.
+pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
+    let counts = |lines: &[String]| -> BTreeMap<String, usize> {
+        let parts = lines.iter().filter_map(|line| line.split_once(" × "));
+        parts.map(|(count, what)| (what.to_owned(), count.parse().unwrap_or(0))).collect()
+    };
+    let then = counts(then);
+    counts(now).into_iter().all(|(what, count)| then.get(&what).is_some_and(|allowed| count <= *allowed))
+}
+
+/// A name without the numbers that tell one of its kind from another.
+fn without_numbers(name: &str) -> String {
+    name.chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_of_anything_is_more() {
+        let lines = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let then = lines(&["3 × file socket:[]", "1 × thread main"]);
+        assert!(holds_no_more(&lines(&["2 × file socket:[]", "1 × thread main"]), &then));
+        assert!(!holds_no_more(&lines(&["4 × file socket:[]"]), &then));
+        assert!(!holds_no_more(&lines(&["1 × child Z (zombie)"]), &then));
+    }
+}
