@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use self::{
     census::Census,
@@ -215,8 +215,8 @@ impl Run<'_> {
         let (mut looked, mut turned) = (begun, begun);
         let mut struck = 0;
         while begun.elapsed() < lasts || struck < self.options.faults_min {
+            self.look_for_deaths(stage)?;
             struck += usize::from(self.faults.turn(stage)?.is_some());
-            self.look_for_deaths(stage);
             let now = Instant::now();
             if !self.faults.is_control_away() {
                 self.outcome.control_answered += now - turned;
@@ -296,20 +296,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A process that ended although nobody killed it.
-    fn look_for_deaths(&mut self, stage: &mut Stage) {
-        let mut dead = Vec::new();
-        if !self.faults.is_killed(0) && stage.cluster.server.exit_status().is_some() {
-            dead.push(format!("control ended by itself: {}", stage.cluster.server.log_tail()));
+    /// Ends the soak when a process has ended although nobody killed it: nothing that comes after it would say anything.
+    fn look_for_deaths(&self, stage: &mut Stage) -> Result<()> {
+        let server = &mut stage.cluster.server;
+        if let Some(status) = server.exit_status().filter(|_| !self.faults.is_killed(0)) {
+            bail!("the control server ended by itself ({status}): {}", server.log_tail());
         }
         for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
-            if !self.faults.is_killed(node) && agent.exit_status().is_some() {
-                dead.push(format!("the agent of node{node} ended by itself: {}", agent.log_tail()));
+            if let Some(status) = agent.exit_status().filter(|_| !self.faults.is_killed(node)) {
+                bail!("the agent of node{node} ended by itself ({status}): {}", agent.log_tail());
             }
         }
-        if self.outcome.wrong.is_empty() {
-            self.outcome.wrong.extend(dead);
-        }
+        Ok(())
     }
 }
 
