@@ -109,7 +109,7 @@ impl Options {
         Self {
             parts: vec![Duration::from_secs(6)],
             faults_min: KINDS.len(),
-            filling: 50,
+            filling: 16,
             rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
             history: 0,
