@@ -39,6 +39,7 @@ bench: setup
 	@lab/as-root.sh target/release/bench layout
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
+	@lab/as-root.sh target/release/bench fanout
 	@target/release/bench targets
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with

@@ -15,7 +15,7 @@ rm -rf "$logs"
 mkdir -p "$logs"
 
 # The longest first, so that none of them is alone at the end; whatever is not named here comes after them.
-longest=(histories crash soak conformance ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
+longest=(histories crash soak conformance change ipvs_traffic iptables_traffic addresses differential ipvs_state bgp_frr bgp_gobgp bgp_driver bgp_exabgp
   clock docker compose packages kubernetes_watch bgp_bird rollback trace abuse etcd mode_cost previews iptables_scale routers nftables_oracle mode_switch_traffic failover health bfd_driver page page_large)
 
 run_one() { # run_one NAME DIRECTORY COMMAND…

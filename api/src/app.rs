@@ -15,7 +15,10 @@ use model::{
     traffic::TrafficBook,
 };
 use store::{Store, StoreError};
-use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio::{
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -26,6 +29,7 @@ use crate::{
     convergence::Convergence,
     entropy::Source,
     error::{Code, Problem},
+    feed::Feeding,
     health_judge::{HealthDesk, HealthJudge},
     hub::{Hub, Published},
     idempotency::Idempotency,
@@ -46,6 +50,7 @@ use crate::{
     series::{SeriesBook, sample},
     view::{Books, View},
     waiting,
+    watch::Watching,
     web::Assets,
     writer::{Chain, Context, Writer},
 };
@@ -103,6 +108,8 @@ pub struct App {
     /// Signs certificates, where TLS is spoken.
     pub(crate) authority: Option<Arc<Authority>>,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) feeding: Arc<Feeding>,
+    pub(crate) watching: Watching,
     pub(crate) writer: Writer,
     pub(crate) nodes: Nodes,
     pub(crate) asks: Asks,
@@ -148,6 +155,7 @@ pub struct Running {
     vault: JoinHandle<()>,
     overview: JoinHandle<()>,
     series: JoinHandle<()>,
+    beat: JoinHandle<()>,
 }
 
 impl App {
@@ -196,6 +204,8 @@ impl App {
             store,
             vault,
             authority,
+            feeding: Arc::new(Feeding::new(hub.load())),
+            watching: Watching::new(hub.load()),
             hub,
             writer,
             nodes,
@@ -224,6 +234,7 @@ impl App {
             stop_writer,
         });
         let housekeeping = tokio::spawn(housekeeping(Arc::clone(&app)));
+        let beat = tokio::spawn(beat(Arc::clone(&app), [app.hub.subscribe(), app.hub.subscribe()]));
         let assigner = tokio::spawn(Assigner::new(Arc::clone(&app)).run());
         let waiting = tokio::spawn(waiting::run(Arc::clone(&app)));
         let health = tokio::spawn(HealthJudge::new(Arc::clone(&app)).run());
@@ -244,6 +255,7 @@ impl App {
             vault,
             overview,
             series,
+            beat,
         })
     }
 
@@ -336,9 +348,21 @@ impl Running {
 
     /// Answers the writes that wait, then ends the tasks.
     pub async fn stop(self) {
-        let Self { app, writer, housekeeping, assigner, waiting, health, audit, vault, overview, series } =
-            self;
+        let Self {
+            app,
+            writer,
+            housekeeping,
+            assigner,
+            waiting,
+            health,
+            audit,
+            vault,
+            overview,
+            series,
+            beat,
+        } = self;
         overview.abort();
+        beat.abort();
         series.abort();
         waiting.abort();
         vault.abort();
@@ -353,6 +377,13 @@ impl Running {
         audit.abort();
         app.audit.flush_all(&*app.store).await;
     }
+}
+
+/// Tells the streams of new states.
+async fn beat(app: Arc<App>, [to_feeds, to_watches]: [watch::Receiver<Position>; 2]) {
+    let feeds = app.feeding.beat.run(&app.hub, to_feeds, (&app.feeds, FEEDS_MAX));
+    let watches = app.watching.beat.run(&app.hub, to_watches, (&app.watches, WATCHES_MAX));
+    tokio::join!(feeds, watches);
 }
 
 async fn keep_audit(app: Arc<App>) {
@@ -377,6 +408,7 @@ async fn housekeeping(app: Arc<App>) {
         let published = app.hub.load();
         app.nodes.forget_deleted(&*app.store, &published.snapshot).await;
         app.pages.forget_old(app.source.now());
+        app.feeding.batches.forget();
         app.asks.forget_closed();
         app.plans.forget_old(app.source.now());
         app.desk.keep_uses(&*app.store).await;

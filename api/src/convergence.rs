@@ -20,7 +20,7 @@ use model::{
 /// Revisions whose curve is kept: enough to look at what was just done, also in a busy cluster.
 const REVISIONS_MAX: usize = 256;
 
-/// The curves, the oldest first.
+/// The curves, the oldest first; revisions rise.
 #[derive(Debug, Default)]
 pub(crate) struct Convergence(Mutex<VecDeque<Curve>>);
 
@@ -58,6 +58,10 @@ impl Convergence {
     pub(crate) fn note(&self, revisions: &[Revision], committed: Instant) {
         let mut curves = self.lock();
         for revision in revisions {
+            if curves.back().is_some_and(|newest| newest.revision >= *revision) {
+                // A store that was brought back: what nodes had of another history says nothing.
+                curves.clear();
+            }
             let nodes = BTreeMap::new();
             curves.push_back(Curve { revision: *revision, committed, concerns_nodes: false, nodes });
         }
@@ -72,7 +76,8 @@ impl Convergence {
         }
     }
 
-    /// Takes how far a node was and is, in this epoch or another. What it said before holds.
+    /// Takes how far a node was and is, in this epoch or another. What it said before holds. Costs what is new to the node,
+    /// because a thousand nodes say so several times a second.
     pub(crate) fn take(
         &self,
         node: &Name,
@@ -85,10 +90,11 @@ impl Convergence {
             return;
         }
         let mut curves = self.lock();
-        for curve in curves.iter_mut() {
+        let told = before.map_or(0, |before| told(&curves, node, epoch, before.verified));
+        for curve in curves.iter_mut().skip(told) {
             let has = |position: Position| position.epoch == epoch && position.revision >= curve.revision;
             if !has(at.received) {
-                continue;
+                break;
             }
             let took = millis_between(curve.committed, now);
             let steps = curve
@@ -140,6 +146,17 @@ impl Convergence {
     }
 }
 
+/// How many of the oldest curves say already that a node has verified them. A curve that another server's commit began may be
+/// younger than the report that has its revision; then it does not know the node yet, and all are looked at.
+fn told(curves: &VecDeque<Curve>, node: &Name, epoch: Epoch, verified: Position) -> usize {
+    if verified.epoch != epoch {
+        return 0;
+    }
+    let count = curves.partition_point(|curve| curve.revision <= verified.revision);
+    let newest = count.checked_sub(1).and_then(|last| curves.get(last)?.nodes.get(node));
+    if newest.is_some_and(|steps| steps.verified.is_some()) { count } else { 0 }
+}
+
 fn millis_between(committed: Instant, now: Instant) -> u64 {
     u64::try_from(now.saturating_duration_since(committed).as_millis()).unwrap_or(u64::MAX)
 }
@@ -172,8 +189,15 @@ mod tests {
         let steps = Steps { received: Some(7), applied: Some(9), verified: Some(9), is_first_report: false };
         let change = Change { revision: Revision(2), age_ms: 10, nodes: [(node.clone(), steps)].into() };
         assert_eq!(book.changes(later(10)), [change], "the first does not concern nodes");
-        let many: Vec<_> = (3..3 + REVISIONS_MAX as u64).map(Revision).collect();
+        // Another server's commit, learned after the report that has it.
+        book.note(&[Revision(3)], later(10));
+        take(Some(ladder(3, 3, 3)), ladder(4, 3, 3), 12);
+        let of_third = book.of(Revision(3), later(12)).map(|(nodes, _)| nodes[&node].verified);
+        assert_eq!(of_third, Some(Some(2)), "since it was learned");
+        let many: Vec<_> = (4..4 + REVISIONS_MAX as u64).map(Revision).collect();
         book.note(&many, start);
-        assert_eq!((book.of(Revision(2), start), book.of(Revision(3), start).is_some()), (None, true));
+        assert_eq!((book.of(Revision(3), start), book.of(Revision(4), start).is_some()), (None, true));
+        book.note(&[Revision(7)], start);
+        assert_eq!(book.of(Revision(5), start), None, "of another history");
     }
 }

@@ -1,31 +1,51 @@
 //! The feed to one agent: the complete state once, or what it lacks, then changes as they are published.
 //!
 //! The task holds a position and nothing else. Each turn sends what lies between it and the newest state, so a slow
-//! reader skips over what was changed twice, and what is queued for it never grows.
+//! reader skips over what was changed twice, and what is queued for it never grows. When there are turns, `beat` says; what is
+//! sent in one, `batch`, the same bytes to all who lack the same.
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
 use model::{
     feed::{Frame, NetworkState, NodeState, StartMode},
     name::Name,
-    quantity::{Position, Revision},
+    quantity::Position,
     resource::{Kind, ObjectKey},
 };
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    compiled_set::{Delta, line},
+    compiled_set::line,
     hub::{Hub, Published},
     metrics::Metrics,
-    stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
+    stream::{Gone, HEARTBEAT, Pieces},
 };
 
+pub(crate) mod batch;
+pub(crate) mod beat;
 mod questions;
+mod sink;
 
+use self::{batch::Batches, beat::Beat, sink::Sink};
 pub(crate) use questions::Questions;
+
+/// What all feeds share.
+#[derive(Debug)]
+pub(crate) struct Feeding {
+    /// When they are told.
+    pub(crate) beat: Beat,
+    /// What they are told.
+    pub(crate) batches: Batches,
+}
+
+impl Feeding {
+    /// Begins with a state.
+    pub(crate) fn new(published: Arc<Published>) -> Self {
+        Self { beat: Beat::new(published), batches: Batches::default() }
+    }
+}
 
 /// What a feed works with.
 pub(crate) struct Feed {
@@ -33,8 +53,10 @@ pub(crate) struct Feed {
     pub(crate) node: Name,
     /// Where the agent is, if it says so.
     pub(crate) resume: Option<Position>,
-    /// Where the state comes from.
+    /// Where the first state comes from.
     pub(crate) hub: Arc<Hub>,
+    /// Where the later ones come from.
+    pub(crate) feeding: Arc<Feeding>,
     /// Counters.
     pub(crate) metrics: Arc<Metrics>,
     /// Ends the feed.
@@ -43,7 +65,7 @@ pub(crate) struct Feed {
 
 /// What the agent has been sent.
 struct Sent {
-    revision: Revision,
+    position: Position,
     network: Arc<NetworkState>,
     node: NodeState,
 }
@@ -77,10 +99,8 @@ impl Feed {
     }
 
     async fn serve(&self, sink: &mut Sink, asks: &mut mpsc::Receiver<Bytes>) -> Result<(), End> {
-        let mut bell = self.hub.subscribe();
-        let published = self.hub.load();
-        let epoch = published.epoch;
-        let mut sent = self.start(&published, sink).await?;
+        let mut beat = self.feeding.beat.subscribe();
+        let mut sent = self.start(&self.hub.load(), sink).await?;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
@@ -88,26 +108,24 @@ impl Feed {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
-                () = sink.pieces.closed() => return Err(End::Gone),
-                changed = bell.changed() => {
+                () = sink.closed() => return Err(End::Gone),
+                changed = beat.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
-                    let published = self.hub.load();
-                    if published.epoch != epoch || !exists(&published, &self.node) {
-                        return Err(End::Restart);
-                    }
+                    let published = Arc::clone(&beat.borrow_and_update());
                     if self.follow(&published, &mut sent, sink).await? {
                         heartbeat.reset();
                     }
                 }
                 Some(ask) = asks.recv() => {
+                    // Whoever asks may have written before, and means the state that holds it.
+                    self.follow(&self.hub.load(), &mut sent, sink).await?;
                     sink.line(&ask).await?;
                     sink.flush().await?;
                 }
                 _ = heartbeat.tick() => {
-                    let position = Position { epoch, revision: sent.revision };
-                    sink.line(&line(&Frame::Heartbeat { position })).await?;
+                    sink.line(&line(&Frame::Heartbeat { position: sent.position })).await?;
                     sink.flush().await?;
                 }
             }
@@ -118,46 +136,52 @@ impl Feed {
     async fn start(&self, published: &Published, sink: &mut Sink) -> Result<Sent, End> {
         let position = published.position();
         let known = self.resume.filter(|at| at.epoch == position.epoch && at.revision <= position.revision);
-        let deltas = known.and_then(|at| deltas(published, at.revision));
-        let mode = if deltas.is_some() { StartMode::Delta } else { StartMode::Full };
-        let sent = Sent {
-            revision: position.revision,
-            network: Arc::clone(&published.network),
-            node: published.node_state(&self.node),
-        };
+        let since = known.and_then(|at| self.feeding.batches.since(at.revision, published));
+        let mode = if since.is_some() { StartMode::Delta } else { StartMode::Full };
+        let node = published.node_state(&self.node);
         sink.line(&line(&Frame::Start { mode, position })).await?;
-        sink.line(&line(&Frame::Network((*sent.network).clone()))).await?;
-        sink.line(&line(&Frame::Node(sent.node.clone()))).await?;
-        if let Some(deltas) = deltas {
-            sink.objects(deltas).await?;
-        } else {
-            self.metrics.feed_full_starts.inc();
-            sink.objects(everything(published)).await?;
+        sink.chunk(&published.network_line).await?;
+        sink.line(&line(&Frame::Node(node.clone()))).await?;
+        match since {
+            Some(since) => sink.batch(&since).await?,
+            None => {
+                self.metrics.feed_full_starts.inc();
+                for batch in self.feeding.batches.whole(published) {
+                    sink.batch(&batch).await?;
+                }
+            }
         }
-        sink.synced(position).await?;
-        Ok(sent)
+        Ok(Sent { position, network: Arc::clone(&published.network), node })
     }
 
     /// Sends what changed since the last batch; says whether there was anything.
     async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
-        let deltas = deltas(published, sent.revision).ok_or(End::Restart)?;
-        let node = published.node_state_after(&self.node, sent.revision).filter(|node| *node != sent.node);
+        let position = published.position();
+        // The first state was the newest, which a beat may be behind.
+        if position <= sent.position {
+            return Ok(false);
+        }
+        if position.epoch != sent.position.epoch || !exists(published, &self.node) {
+            return Err(End::Restart);
+        }
+        let revision = sent.position.revision;
+        let batch = self.feeding.batches.since(revision, published).ok_or(End::Restart)?;
+        let node = published.node_state_after(&self.node, revision).filter(|node| *node != sent.node);
         let network_changed = sent.network != published.network;
-        let anything = network_changed || node.is_some() || !deltas.is_empty();
-        sent.revision = published.snapshot.revision();
+        let anything = network_changed || node.is_some() || batch.objects > 0;
+        sent.position = position;
         if !anything {
             return Ok(false);
         }
         if network_changed {
             sent.network = Arc::clone(&published.network);
-            sink.line(&line(&Frame::Network((*sent.network).clone()))).await?;
+            sink.chunk(&published.network_line).await?;
         }
         if let Some(node) = node {
             sent.node = node;
             sink.line(&line(&Frame::Node(sent.node.clone()))).await?;
         }
-        sink.objects(deltas).await?;
-        sink.synced(published.position()).await?;
+        sink.batch(&batch).await?;
         Ok(true)
     }
 }
@@ -165,100 +189,4 @@ impl Feed {
 fn exists(published: &Published, node: &Name) -> bool {
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
     published.snapshot.get(&key).is_some()
-}
-
-/// The lines of what a position lacks; `None` when that is no longer known.
-fn deltas(published: &Published, position: Revision) -> Option<Vec<Bytes>> {
-    let services = published.compiled.since(position)?.map(Delta::line);
-    let addresses = published.addresses.since(position)?.map(Delta::line);
-    Some(services.chain(addresses).collect())
-}
-
-/// The lines of everything.
-fn everything(published: &Published) -> Vec<Bytes> {
-    let services = published.compiled.after(None).map(|(_, entry)| entry.line());
-    let addresses = published.addresses.after(None).map(|(_, entry)| entry.line());
-    services.chain(addresses).collect()
-}
-
-/// Gathers lines into pieces, compressed if the agent takes it.
-struct Sink {
-    pieces: Pieces,
-    buffer: Buffer,
-    metrics: Arc<Metrics>,
-}
-
-enum Buffer {
-    Plain(Vec<u8>),
-    Gzip(GzEncoder<Vec<u8>>),
-}
-
-impl Sink {
-    fn new(pieces: Pieces, gzip: bool, metrics: Arc<Metrics>) -> Self {
-        let buffer = if gzip {
-            // Level 1: the feed is repetitive text, and the writer serves many agents.
-            Buffer::Gzip(GzEncoder::new(Vec::new(), Compression::fast()))
-        } else {
-            Buffer::Plain(Vec::new())
-        };
-        Self { pieces, buffer, metrics }
-    }
-
-    async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
-        self.metrics.feed_bytes.inc_by(line.len() as u64);
-        let gathered = match &mut self.buffer {
-            Buffer::Plain(buffer) => {
-                buffer.extend_from_slice(line);
-                buffer.len()
-            }
-            Buffer::Gzip(encoder) => {
-                encoder.write_all(line).map_err(|_| Gone)?;
-                encoder.get_ref().len()
-            }
-        };
-        if gathered >= PIECE_BYTES { self.send().await } else { Ok(()) }
-    }
-
-    async fn objects(&mut self, lines: Vec<Bytes>) -> Result<(), Gone> {
-        for line in lines {
-            self.metrics.feed_objects.inc();
-            self.line(&line).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends a batch: everything before this line is on its way to the agent.
-    async fn synced(&mut self, position: Position) -> Result<(), Gone> {
-        self.line(&line(&Frame::Synced { position })).await?;
-        self.flush().await
-    }
-
-    async fn flush(&mut self) -> Result<(), Gone> {
-        if let Buffer::Gzip(encoder) = &mut self.buffer {
-            encoder.flush().map_err(|_| Gone)?;
-        }
-        self.send().await
-    }
-
-    async fn send(&mut self) -> Result<(), Gone> {
-        let buffer = match &mut self.buffer {
-            Buffer::Plain(buffer) => buffer,
-            Buffer::Gzip(encoder) => encoder.get_mut(),
-        };
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        let piece = Bytes::from(std::mem::take(buffer));
-        self.metrics.feed_wire_bytes.inc_by(piece.len() as u64);
-        self.pieces.send(piece).await
-    }
-
-    /// Closes the compressed stream properly, if the agent still listens.
-    async fn finish(self) {
-        if let Buffer::Gzip(encoder) = self.buffer
-            && let Ok(rest) = encoder.finish()
-        {
-            let _ = self.pieces.send(Bytes::from(rest)).await;
-        }
-    }
 }

@@ -9,7 +9,7 @@ use model::{
     advertisement::AdvertisementType,
     change::{Change, ChangeKind, Commit},
     compile::{affected, network, node_state},
-    feed::{NetworkState, NodeState},
+    feed::{Frame, NetworkState, NodeState},
     name::Name,
     quantity::{Epoch, Position, Revision},
     resource::{Kind, Object, ObjectKey, ServiceKey},
@@ -20,7 +20,8 @@ use store::Loaded;
 use tokio::sync::watch;
 
 use crate::{
-    compiled_set::{AddressSet, CompiledSet, Span},
+    compiled_set::{AddressSet, CompiledSet, Span, line},
+    feed::batch::Chunk,
     ring::{Before, Ring},
 };
 
@@ -39,6 +40,8 @@ pub(crate) struct Published {
     pub(crate) recent: Ring,
     /// Facts about the whole cluster.
     pub(crate) network: Arc<NetworkState>,
+    /// The same as a line of the feed.
+    pub(crate) network_line: Arc<Chunk>,
     network_changed_at: Revision,
     /// When what nodes are told of BGP last changed for others than a changed Node itself.
     bgp_changed_at: Revision,
@@ -71,12 +74,14 @@ impl Published {
     pub(crate) fn of(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
         let Loaded { position, objects, recent } = loaded;
         let snapshot = Snapshot::from_objects(position.revision, objects);
+        let network = NetworkState { peer_key: Some(peer_key), ..network(&snapshot) };
         Self {
             epoch: position.epoch,
             compiled: CompiledSet::of(&snapshot),
             addresses: AddressSet::of(&snapshot),
             recent: Ring::of(position.revision, &recent),
-            network: Arc::new(NetworkState { peer_key: Some(peer_key), ..network(&snapshot) }),
+            network_line: network_line(&network),
+            network: Arc::new(network),
             network_changed_at: position.revision,
             bgp_changed_at: position.revision,
             asn,
@@ -154,12 +159,18 @@ impl Published {
             let peer_key = next.network.peer_key.clone();
             let network = NetworkState { peer_key, ..network(&next.snapshot) };
             if network != *next.network {
+                next.network_line = network_line(&network);
                 next.network = Arc::new(network);
                 next.network_changed_at = revision;
             }
         }
         next
     }
+}
+
+/// Rendered once, however many nodes are told.
+fn network_line(network: &NetworkState) -> Arc<Chunk> {
+    Arc::new(Chunk::of(vec![line(&Frame::Network(network.clone()))]))
 }
 
 /// Whether a change may be one of what nodes are told of BGP, beside what a Node says of itself.

@@ -5,8 +5,9 @@
 //! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ Shown ─▶ one change line ─▶ every watcher
 //! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to what it has
 //! ```
-//! While nobody watches, it is looked at every ten seconds, and only if something has changed, so that a problem has the
-//! time at which it began when somebody comes because of it.
+//! While nobody watches, it is looked at when it is some seconds old, and only if something has changed, so that a problem has
+//! the time at which it began when somebody comes because of it. It walks over all Services, so nobody looks in between: what
+//! comes by every ten seconds as well, such as the series of figures, is served by the same look.
 
 mod gather;
 pub(crate) mod stream;
@@ -41,8 +42,9 @@ use crate::app::App;
 const PAUSE: Duration = Duration::from_millis(250);
 /// How often it is looked whether time alone has changed something.
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two looks while nobody watches: a third of the time up to which what is new is known to be new.
-const PULSE_TICKS: u32 = 10;
+/// Time between two looks while nobody watches: about a third of the time up to which what is new is known to be new. Longer
+/// than a step of the series by more than a tick, so that a step comes first.
+const PULSE: Duration = Duration::from_secs(12);
 
 /// The newest document and what it is made with.
 pub(crate) struct OverviewDesk {
@@ -60,6 +62,8 @@ struct State {
     written: Revision,
     mark: Option<Mark>,
     number: u64,
+    /// When it was last looked whether a document is due.
+    looked: Instant,
 }
 
 /// What a document follows from, as cheap as it can be compared.
@@ -107,6 +111,7 @@ impl OverviewDesk {
             written: Revision(0),
             mark: None,
             number: 0,
+            looked: Instant::now(),
         };
         let (newest, _) = watch::channel(None);
         Self { state: Arc::new(Mutex::new(state)), newest, news: AtomicU64::new(0), bell: Notify::new() }
@@ -128,6 +133,7 @@ impl OverviewDesk {
     /// The document of this moment; `None` only when the server ends.
     pub(crate) async fn current(&self, app: &Arc<App>) -> Option<Arc<Shown>> {
         let mut state = Arc::clone(&self.state).lock_owned().await;
+        state.looked = Instant::now();
         let mark = self.mark(app);
         let known = self.newest.borrow().clone();
         if let (Some(known), Some(before)) = (known, &state.mark)
@@ -180,6 +186,11 @@ impl OverviewDesk {
         shown
     }
 
+    /// Whether nobody has looked for so long that it has to be done for its own sake.
+    async fn is_unseen(&self) -> bool {
+        self.state.lock().await.looked.elapsed() >= PULSE
+    }
+
     fn mark(&self, app: &App) -> Mark {
         let (position, now) = (app.hub.load().position(), app.source.now());
         let view = app.view();
@@ -211,16 +222,12 @@ pub(crate) async fn run(app: Arc<App>) {
     let mut bell = app.hub.subscribe();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut ticks: u32 = 0;
     loop {
         let mut is_due = desk.newest.receiver_count() > 0;
         tokio::select! {
             changed = bell.changed(), if is_due => if changed.is_err() { return },
             () = desk.bell.notified() => {}
-            _ = tick.tick() => {
-                ticks = ticks.wrapping_add(1);
-                is_due |= ticks.is_multiple_of(PULSE_TICKS);
-            }
+            _ = tick.tick() => is_due = is_due || desk.is_unseen().await,
         }
         if !is_due {
             continue;

@@ -1,7 +1,8 @@
 //! The public watch: current objects or a resume token first, then every change in order.
 //!
 //! A watch reads the ring of recent commits at its own pace. One that falls behind the ring is ended with an error event
-//! and must list again; nothing is queued for it beyond the pieces of its stream.
+//! and must list again; nothing is queued for it beyond the pieces of its stream. Like feeds, watches go by a beat, so that what a
+//! thousand of them are told of at once is put into words once.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -22,12 +23,32 @@ use utoipa::ToSchema;
 use crate::{
     app::App,
     error::{Code, Problem, ProblemBody},
+    feed::beat::Beat,
     hub::Published,
     negotiate::StreamForm,
     ring::{Before, RecentChange},
     security::{Access, Verb, access::unauthenticated},
     stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
 };
+
+pub(crate) mod shown;
+
+use self::shown::{ShownCommit, Stretches};
+
+/// What all watches share.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    /// When they are told.
+    pub(crate) beat: Beat,
+    stretches: Stretches,
+}
+
+impl Watching {
+    /// Begins with a state.
+    pub(crate) fn new(published: Arc<Published>) -> Self {
+        Self { beat: Beat::new(published), stretches: Stretches::default() }
+    }
+}
 
 /// What a watcher wants to see.
 #[derive(Debug, Clone)]
@@ -144,14 +165,14 @@ impl Watch {
     }
 
     async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
-        let mut bell = self.app.hub.subscribe();
+        let mut beat = self.app.watching.beat.subscribe();
         let published = self.app.hub.load();
         let epoch = published.epoch;
         let mut at = match self.resume {
             Some(revision) => revision,
             None => self.initial(&published, sink).await?,
         };
-        drop(published);
+        let mut first = Some(published);
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
@@ -160,8 +181,10 @@ impl Watch {
             if !self.is_allowed() {
                 return self.revoked(at, sink).await;
             }
-            let newest = self.app.hub.load();
-            if newest.epoch != epoch || !self.follow(&newest, &mut at, sink).await? {
+            let newest = first.take().unwrap_or_else(|| Arc::clone(&beat.borrow_and_update()));
+            // The first state was the newest, which a beat may be behind.
+            let is_ahead = newest.position() > Position { epoch, revision: at };
+            if is_ahead && (newest.epoch != epoch || !self.follow(&newest, &mut at, sink).await?) {
                 self.app.metrics.watch_overruns.inc();
                 return self.expired(epoch, at, sink).await;
             }
@@ -170,7 +193,7 @@ impl Watch {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
                 () = sink.pieces.closed() => return Err(Gone),
-                changed = bell.changed() => {
+                changed = beat.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
@@ -234,45 +257,46 @@ impl Watch {
         at: &mut Revision,
         sink: &mut Sink,
     ) -> Result<bool, Gone> {
-        let Some(commits) = published.recent.since(*at) else { return Ok(false) };
-        let commits: Vec<_> = commits.map(Arc::clone).collect();
-        for commit in commits {
-            let mut chosen: Vec<_> = commit
-                .changes
-                .iter()
-                .filter_map(|change| Some((self.filter.judge(change)?, change)))
-                .collect();
-            let last = chosen.pop();
-            for (event_type, change) in chosen {
-                sink.event(&self.show(published, event_type, change, commit.revision, None)).await?;
-            }
-            if let Some((event_type, change)) = last {
-                let position = Position { epoch: published.epoch, revision: commit.revision };
-                sink.event(&self.show(published, event_type, change, commit.revision, Some(position)))
-                    .await?;
-            }
-            *at = commit.revision;
+        let stretch = self.app.watching.stretches.since(*at, published);
+        let Some(stretch) = stretch else { return Ok(false) };
+        for commit in &stretch.commits {
+            self.tell(published, commit, sink).await?;
+            *at = commit.revision();
         }
         sink.flush().await?;
         Ok(true)
     }
 
-    fn show(
+    /// Sends what of a commit the watcher wants to see; the position is on the last event.
+    async fn tell(
         &self,
         published: &Arc<Published>,
-        event_type: EventType,
-        change: &RecentChange,
-        revision: Revision,
-        position: Option<Position>,
-    ) -> WatchEvent {
-        self.app.metrics.watch_events.inc();
-        let object = match change.kind {
+        commit: &ShownCommit,
+        sink: &mut Sink,
+    ) -> Result<(), Gone> {
+        let revision = commit.revision();
+        let chosen: Vec<_> = commit
+            .changes()
+            .filter_map(|(change, object)| Some((self.filter.judge(change)?, change, object)))
+            .collect();
+        let count = chosen.len();
+        for (at, (event_type, change, object)) in chosen.into_iter().enumerate() {
+            self.app.metrics.watch_events.inc();
+            let is_last = at + 1 == count;
+            let position = is_last.then_some(Position { epoch: published.epoch, revision });
+            let object = object.get_or_init(|| self.show(published, change).to_string().into());
+            sink.event_of(&WatchEvent { position, ..event(event_type, revision) }, object).await?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, published: &Arc<Published>, change: &RecentChange) -> Value {
+        match change.kind {
             ChangeKind::Deleted => change.object.to_json(),
             ChangeKind::Added | ChangeKind::Modified => {
                 self.app.view_of(Arc::clone(published)).shower().object(&change.object)
             }
-        };
-        WatchEvent { position, object: Some(object), ..event(event_type, revision) }
+        }
     }
 
     /// Whether whoever watches may still see what they could at the beginning.
@@ -318,16 +342,26 @@ struct Sink {
 impl Sink {
     async fn event(&mut self, event: &WatchEvent) -> Result<(), Gone> {
         let json = serde_json::to_string(event).expect("events have string keys only");
-        match self.form {
-            StreamForm::Ndjson => self.buffer.extend_from_slice(json.as_bytes()),
-            StreamForm::Sse => {
-                if let Some(position) = event.position {
-                    self.buffer.extend_from_slice(format!("id: {position}\n").as_bytes());
-                }
-                self.buffer.extend_from_slice(format!("data: {json}\n").as_bytes());
+        self.write(event.position, &[&json]).await
+    }
+
+    /// An event with its object, which is JSON already: the last field of the event.
+    async fn event_of(&mut self, event: &WatchEvent, object: &str) -> Result<(), Gone> {
+        let json = serde_json::to_string(event).expect("events have string keys only");
+        let head = json.strip_suffix('}').expect("an event is an object");
+        self.write(event.position, &[head, ",\"object\":", object, "}"]).await
+    }
+
+    async fn write(&mut self, position: Option<Position>, json: &[&str]) -> Result<(), Gone> {
+        if self.form == StreamForm::Sse {
+            if let Some(position) = position {
+                self.buffer.extend_from_slice(format!("id: {position}\n").as_bytes());
             }
+            self.buffer.extend_from_slice(b"data: ");
         }
-        self.buffer.push(b'\n');
+        json.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
+        // An event of a browser's event source ends with an empty line.
+        self.buffer.extend_from_slice(if self.form == StreamForm::Sse { b"\n\n" } else { b"\n" });
         if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
     }
 

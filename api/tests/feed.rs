@@ -99,6 +99,29 @@ async fn a_resume_of_another_epoch_or_from_the_future_begins_with_the_full_state
     }
 }
 
+/// 24 Services, of which one changes and one goes after a complete state was sent → the next complete state has both.
+#[tokio::test]
+async fn a_complete_state_that_was_made_for_another_feed_comes_with_what_changed_since() {
+    let server = cluster(24).await;
+    open(&server, None).await.until("\"synced\"").await;
+    server.call("PUT", "/v1/namespaces/default/endpointsets/s00003", Some(endpoints(3, 7))).await;
+    server.call("DELETE", "/v1/namespaces/default/services/s00004", None).await;
+    let lines = open(&server, None).await.until("\"synced\"").await;
+    assert!(lines[0].contains("\"mode\":\"full\""), "{}", lines[0]);
+    let mut held = std::collections::BTreeMap::new();
+    for line in &lines {
+        let value: Value = serde_json::from_str(line).unwrap();
+        match value["type"].as_str().unwrap() {
+            "service" => drop(held.insert(value["service"]["service"].clone().to_string(), line.clone())),
+            "removed" => drop(held.remove(&value["service"].to_string())),
+            _ => {}
+        }
+    }
+    assert_eq!(held.len(), 23, "all but the one that is gone");
+    assert!(held["\"default/s00003\""].contains("10.1.1.7"), "the newest form counts");
+    assert_eq!(last_position(&lines), last_position(&lines[..1]), "it ends where it said it would");
+}
+
 #[tokio::test]
 async fn writes_that_touch_no_service_send_nothing() {
     let server = cluster(3).await;

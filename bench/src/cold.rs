@@ -18,14 +18,14 @@ use lab::{control::string, process::Process, wait};
 pub use self::measured::Point;
 use crate::{
     estate::{Estate, PATIENCE, Size},
-    host::LoadMeter,
+    host::{self, LoadMeter},
     record::Record,
     say::Say,
     usage::Usage,
 };
 
-/// The modes for which there is a tool that saves and loads what is in the kernel.
-pub const MODES: [&str; 2] = ["nftables", "iptables"];
+/// The modes; `ipvs` where the kernel has it, such as in the guest of `lab/guest.sh`.
+pub const MODES: [&str; 4] = ["nftables", "iptables", "userspace", "ipvs"];
 const NODE: &str = "node1";
 
 /// What to measure.
@@ -37,6 +37,8 @@ pub struct Options {
     pub sizes: Vec<u32>,
     /// Endpoints of each Service, one after the other.
     pub endpoints: Vec<u8>,
+    /// Endpoints of all Services together: what is larger is left out.
+    pub most: u32,
     /// Proxy modes.
     pub modes: Vec<&'static str>,
 }
@@ -54,10 +56,15 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let mut record = Record::begin(versions)?;
     let meter = LoadMeter::start()?;
     for &mode in &options.modes {
+        ensure!(
+            mode != "ipvs" || host::has_ipvs(),
+            "this kernel has no IPVS; run it in the guest of `lab/guest.sh`"
+        );
         for &endpoints in &options.endpoints {
             let mut estate = Estate::start(Size { mode, services: 0, endpoints, live: 0 })
                 .with_context(|| format!("{mode} mode"))?;
-            for &services in &options.sizes {
+            let fits = |services: &&u32| services.saturating_mul(endpoints.into()) <= options.most;
+            for &services in options.sizes.iter().filter(fits) {
                 estate.fill(services)?;
                 record.points.push(measure(&mut estate, options.rounds, say)?);
             }
@@ -72,12 +79,12 @@ fn measure(estate: &mut Estate, rounds: u16, say: Say<'_>) -> Result<Point> {
     for round in 0..rounds {
         // Whoever begins differs from round to round.
         if round % 2 == 0 {
-            point.bound_ms.push(bound::load(estate)?);
+            point.bound_ms.extend(bound::load(estate)?);
         }
         cold(estate, &mut point)?;
         restart(estate, &mut point)?;
         if round % 2 == 1 {
-            point.bound_ms.push(bound::load(estate)?);
+            point.bound_ms.extend(bound::load(estate)?);
         }
         say(&format!("{}, round {}: {point}", point.mode, round + 1))?;
     }

@@ -29,6 +29,8 @@ pub const ENDPOINTS_MAX: u8 = 100;
 /// Most Services: their addresses are in one /16.
 pub const SERVICES_MAX: u32 = 60_000;
 
+/// Where the virtual addresses of all Services are, as the control server of a [`Cluster`] gives them.
+const SERVICE_CIDR: &str = "10.96.0.0/16";
 /// The first address of the filling's endpoints: `10.128.0.0/9` is used by nobody else.
 const FILLING: u32 = u32::from_be_bytes([10, 128, 0, 0]);
 /// The last part of the first live endpoint's address.
@@ -81,6 +83,9 @@ impl Estate {
             backend.ip(&[format!("addr add {address}/32 dev eth0")])?;
         }
         cluster.topology.serve(BACKEND, TARGET_PORT)?;
+        // Whoever asks for a Service that is not there is told so at once, every time, and need not guess from silence.
+        node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0"])?;
+        node.ip(&[format!("route add unreachable {SERVICE_CIDR}")])?;
         let mut estate = Self { cluster, size, filled: 0, filling_node: None };
         estate.apply((0..estate.size.live).flat_map(|number| live_objects(number, 0)).collect())?;
         estate.fill(estate.size.services)?;
@@ -134,6 +139,23 @@ impl Estate {
         Ok(SocketAddr::new(self.cluster.cluster_ip(&format!("default/{}", live_name(number)), 0)?, PORT))
     }
 
+    /// The path of the Services of the namespace in which all of them are.
+    pub const SERVICES: &str = "/v1/namespaces/default/services";
+
+    /// The path of a live Service.
+    #[must_use]
+    pub fn live_service_path(number: u32) -> String {
+        format!("{}/{}", Self::SERVICES, live_name(number))
+    }
+
+    /// A live Service that asks for an address.
+    #[must_use]
+    pub fn live_service(number: u32, address: IpAddr) -> Value {
+        let mut service = service_object(&live_name(number));
+        service["spec"]["clusterIPs"] = json!([address]);
+        service
+    }
+
     /// The path of the endpoints of a live Service.
     #[must_use]
     pub fn live_path(number: u32) -> String {
@@ -184,11 +206,15 @@ pub(crate) fn endpoint_object(address: Ipv4Addr, node: Option<&str>) -> Value {
     node.map_or_else(|| json!({"address": address}), |node| json!({"address": address, "node": node}))
 }
 
+fn service_object(name: &str) -> Value {
+    json!({"kind": "Service", "metadata": {"name": name}, "spec": {
+        "ports": [{"port": PORT, "targetPort": TARGET_PORT}],
+    }})
+}
+
 fn service_objects(name: &str, endpoints: Vec<Value>) -> [Value; 2] {
     [
-        json!({"kind": "Service", "metadata": {"name": name}, "spec": {
-            "ports": [{"port": PORT, "targetPort": TARGET_PORT}],
-        }}),
+        service_object(name),
         json!({"kind": "EndpointSet", "metadata": {"name": name}, "spec": {
             "service": name, "endpoints": endpoints,
         }}),

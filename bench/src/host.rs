@@ -40,6 +40,14 @@ impl Host {
     }
 }
 
+/// Whether this kernel has IPVS, or has it after it was asked for.
+#[must_use]
+pub fn has_ipvs() -> bool {
+    // A kernel without modules, or without this one, says so; the file tells either way.
+    let _not_there = lab::shell::run("modprobe", &["-q", "ip_vs"]);
+    Path::new("/proc/net/ip_vs").exists()
+}
+
 /// How busy the machine was during a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]

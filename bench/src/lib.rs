@@ -10,6 +10,7 @@ pub mod cold;
 pub mod connections;
 pub mod estate;
 pub mod failover;
+pub mod fanout;
 pub mod figures;
 pub mod fit;
 pub mod host;

@@ -2,13 +2,14 @@
 
 use std::{
     io,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
 use bench::{
-    bgp, change, cold, connections, failover,
+    bgp, change, cold, connections, failover, fanout,
     host::Load,
     layout::{self, Layout},
     record::{Measure, Record},
@@ -16,7 +17,8 @@ use bench::{
     targets::{self, Written},
     writes,
 };
-use clap::{Parser, Subcommand, builder::PossibleValuesParser};
+use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
+use lab::fleet::{self, Position, Role};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
 #[derive(Debug, Parser)]
@@ -66,20 +68,25 @@ enum Benchmark {
         #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         groups: u16,
         /// Changes in each of these groups.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=10_000))]
         changes: u16,
         /// Numbers of Services, ascending.
-        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000],
+        #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(0..=50_000))]
         sizes: Vec<u32>,
         /// Endpoints of each Service.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: u8,
-        /// Proxy modes: those that run on this kernel.
-        #[arg(long, value_delimiter = ',', default_value = "nftables,userspace",
+        /// Proxy modes; ipvs is measured on a second kernel, with fewer endpoints, where this one does not have it.
+        #[arg(long, value_delimiter = ',', default_value = "nftables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(change::MODES))]
         modes: Vec<String>,
     },
+    /// How long a change takes until the last of many agents, and of many watchers, has it, and what that costs the control server.
+    Fanout(FanoutArguments),
+    /// Those who are told in `fanout`; takes its orders from stdin.
+    #[command(hide = true)]
+    Fleet(FleetArguments),
     /// How many endpoint writes per second a control server makes durable, on SQLite and on three members of etcd.
     Writes {
         /// Turns of each store.
@@ -99,14 +106,17 @@ enum Benchmark {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         rounds: u16,
         /// Numbers of Services, ascending.
-        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000],
+        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 5_000, 10_000, 50_000],
             value_parser = clap::value_parser!(u32).range(1..=60_000))]
         sizes: Vec<u32>,
         /// Endpoints of each Service, one after the other.
         #[arg(long, value_delimiter = ',', default_values_t = [2, 10],
             value_parser = clap::value_parser!(u8).range(1..=100))]
         endpoints: Vec<u8>,
-        /// Proxy modes.
+        /// Endpoints of all Services together; what is larger is left out.
+        #[arg(long, default_value_t = 100_000)]
+        most: u32,
+        /// Proxy modes; ipvs where the kernel has it, such as in the guest of `lab/guest.sh`.
         #[arg(long, value_delimiter = ',', default_value = "nftables",
             value_parser = PossibleValuesParser::new(cold::MODES))]
         modes: Vec<String>,
@@ -168,6 +178,52 @@ enum Benchmark {
     },
 }
 
+#[derive(Debug, Args)]
+struct FanoutArguments {
+    /// Turns of each size.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    rounds: u16,
+    /// Numbers of agents.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000],
+        value_parser = clap::value_parser!(u16).range(1..=2_000))]
+    agents: Vec<u16>,
+    /// Numbers of watchers; none with an empty list.
+    #[arg(long, value_delimiter = ',', num_args = 0.., default_values_t = [100, 1_000],
+        value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    watchers: Vec<u16>,
+    /// Services.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    services: u32,
+    /// Endpoints of each.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u8).range(1..=64))]
+    endpoints: u8,
+    /// Changes a second.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    per_second: u32,
+    /// Changes in a turn.
+    #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    changes: u32,
+    /// Times in a turn that all are cut off and come back at once.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    herds: u16,
+}
+
+#[derive(Debug, Args)]
+struct FleetArguments {
+    #[arg(long)]
+    role: Role,
+    #[arg(long)]
+    server: SocketAddr,
+    #[arg(long)]
+    first: u16,
+    #[arg(long)]
+    count: u16,
+    #[arg(long)]
+    from: IpAddr,
+    #[arg(long)]
+    resume: Option<Position>,
+}
+
 /// Writes the files of a benchmark into a directory.
 type Write = Box<dyn FnOnce(&Path) -> Result<()>>;
 
@@ -189,6 +245,10 @@ impl Outcome {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Benchmark::Fleet(FleetArguments { role, server, first, count, from, resume }) = arguments.benchmark
+    {
+        return fleet::serve(&fleet::Orders { role, server, first, count, from, resume });
+    }
     let mut stdout = io::stdout();
     let mut say = |line: &str| {
         io::Write::write_fmt(&mut stdout, format_args!("{line}\n")).context("cannot write to stdout")
@@ -228,13 +288,15 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         }
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
-            let measured =
-                change::run(&change::Options { rounds, groups, changes, sizes, endpoints, modes }, say)?;
+            let measured = change::run(
+                &change::Options { rounds, groups, changes, sizes, endpoints, quiet: change::QUIET, modes },
+                say,
+            )?;
             Outcome::of(measured)
         }
-        Benchmark::Cold { rounds, sizes, endpoints, modes } => {
+        Benchmark::Cold { rounds, sizes, endpoints, most, modes } => {
             let modes = chosen(&cold::MODES, &modes);
-            let measured = cold::run(&cold::Options { rounds, sizes, endpoints, modes }, say)?;
+            let measured = cold::run(&cold::Options { rounds, sizes, endpoints, most, modes }, say)?;
             Outcome::of(measured)
         }
         Benchmark::Writes { rounds, slice_ms, clients } => {
@@ -254,6 +316,8 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
             let options = layout::Options { loads, changes, rounds, slice, clients, sizes, endpoints, peers };
             Outcome::of(layout::run(&options, say)?)
         }
+        Benchmark::Fanout(arguments) => Outcome::of(fanout::run(&arguments.options()?, say)?),
+        Benchmark::Fleet(_) => bail!("`{}` is no benchmark", fleet::SUBCOMMAND),
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
             let options = connections::Options { rounds, slice, sizes, modes, clients };
@@ -262,6 +326,24 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
             Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
         }
     })
+}
+
+impl FanoutArguments {
+    fn options(self) -> Result<fanout::Options> {
+        let Self { rounds, agents, watchers, services, endpoints, per_second, changes, herds } = self;
+        let program = std::env::current_exe().context("this binary has no path")?;
+        Ok(fanout::Options {
+            program,
+            rounds,
+            agents,
+            watchers,
+            services,
+            endpoints,
+            per_second,
+            changes,
+            herds,
+        })
+    }
 }
 
 fn chosen(all: &[&'static str], names: &[String]) -> Vec<&'static str> {

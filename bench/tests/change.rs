@@ -1,6 +1,8 @@
-//! The benchmark changes real endpoints under a real client, and writes its page. No time is asserted.
+//! The benchmark changes real endpoints and Services under a real client, and writes its page. No time is asserted.
 
-use bench::change::{self, Options};
+use std::time::Duration;
+
+use bench::change::{self, Cost, Options};
 use serde_json::Value;
 
 #[test]
@@ -11,30 +13,42 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
         changes: 4,
         sizes: vec![2, 20],
         endpoints: 3,
-        modes: vec!["nftables", "userspace"],
+        quiet: Duration::from_millis(100),
+        modes: vec!["nftables", "userspace", "ipvs"],
     };
     let measured = change::run(&options, &mut |_| Ok(())).unwrap();
-    assert_eq!(measured.points.len(), 4);
+    assert_eq!(measured.points.len(), 6);
     for point in &measured.points {
-        assert_eq!((point.first_ms.len(), point.write_ms.len()), (2, 2), "{point:?}");
-        let feeds: f64 = point.costs.iter().map(|cost| cost.feed_bytes).sum();
-        assert!(feeds > 0.0 && point.agent_kib > 0 && point.control_kib > 0, "{point:?}");
-        let messages: f64 = point.costs.iter().map(|cost| cost.kernel_messages).sum();
-        assert_eq!(
-            messages > 0.0,
-            point.mode == "nftables",
-            "a relay writes nothing to the kernel: {point:?}"
-        );
+        let lengths = [&point.first_ms, &point.write_ms, &point.service_first_ms].map(Vec::len);
+        assert_eq!(lengths, [2, 2, 2], "{point:?}");
+        assert!(point.agent_kib > 0 && point.control_kib > 0, "{point:?}");
+        for costs in [&point.costs, &point.service_costs] {
+            assert_eq!(costs.len(), 2, "{point:?}");
+            assert!(sum(costs, |cost| cost.feed_bytes) > 0.0, "{point:?}");
+        }
+        let written = |costs: &[Cost]| sum(costs, |cost| cost.kernel_messages) > 0.0;
+        // A relay writes nothing to the kernel when endpoints change.
+        assert_eq!(written(&point.costs), point.mode != "userspace", "{point:?}");
+        assert!(written(&point.service_costs), "{point:?}");
     }
     let directory = tempfile::tempdir().unwrap();
     measured.write(directory.path()).unwrap();
     let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
     let json: Value = serde_json::from_str(&read("change.json")).unwrap();
-    assert_eq!(json["points"].as_array().unwrap().len(), 4);
+    assert_eq!(json["points"].as_array().unwrap().len(), 6);
     let page = read("change.md");
-    for row in ["| nftables | 20 | 3 | 2 |", "| userspace | 2 | 3 | 2 |", "| nftables | bytes of the feed |"]
-    {
+    for row in [
+        "| nftables | 20 | 3 | 2 |",
+        "| userspace | 2 | 3 | 2 |",
+        "| nftables | a change of endpoints | bytes of the feed |",
+        "| ipvs | a Service that comes and goes | messages to the kernel |",
+    ] {
         assert!(page.contains(row), "{row} in\n{page}");
     }
-    assert_eq!(read("change.svg").matches("<circle").count(), 8);
+    let at_home: Vec<_> = measured.points.iter().filter(|point| !point.is_guest).collect();
+    assert_eq!(read("change.svg").matches("<circle").count(), 2 * at_home.len());
+}
+
+fn sum(costs: &[Cost], of: fn(&Cost) -> f64) -> f64 {
+    costs.iter().map(of).sum()
 }

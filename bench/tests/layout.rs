@@ -8,7 +8,7 @@ use bench::layout::{self, Layout, Options, Served};
 fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_what_that_costs() {
     let options = Options {
         loads: 1,
-        changes: 1,
+        changes: 2,
         rounds: 1,
         slice: Duration::from_millis(100),
         clients: 3,
@@ -24,7 +24,7 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
     for point in &measured.points {
         assert_eq!(point.load.wall_ms.len(), 1, "{point:?}");
         for change in [&point.add, &point.replace, &point.remove] {
-            assert_eq!(change.costs.processor_ms.len(), 1, "{point:?}");
+            assert_eq!(change.costs.processor_ms.len(), 2, "{point:?}");
             assert!(change.messages > 2 && change.bytes > 40, "a transaction says something: {point:?}");
         }
         assert!(point.connect_us.iter().all(|rounds| rounds.len() == 1), "{point:?}");
@@ -43,6 +43,8 @@ fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_
     {
         assert!(page.contains(row), "{row} in\n{page}");
     }
+    let fitted = page.lines().filter(|line| line.starts_with("| service-chains | "));
+    assert_eq!(fitted.count(), 3, "whether each change grows with the Services, in\n{page}");
     assert!(fs::read_to_string(directory.path().join("layout.svg")).unwrap().contains("<circle"));
 }
 

@@ -10,8 +10,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
+use tokio::task::JoinSet;
 
-use crate::{control::no_tls, netns::Namespace};
+use crate::{control::no_tls, fleet::now_ns, netns::Namespace};
 
 /// How long one request may take on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -54,6 +55,57 @@ pub fn drive(
             Ok(took.into_iter().flatten().collect())
         })
     })
+}
+
+/// A write that was made at its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// When the request was sent, as [`now_ns`].
+    pub sent_ns: u64,
+    /// When it was answered.
+    pub answered_ns: u64,
+    /// The revision that holds it.
+    pub revision: u64,
+}
+
+/// Sends so many requests at so many a second, each at its time, whether those before it are answered or not.
+///
+/// # Errors
+/// The server cannot be reached, refuses a request, or names no revision.
+pub fn pace(
+    from: &Namespace,
+    base: &str,
+    per_second: u32,
+    count: u32,
+    next: impl Fn(u32) -> Sent + Send + Sync,
+) -> Result<Vec<Written>> {
+    from.inside(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
+            let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+            let (begun, mut under_way) = (tokio::time::Instant::now(), JoinSet::new());
+            for number in 0..count {
+                tokio::time::sleep_until(begun + Duration::from_secs(1) * number / per_second).await;
+                under_way.spawn(write(client.clone(), base.to_owned(), next(number)));
+            }
+            under_way.join_all().await.into_iter().collect()
+        })
+    })
+}
+
+async fn write(client: reqwest::Client, base: String, sent: Sent) -> Result<Written> {
+    let Sent { method, path, content_type, body } = sent;
+    let url = format!("{base}{path}");
+    let request = client.request(reqwest::Method::from_bytes(method.as_bytes())?, &url);
+    let sent_ns = now_ns();
+    let answer = request.header("content-type", content_type).body(body).send().await?;
+    let answered_ns = now_ns();
+    let revision = answer.headers().get("x-revision").and_then(|value| value.to_str().ok()?.parse().ok());
+    let status = answer.status();
+    let text = answer.text().await.with_context(|| url.clone())?;
+    ensure!(status.is_success(), "{url} answered {status}: {text}");
+    Ok(Written { sent_ns, answered_ns, revision: revision.context("a write names its revision")? })
 }
 
 async fn one(base: &str, end: Instant, next: impl Fn() -> Sent) -> Result<Vec<Duration>> {

@@ -18,6 +18,7 @@ pub mod demo;
 pub mod echo;
 pub mod engine;
 pub mod etcd;
+pub mod fleet;
 pub mod forward;
 pub mod guest;
 pub mod haproxy;

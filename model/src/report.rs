@@ -354,6 +354,9 @@ pub struct Counters {
     /// Netlink messages in them.
     #[serde(default)]
     pub kernel_messages: u64,
+    /// Bytes of these messages.
+    #[serde(default)]
+    pub kernel_bytes: u64,
     /// Times that the kernel was found different from what this agent had left, and was repaired.
     #[serde(default)]
     pub drift_repairs: u64,

@@ -363,6 +363,7 @@ pub fn counters(tally: &Tally, status: &Status) -> Counters {
         passes: tally.passes.get(),
         kernel_transactions: status.kernel.transactions,
         kernel_messages: status.kernel.messages,
+        kernel_bytes: status.kernel.bytes,
         drift_repairs: tally.drift_repairs.get(),
         conntrack_deletions: status.kernel.conntrack_deletions,
     }

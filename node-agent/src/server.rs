@@ -381,6 +381,7 @@ impl Collector for StatusCollector {
         let counters = [
             ("kernel_transactions", "Transactions committed to the kernel", status.kernel.transactions),
             ("kernel_messages", "Netlink messages in those transactions", status.kernel.messages),
+            ("kernel_bytes", "Bytes of these messages", status.kernel.bytes),
             ("conntrack_deletions", "Conntrack entries deleted", status.kernel.conntrack_deletions),
         ];
         for (name, help, value) in counters {

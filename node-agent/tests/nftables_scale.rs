@@ -88,6 +88,7 @@ fn cost(
     let counters = KernelCounters {
         transactions: after.transactions - before.transactions,
         messages: after.messages - before.messages,
+        bytes: after.bytes - before.bytes,
         conntrack_deletions: after.conntrack_deletions,
     };
     (counters, times[times.len() / 2])

@@ -9,7 +9,7 @@ use model::{feed::Frame, name::Name};
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{Gone, Sink, exists};
+use super::{Gone, exists, sink::Sink};
 use crate::{
     compiled_set::line,
     hub::Hub,
@@ -45,7 +45,7 @@ impl Questions {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Ok(()),
-                () = sink.pieces.closed() => return Err(Gone),
+                () = sink.closed() => return Err(Gone),
                 // The first tick is at once: the stream begins with a heartbeat.
                 _ = heartbeat.tick() => {
                     let published = self.hub.load();

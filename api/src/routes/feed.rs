@@ -100,7 +100,8 @@ async fn feed(
         None => {
             let stop = app.nodes.begin_feed(&node, &app.stop_streams);
             let asks = app.asks.open(&node);
-            let feed = Feed { node, resume, hub, metrics, stop };
+            let feeding = Arc::clone(&app.feeding);
+            let feed = Feed { node, resume, hub, feeding, metrics, stop };
             tokio::spawn(async move {
                 feed.run(pieces, gzip, asks).await;
                 drop(permit);

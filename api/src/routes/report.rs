@@ -126,6 +126,10 @@ fn sessions(book: &BgpBook, node: &Name) -> Vec<(Name, Option<IpAddr>, BgpSessio
 /// Whether a report says something that the one before did not, beside what is counted.
 fn is_news(before: Option<&Report>, report: &Report) -> bool {
     let Some(before) = before else { return true };
+    // Almost every report that follows a change; comparing everything would cost a copy.
+    if before.verified != report.verified {
+        return true;
+    }
     let Report { counters, traffic_at, boot_id, .. } = before;
     let counted =
         Report { counters: *counters, traffic_at: *traffic_at, boot_id: boot_id.clone(), ..report.clone() };

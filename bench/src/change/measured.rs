@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
@@ -12,21 +12,27 @@ use crate::{
 };
 
 /// A mode at a size.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// The proxy mode.
-    pub mode: &'static str,
+    pub mode: String,
     /// Services of the filling.
     pub services: u32,
     /// Endpoints of each.
     pub endpoints: u8,
-    /// From the write to its answer, in milliseconds.
+    /// Whether it was measured on the second kernel, where times mean little.
+    pub is_guest: bool,
+    /// From the write of endpoints to its answer, in milliseconds.
     pub write_ms: Vec<f64>,
-    /// From the write to the first answer through the virtual address, in milliseconds.
+    /// From the write of endpoints to the first answer through the virtual address, in milliseconds.
     pub first_ms: Vec<f64>,
-    /// What a change costs, by group of changes.
+    /// From the write of a new Service to the first answer through its virtual address, in milliseconds.
+    pub service_first_ms: Vec<f64>,
+    /// What a change of endpoints costs, by group of changes.
     pub costs: Vec<Cost>,
+    /// What a Service costs that is added and removed again, by group of them.
+    pub service_costs: Vec<Cost>,
     /// Resident memory of the control server, in KiB.
     pub control_kib: u64,
     /// Resident memory of the agent, in KiB.
@@ -34,17 +40,19 @@ pub struct Point {
 }
 
 /// The mean costs of a change in a group of changes, less what the time costs without changes.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
     /// Processor time of the control server, in microseconds.
     pub control_us: f64,
-    /// Processor time of the agent, in microseconds.
+    /// Processor time of the agent, in microseconds; the kernel's work for it included.
     pub agent_us: f64,
     /// Bytes that the agent received.
     pub feed_bytes: f64,
     /// Messages to the kernel, or lines to `iptables-restore`.
     pub kernel_messages: f64,
+    /// Bytes of these.
+    pub kernel_bytes: f64,
     /// Transactions with the kernel.
     pub kernel_transactions: f64,
 }
@@ -56,6 +64,7 @@ pub(super) struct Spent {
     pub(super) agent_ns: u64,
     pub(super) feed_bytes: u64,
     pub(super) kernel_messages: u64,
+    pub(super) kernel_bytes: u64,
     pub(super) kernel_transactions: u64,
 }
 
@@ -67,6 +76,7 @@ impl Spent {
             agent_ns: self.agent_ns.saturating_sub(before.agent_ns),
             feed_bytes: self.feed_bytes.saturating_sub(before.feed_bytes),
             kernel_messages: self.kernel_messages.saturating_sub(before.kernel_messages),
+            kernel_bytes: self.kernel_bytes.saturating_sub(before.kernel_bytes),
             kernel_transactions: self.kernel_transactions.saturating_sub(before.kernel_transactions),
         }
     }
@@ -78,6 +88,7 @@ impl Spent {
             agent_us: each(self.agent_ns, idle.agent_ns, 1e3),
             feed_bytes: each(self.feed_bytes, idle.feed_bytes, 1.0),
             kernel_messages: each(self.kernel_messages, idle.kernel_messages, 1.0),
+            kernel_bytes: each(self.kernel_bytes, idle.kernel_bytes, 1.0),
             kernel_transactions: each(self.kernel_transactions, idle.kernel_transactions, 1.0),
         }
     }
@@ -87,8 +98,13 @@ impl fmt::Display for Cost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             out,
-            "a change costs control {:.0} µs, agent {:.0} µs, {:.0} bytes, {:.1} messages in {:.2} transactions",
-            self.control_us, self.agent_us, self.feed_bytes, self.kernel_messages, self.kernel_transactions
+            "control {:.0} µs, agent {:.0} µs, {:.0} bytes of the feed, {:.1} messages of {:.0} bytes to the kernel in {:.2} transactions",
+            self.control_us,
+            self.agent_us,
+            self.feed_bytes,
+            self.kernel_messages,
+            self.kernel_bytes,
+            self.kernel_transactions
         )
     }
 }
@@ -96,12 +112,15 @@ impl fmt::Display for Cost {
 impl Point {
     pub(super) fn new(size: &Size) -> Self {
         Self {
-            mode: size.mode,
+            mode: size.mode.to_owned(),
             services: size.services,
             endpoints: size.endpoints,
+            is_guest: lab::guest::is_inside(),
             write_ms: Vec::new(),
             first_ms: Vec::new(),
+            service_first_ms: Vec::new(),
             costs: Vec::new(),
+            service_costs: Vec::new(),
             control_kib: 0,
             agent_kib: 0,
         }
@@ -121,11 +140,12 @@ impl fmt::Display for Point {
         };
         write!(
             out,
-            "{} Services × {}: write {}, first answer {}; control {} MiB, agent {} MiB",
+            "{} Services × {}: write {}, first answer {}, of a new Service {}; control {} MiB, agent {} MiB",
             self.services,
             self.endpoints,
             summary(&self.write_ms),
             summary(&self.first_ms),
+            summary(&self.service_first_ms),
             self.control_kib / 1024,
             self.agent_kib / 1024
         )

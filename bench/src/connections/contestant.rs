@@ -1,9 +1,6 @@
 //! What takes part: a way from a machine that asks, over a node, to one that answers.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::Path,
-};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use lab::{
@@ -180,11 +177,4 @@ fn nginx(to: SocketAddr) -> String {
 /// What was measured, in which versions.
 pub(super) fn versions() -> Result<Vec<String>> {
     Ok(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), Haproxy::version()?, Nginx::version()?])
-}
-
-/// Whether this kernel has IPVS, or has it after it was asked for.
-pub(super) fn has_ipvs() -> bool {
-    // A kernel without modules, or without this one, says so; the file tells either way.
-    let _not_there = lab::shell::run("modprobe", &["-q", "ip_vs"]);
-    Path::new("/proc/net/ip_vs").exists()
 }

@@ -27,7 +27,7 @@ use self::{
     contestant::{Contestant, Relay},
 };
 use crate::{
-    host::{Host, LoadMeter, ProcessorTimes},
+    host::{self, Host, LoadMeter, ProcessorTimes},
     say::Say,
 };
 
@@ -85,7 +85,7 @@ fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec
     let mut contestants =
         vec![contestant::direct()?, contestant::relay(Relay::Haproxy)?, contestant::relay(Relay::Nginx)?];
     for &mode in &options.modes {
-        if mode == "ipvs" && !contestant::has_ipvs() {
+        if mode == "ipvs" && !host::has_ipvs() {
             let why = "ipvs mode: this kernel has no IPVS";
             say(&format!("left out: {why}"))?;
             measured.left_out.push(why.to_owned());

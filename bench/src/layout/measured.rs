@@ -72,6 +72,9 @@ pub struct Change {
     pub bytes: u64,
 }
 
+/// What the changes are called, in the order in which they are made.
+pub(super) const CHANGES: [&str; 3] = ["add a Service", "replace an endpoint", "remove a Service"];
+
 impl Costs {
     pub(super) fn enter(&mut self, took: Took) {
         let Took { wall_ms, user_ms, system_ms } = took;
@@ -115,11 +118,8 @@ impl Point {
 
     /// The same, to read, with their names.
     pub(super) fn changes(&self) -> [(&'static str, &Change); 3] {
-        [
-            ("add a Service", &self.add),
-            ("replace an endpoint", &self.replace),
-            ("remove a Service", &self.remove),
-        ]
+        let [add, replace, remove] = CHANGES;
+        [(add, &self.add), (replace, &self.replace), (remove, &self.remove)]
     }
 }
 

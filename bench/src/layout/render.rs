@@ -4,37 +4,40 @@ use std::fmt::Write;
 
 use super::{
     Layout,
-    measured::{Point, median},
+    measured::{CHANGES, Point, median},
 };
 use crate::{
+    fit::Line,
     page::{self, cells, short},
     plot::{self, Row},
     record::Record,
 };
 
 const METHOD: &str = "\
-A control server and a node, in network namespaces of this machine, have the Services. What the node's agent has put into the kernel is saved
-by `nft list table`; so is what it makes of a Service that comes, of one endpoint that becomes another one, and of the Service that goes: the
-difference of two listings, as `add element` and `delete element`. *Service-chains* and *endpoint-chains* are written for this benchmark, with
-the same Services, addresses and endpoints, in the layout of kube-proxy's nftables mode: a map from addresses to a chain for each Service, in
-which a random number is looked up in an anonymous map; of endpoints in service-chains, of a chain for each endpoint in endpoint-chains, which
-older versions of kube-proxy have. They have the chains through which every packet passes there, and leave out what would only cost more: no
-second address family, no Service with more than one address, shorter names. No endpoint is on the node, in all of them: one that is, or
-that could be, takes one element more. Ours counts the connections of every endpoint, by a counter in its element; theirs counts nothing.
+A control server and a node, in network namespaces of this machine, have the Services. What the node's agent has put into the kernel is
+saved by `nft list table`; so is what it makes of a Service that comes, of one endpoint that becomes another one, and of the Service that
+goes: the difference of two listings, as `add element` and `delete element`. *Service-chains* and *endpoint-chains* are written for this
+benchmark, with the same Services, addresses and endpoints, in the layout of kube-proxy's nftables mode: a map from addresses to a chain for
+each Service, in which a random number is looked up in an anonymous map; of endpoints in service-chains, of a chain for each endpoint in
+endpoint-chains, which older versions of kube-proxy have. They have the chains through which every packet passes there, and leave out what
+would only cost more: no second address family, no Service with more than one address, shorter names. No endpoint is on the node, in all of
+them: one that is, or that could be, takes one element more. Ours counts the connections of every endpoint, by a counter in its element;
+theirs counts nothing.
 
 Every layout is loaded on a node of its own, by turns, with `nft -f` for all of them; the agent itself speaks with the kernel directly,
 without that tool, so that only the kernel's part of the processor time is also the agent's. *Load* is the whole ruleset in one transaction
 into an empty kernel; before each load the last one is removed and the kernel has freed it. *Processor time* is that of the process, in the
 tool and in the kernel; what the kernel does afterwards by itself, such as freeing, is not in it. *Nothing* is a run of `nft` with an empty
-text: the least that any change can take. *Messages* and *bytes* are those of the transaction. Chains that a change leaves empty are removed
-in a later transaction, as kube-proxy does; that one is not counted. *Memory* is what the kernel charges to the process that loads, a moment
-after its end (kernel memory of a control group); what the kernel does not charge to anyone is not in it.
+text: the least that any change can take. Before a transaction the tool asks the kernel for the chains and sets that there are, which is
+part of what a change takes, as it is for whoever uses that tool. *Messages* and *bytes* are those of the transaction. Chains that a change
+leaves empty are removed in a later transaction, as kube-proxy does; that one is not counted. *Memory* is what the kernel charges to the
+process that loads, a moment after its end (kernel memory of a control group); what the kernel does not charge to anyone is not in it.
 
-A new connection is made by a workload behind the node, sends a byte, and gets one from the backend, which has the addresses of all endpoints.
-*Latency* is from the call that connects to that byte, one connection after the other: the median of the rounds' medians, and of their 99th
-percentiles. *Connections per second* are those of many clients at once; clients, node and backend share the processors. That changes do what
-they are for is proven at every size: the added Service answers before and after its change, and at small sizes the listing in the end is
-the one in the beginning.
+A new connection is made by a workload behind the node, sends a byte, and gets one from the backend, which has the addresses of all
+endpoints. *Latency* is from the call that connects to that byte, one connection after the other: the median of the rounds' medians, and of
+their 99th percentiles. *Connections per second* are those of many clients at once; clients, node and backend share the processors. That
+changes do what they are for is proven at every size: the added Service answers before and after its change, and at small sizes the listing
+in the end is the one in the beginning.
 ";
 
 /// The page.
@@ -42,6 +45,7 @@ pub(super) fn page(record: &Record<Point>) -> String {
     page::head("The layout of the ruleset", "layout", "Every load and every change as a dot")
         + &loads(record)
         + &changes(record)
+        + &slopes(record)
         + &connections(record)
         + &ratios(record)
         + &verdict(record)
@@ -89,7 +93,7 @@ fn loads(record: &Record<Point>) -> String {
             with_unit(median(&point.load.wall_ms), "ms"),
             with_unit(median(&point.load.processor_ms), "ms"),
             with_unit(median(&point.load.system_ms), "ms"),
-            with_unit(memory_mib(point), "MiB"),
+            with_unit(median(&memory_mib(point)), "MiB"),
             short(point.text_bytes as f64 / 1024.0 / 1024.0)
         );
     }
@@ -126,6 +130,29 @@ fn changes(record: &Record<Point>) -> String {
     table
 }
 
+fn slopes(record: &Record<Point>) -> String {
+    let mut table = String::from(
+        "\n## Does a change grow with the Services?\n\n| layout | processor time to | per 1,000 Services more | 95 % interval |\n|---|---|---|---|\n",
+    );
+    for layout in Layout::ALL {
+        let points: Vec<_> = record.points.iter().filter(|point| point.layout == layout).collect();
+        for name in CHANGES {
+            let of_point = |point: &&Point| {
+                let named = point.changes().into_iter().filter(|(change, _)| *change == name);
+                let figures = named.flat_map(|(_, change)| change.costs.processor_ms.clone());
+                let services = f64::from(point.services);
+                figures.map(|ms| (services, ms)).collect::<Vec<_>>()
+            };
+            let figures: Vec<_> = points.iter().flat_map(of_point).collect();
+            let Some(line) = Line::through(&figures) else { continue };
+            let (slope, margin) = (line.slope * 1e3, line.slope_margin * 1e3);
+            let word = if line.grows() { "grows" } else { "flat" };
+            let _ = writeln!(table, "| {} | {name} | {slope:.3} ms | ± {margin:.3}: {word} |", layout.name());
+        }
+    }
+    table
+}
+
 fn connections(record: &Record<Point>) -> String {
     let mut table = String::from(
         "\n## A new connection\n\n| Services | layout | first Service | p99 | middle | p99 | last | p99 | connections/s | failed |\n\
@@ -149,32 +176,32 @@ fn connections(record: &Record<Point>) -> String {
     table
 }
 
-/// What is compared: its name, and the figures of a point; less is better in all of them.
-type Quantity = (&'static str, fn(&Point) -> Option<f64>);
+/// What is compared: its name, and the figures of a point, by round; less is better in all of them.
+type Quantity = (&'static str, fn(&Point) -> Vec<f64>);
 
 const QUANTITIES: [Quantity; 10] = [
-    ("load, time", |point| median(&point.load.wall_ms)),
-    ("load, processor", |point| median(&point.load.processor_ms)),
-    ("load, kernel", |point| median(&point.load.system_ms)),
+    ("load, time", |point| point.load.wall_ms.clone()),
+    ("load, processor", |point| point.load.processor_ms.clone()),
+    ("load, kernel", |point| point.load.system_ms.clone()),
     ("memory", memory_mib),
-    ("add, time", |point| median(&point.add.costs.wall_ms)),
-    ("add, processor", |point| median(&point.add.costs.processor_ms)),
-    ("add, bytes", |point| Some(point.add.bytes as f64)),
-    ("replace, processor", |point| median(&point.replace.costs.processor_ms)),
-    ("replace, bytes", |point| Some(point.replace.bytes as f64)),
-    ("time for a connection", |point| median(&point.per_second).map(|rate| 1.0 / rate)),
+    ("add, time", |point| point.add.costs.wall_ms.clone()),
+    ("add, processor", |point| point.add.costs.processor_ms.clone()),
+    ("add, bytes", |point| vec![point.add.bytes as f64]),
+    ("replace, processor", |point| point.replace.costs.processor_ms.clone()),
+    ("replace, bytes", |point| vec![point.replace.bytes as f64]),
+    ("time for a connection", |point| point.per_second.iter().map(|rate| 1.0 / rate).collect()),
 ];
 
 fn ratios(record: &Record<Point>) -> String {
     let names = QUANTITIES.map(|(name, _)| name).join(" | ");
     let mut table = format!(
-        "\n## Ours over theirs\n\nMedians; below 1 is where ours costs less.\n\n| Services | beside | {names} |\n|---|---|{}\n",
+        "\n## Ours over theirs\n\nWithin a round, the median of the rounds; below 1 is where ours costs less.\n\n| Services | beside | {names} |\n|---|---|{}\n",
         "---|".repeat(QUANTITIES.len())
     );
     for (ours, theirs) in pairs(record) {
         let _ = write!(table, "| {} | {} |", theirs.services, theirs.layout.name());
         for (_, of) in QUANTITIES {
-            let ratio = ratio(of(ours), of(theirs)).map_or("–".to_owned(), |ratio| format!("{ratio:.3}"));
+            let ratio = ratio(&of(ours), &of(theirs)).map_or("–".to_owned(), |ratio| format!("{ratio:.3}"));
             let _ = write!(table, " {ratio} |");
         }
         table.push('\n');
@@ -191,7 +218,7 @@ fn verdict(record: &Record<Point>) -> String {
     let mut lines = String::new();
     for (ours, theirs) in pairs(record) {
         for (name, of) in QUANTITIES {
-            let Some(ratio) = ratio(of(ours), of(theirs)).filter(|&ratio| ratio > TOLD_FROM) else {
+            let Some(ratio) = ratio(&of(ours), &of(theirs)).filter(|&ratio| ratio > TOLD_FROM) else {
                 continue;
             };
             let (services, peer) = (theirs.services, theirs.layout.name());
@@ -215,8 +242,12 @@ fn pairs(record: &Record<Point>) -> impl Iterator<Item = (&Point, &Point)> {
     })
 }
 
-fn ratio(ours: Option<f64>, theirs: Option<f64>) -> Option<f64> {
-    Some(ours? / theirs.filter(|&figure| figure > 0.0)?)
+/// The median of the ratios within rounds; of the medians, where one had more rounds than the other.
+fn ratio(ours: &[f64], theirs: &[f64]) -> Option<f64> {
+    if ours.len() == theirs.len() {
+        return median(&ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>());
+    }
+    Some(median(ours)? / median(theirs)?)
 }
 
 fn left_out(record: &Record<Point>) -> String {
@@ -232,8 +263,8 @@ fn left_out(record: &Record<Point>) -> String {
     text
 }
 
-fn memory_mib(point: &Point) -> Option<f64> {
-    median(&point.kernel_kib.iter().map(|&kib| kib as f64 / 1024.0).collect::<Vec<_>>())
+fn memory_mib(point: &Point) -> Vec<f64> {
+    point.kernel_kib.iter().map(|&kib| kib as f64 / 1024.0).collect()
 }
 
 fn with_unit(figure: Option<f64>, unit: &str) -> String {

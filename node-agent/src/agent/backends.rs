@@ -388,10 +388,11 @@ fn shown(backend: &Backend) -> String {
 }
 
 fn add(sum: KernelCounters, more: KernelCounters) -> KernelCounters {
-    let KernelCounters { transactions, messages, conntrack_deletions } = more;
+    let KernelCounters { transactions, messages, bytes, conntrack_deletions } = more;
     KernelCounters {
         transactions: sum.transactions + transactions,
         messages: sum.messages + messages,
+        bytes: sum.bytes + bytes,
         conntrack_deletions: sum.conntrack_deletions + conntrack_deletions,
     }
 }

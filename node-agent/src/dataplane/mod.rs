@@ -89,6 +89,8 @@ pub struct KernelCounters {
     pub transactions: u64,
     /// Netlink messages (or lines) in them.
     pub messages: u64,
+    /// Bytes of these.
+    pub bytes: u64,
     /// Conntrack entries deleted.
     pub conntrack_deletions: u64,
 }

@@ -46,8 +46,7 @@ impl Message {
     /// # Panics
     /// Never: a message is far below 4 GiB.
     pub fn encode_into(&self, sequence: u32, buffer: &mut Vec<u8>) {
-        let length = NLMSG_HEADER_BYTES + self.header.len() + self.attributes.0.len();
-        let length = u32::try_from(length).expect("a message is far below 4 GiB");
+        let length = u32::try_from(self.length()).expect("a message is far below 4 GiB");
         buffer.extend(length.to_ne_bytes());
         buffer.extend(self.kind.to_ne_bytes());
         buffer.extend(self.flags.to_ne_bytes());
@@ -55,6 +54,16 @@ impl Message {
         buffer.extend(0u32.to_ne_bytes());
         buffer.extend(&self.header);
         buffer.extend(&self.attributes.0);
+    }
+
+    const fn length(&self) -> usize {
+        NLMSG_HEADER_BYTES + self.header.len() + self.attributes.0.len()
+    }
+
+    /// Bytes of all messages together.
+    #[must_use]
+    pub fn total_bytes(messages: &[Self]) -> u64 {
+        messages.iter().map(|message| u64::try_from(message.length()).unwrap_or(u64::MAX)).sum()
     }
 }
 

@@ -65,7 +65,7 @@ pub fn measure(test: &str, mode: ProxyMode, size: &Size) -> Change {
             })
             .collect();
         times.sort();
-        let KernelCounters { transactions, messages, conntrack_deletions: _ } = backend.counters();
+        let KernelCounters { transactions, messages, bytes: _, conntrack_deletions: _ } = backend.counters();
         backend.cleanup().unwrap();
         Change {
             mode,

@@ -162,7 +162,11 @@ impl IptablesBackend {
     /// Writes, and keeps the generation of our own change apart from those of others.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
         let before = self.own_generation()?;
-        let outcome = self.tools.restore(family, &script.to_string())?;
+        let text = script.to_string();
+        let outcome = self.tools.restore(family, &text)?;
+        if outcome.is_ok() {
+            self.counters.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
+        }
         let after = self.own_generation()?;
         let own = u32::try_from(script.tables()).unwrap_or(u32::MAX);
         let is_ours = |(before, after): (u32, u32)| after.wrapping_sub(before) == own;

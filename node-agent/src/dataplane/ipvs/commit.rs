@@ -35,7 +35,7 @@ impl IpvsBackend {
         let missing: Vec<_> = Set::all().filter(|set| !mirror.sets.contains_key(set)).collect();
         let creations: Vec<_> = missing.iter().map(|set| ipset::create(*set, naming)).collect();
         let errnos = self.netfilter.ask(&creations, |_, _| Ok(())).map_err(failed("making sets"))?;
-        self.count(creations.len());
+        self.count_messages(&creations);
         for (set, errno) in missing.iter().zip(errnos) {
             if errno != 0 {
                 return Err(failed(format!("making set {}", set.name(naming)))(refusal(errno)));
@@ -68,7 +68,7 @@ impl IpvsBackend {
             let listing = self.iptables.list(family, table.name)?;
             let script = script(&listing, &table);
             self.iptables.restore(family, &script)?;
-            self.count(script.lines().count());
+            self.count(script.lines().count(), u64::try_from(script.len()).unwrap_or(u64::MAX));
         }
         Ok(())
     }
@@ -110,15 +110,13 @@ impl IpvsBackend {
     fn ensure_link(&mut self, pass: &mut Pass) -> io::Result<()> {
         let name = sets::link(self.options.naming);
         let mirror = self.mirror.get_or_insert_default();
-        match &mirror.link {
+        let messages = match &mirror.link {
             Some(link) if link.is_up => return Ok(()),
-            Some(link) => {
-                let up = link::set_up(link.index);
-                check(self.route.ask(&[up], |_, _| Ok(()))?)?;
-            }
-            None => check(self.route.ask(&[link::add(name)], |_, _| Ok(()))?)?,
-        }
-        self.count(1);
+            Some(link) => [link::set_up(link.index)],
+            None => [link::add(name)],
+        };
+        check(self.route.ask(&messages, |_, _| Ok(()))?)?;
+        self.count_messages(&messages);
         pass.writes += 1;
         let mut found = None;
         check(self.route.ask(&[link::get(name)], |_, answer| {
@@ -160,7 +158,7 @@ impl IpvsBackend {
         };
         let messages: Vec<_> = elements.iter().map(|(_, element)| message(element)).collect();
         let errnos = self.netfilter.ask(&messages, |_, _| Ok(())).map_err(failed("changing sets"))?;
-        self.count(messages.len());
+        self.count_messages(&messages);
         let mirror = self.mirror.get_or_insert_default();
         for ((owner, element), errno) in elements.iter().zip(errnos) {
             let name = element.set.name(naming);
@@ -211,7 +209,7 @@ impl IpvsBackend {
                 link.addresses.remove(address);
             }
         }
-        self.count(messages.len());
+        self.count_messages(&messages);
         Ok(())
     }
 
@@ -224,7 +222,7 @@ impl IpvsBackend {
         let messages: Vec<_> = commands.iter().map(|(_, command)| command.message(self.family)).collect();
         let errnos = self.generic.ask(&messages, |_, _| Ok(()));
         let errnos = errnos.map_err(failed("changing virtual servers"))?;
-        self.count(messages.len());
+        self.count_messages(&messages);
         let mirror = self.mirror.get_or_insert_default();
         for ((owner, command), errno) in commands.iter().zip(errnos) {
             if errno == 0 {
@@ -299,10 +297,15 @@ impl IpvsBackend {
         self.change_addresses(&idle, false, pass).map_err(failed("removing addresses"))
     }
 
-    pub(super) fn count(&mut self, messages: usize) {
+    fn count_messages(&mut self, messages: &[Message]) {
+        self.count(messages.len(), Message::total_bytes(messages));
+    }
+
+    fn count(&mut self, messages: usize, bytes: u64) {
         if messages > 0 {
             self.counters.transactions += 1;
             self.counters.messages += u64::try_from(messages).unwrap_or(u64::MAX);
+            self.counters.bytes += bytes;
         }
     }
 }

@@ -16,7 +16,10 @@ use super::{
     render::{self, Command},
     schema::{Chain, Pick},
 };
-use crate::dataplane::{KernelError, Outcome, Pass};
+use crate::{
+    dataplane::{KernelError, Outcome, Pass},
+    netlink::wire::Message,
+};
 
 /// Elements in one transaction: the kernel inserts fastest in pieces of this size, and holds a lock for each piece.
 const ELEMENTS_PER_TRANSACTION: usize = 5000;
@@ -129,6 +132,7 @@ impl NftablesBackend {
             self.generation = self.generation.checked_add(1).unwrap_or(1);
             self.counters.transactions += 1;
             self.counters.messages += u64::try_from(messages.len()).unwrap_or(u64::MAX);
+            self.counters.bytes += Message::total_bytes(&messages);
         }
         Ok(outcome)
     }

@@ -457,6 +457,7 @@ const fn add(sum: KernelCounters, risen: KernelCounters) -> KernelCounters {
     KernelCounters {
         transactions: sum.transactions + risen.transactions,
         messages: sum.messages + risen.messages,
+        bytes: sum.bytes + risen.bytes,
         conntrack_deletions: sum.conntrack_deletions + risen.conntrack_deletions,
     }
 }

@@ -41,6 +41,7 @@ impl Link {
         let risen = KernelCounters {
             transactions: counters.transactions.saturating_sub(before.transactions),
             messages: counters.messages.saturating_sub(before.messages),
+            bytes: counters.bytes.saturating_sub(before.bytes),
             conntrack_deletions: counters.conntrack_deletions.saturating_sub(before.conntrack_deletions),
         };
         Ok((reply, risen))

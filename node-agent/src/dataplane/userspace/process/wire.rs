@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::dataplane::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
 /// The version of what is said after the greeting.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// The first bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
 /// The longest greeting, welcome or farewell.

@@ -1,0 +1,51 @@
+//! One who only sends: the same bytes to the same number of sockets at the same pace, and knows nothing of what is in them.
+
+use std::{
+    io::Write,
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use lab::{
+    crowd::Written,
+    fleet::{Fleet, Role, Start, now_ns},
+    netns::Namespace,
+};
+
+use super::{Options, measured::Measured};
+
+/// Where it listens, inside its namespace.
+const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
+
+/// Sends to so many.
+pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Measured> {
+    let namespace = Namespace::new("bound")?;
+    let listener = namespace.inside(|| TcpListener::bind(SENDER)).context("the sender cannot listen")?;
+    let start = Start { program: &options.program, role: Role::Socket, server: SENDER, count, resume: None };
+    let mut fleet = Fleet::start(&namespace, &start)?;
+    let mut message = vec![0; bytes.max(size_of::<u64>())];
+    let mut streams = (0..count).map(|_| accept(&listener, message.len())).collect::<Result<Vec<_>>>()?;
+    let mut written = Vec::new();
+    let begun = Instant::now();
+    for number in 1..=options.changes {
+        let due = begun + Duration::from_secs(1) * (number - 1) / options.per_second;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let end = message.len() - size_of::<u64>();
+        message[end..].copy_from_slice(&u64::from(number).to_be_bytes());
+        let sent_ns = now_ns();
+        for stream in &mut streams {
+            stream.write_all(&message).context("a socket takes nothing")?;
+        }
+        written.push(Written { sent_ns, answered_ns: now_ns(), revision: number.into() });
+    }
+    fleet.wait(options.changes.into())?;
+    Ok(Measured::of(&written, &fleet.take()?))
+}
+
+fn accept(listener: &TcpListener, bytes: usize) -> Result<TcpStream> {
+    let (mut stream, _) = listener.accept().context("nobody connects")?;
+    stream.set_nodelay(true).context("TCP_NODELAY")?;
+    stream.write_all(&(bytes as u64).to_be_bytes()).context("a socket takes nothing")?;
+    Ok(stream)
+}

@@ -1,0 +1,154 @@
+//! From one change to all who are told of it: a thousand agents, a thousand watchers, ten thousand Services, a hundred changes a
+//! second.
+//!
+//! ```text
+//!   100 PATCH/s ─▶ tidegate-api ─▶ SQLite (a file)
+//!                       │ ├─▶ feed ─▶ agents, 500 a process ─▶ report ─▶ control has taken it
+//!                       │ └─▶ watch ─▶ watchers, 500 a process
+//!   bound:      a sender of the same bytes ─▶ sockets, 500 a process
+//! ```
+
+mod bound;
+mod measured;
+mod render;
+mod scene;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use lab::{
+    crowd,
+    fleet::{Fleet, Role, Start},
+};
+
+pub use self::measured::{Point, Told};
+use self::{
+    measured::Measured,
+    scene::{CONTROL, Scene},
+};
+use crate::{host::LoadMeter, record::Record, say::Say, usage::Usage};
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// This binary, which is also those who are told ([`lab::fleet::SUBCOMMAND`]).
+    pub program: PathBuf,
+    /// Turns of each size.
+    pub rounds: u16,
+    /// Numbers of agents.
+    pub agents: Vec<u16>,
+    /// Numbers of watchers.
+    pub watchers: Vec<u16>,
+    /// Services.
+    pub services: u32,
+    /// Endpoints of each.
+    pub endpoints: u8,
+    /// Changes a second.
+    pub per_second: u32,
+    /// Changes in a turn.
+    pub changes: u32,
+    /// Times in a turn that all are cut off.
+    pub herds: u16,
+}
+
+/// Measures agents, watchers and the bound by turns.
+///
+/// # Errors
+/// Not root, something is not built, or something is refused.
+pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
+    let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
+    let mut meter = LoadMeter::start()?;
+    for _ in 0..options.rounds {
+        for (told, counts) in [(Told::Agents, &options.agents), (Told::Watchers, &options.watchers)] {
+            for &count in counts {
+                meter.pause()?;
+                let bytes = turn(options, told, count, record.point(options, told, count))?;
+                say(&render::line(record.point(options, told, count)))?;
+                if told == Told::Agents {
+                    let sent = bound::measure(options, count, bytes)?;
+                    record.point(options, Told::Sockets, count).enter(sent);
+                    say(&render::line(record.point(options, Told::Sockets, count)))?;
+                }
+            }
+        }
+    }
+    record.load = Some(meter.load()?);
+    Ok(record)
+}
+
+impl Record<Point> {
+    fn point(&mut self, options: &Options, told: Told, count: u16) -> &mut Point {
+        let at = self.points.iter().position(|point| point.told == told && point.count == count);
+        let at = at.unwrap_or_else(|| {
+            self.points.push(Point::new(told, count, options.services, options.per_second));
+            self.points.len() - 1
+        });
+        &mut self.points[at]
+    }
+}
+
+/// One server with so many who are told; says how many bytes a change was to each.
+fn turn(options: &Options, told: Told, count: u16, point: &mut Point) -> Result<usize> {
+    let (role, nodes) = match told {
+        Told::Agents => (Role::Agent, count),
+        Told::Watchers | Told::Sockets => (Role::Watcher, 0),
+    };
+    let scene = Scene::start(options.services, options.endpoints, nodes)?;
+    let resume = Some(scene.position);
+    let start = Start { program: &options.program, role, server: CONTROL, count, resume };
+    let mut fleet = Fleet::start(&scene.namespace, &start)?;
+    let outcome = changes(options, &scene, &mut fleet, point)
+        .and_then(|bytes| herds(options, &scene, &mut fleet, point).map(|()| bytes));
+    outcome.with_context(|| format!("{count} {}; the server said:\n{}", told.word(), scene.server.log_tail()))
+}
+
+/// The changes, at their pace.
+fn changes(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<usize> {
+    fleet.wait(scene.position.revision.0)?;
+    fleet.take()?;
+    scene.forget_peak()?;
+    let (before, bytes_before) = (Usage::of(&scene.server)?, scene.counter("feed_wire_bytes")?);
+    let written =
+        crowd::pace(&scene.namespace, scene.api.url(), options.per_second, options.changes, |number| {
+            scene.change(number)
+        })?;
+    fleet.wait(last_revision(&written))?;
+    let (after, bytes_after) = (Usage::of(&scene.server)?, scene.counter("feed_wire_bytes")?);
+    let measured = Measured::of(&written, &fleet.take()?);
+    let server_us = after.processor_ns.saturating_sub(before.processor_ns) as f64 / 1e3;
+    point.server_us_per_change.push(server_us / f64::from(options.changes));
+    point.server_us_per_delivery.push(server_us / measured.deliveries.max(1) as f64);
+    let bytes = (bytes_after - bytes_before) as f64 / f64::from(options.changes) / f64::from(fleet.len());
+    point.resident_kib.push(after.resident_kib);
+    point.peak_kib.push(after.resident_peak_kib);
+    point.enter(measured);
+    if point.told == Told::Agents {
+        point.bytes_per_change.push(bytes);
+    }
+    Ok(bytes as usize)
+}
+
+/// All are cut off, miss a change, and come back at once.
+fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point) -> Result<()> {
+    for herd in 0..options.herds {
+        fleet.cut()?;
+        let number = options.changes + u32::from(herd);
+        let missed =
+            crowd::pace(&scene.namespace, scene.api.url(), options.per_second, 1, |_| scene.change(number))?;
+        scene.forget_peak()?;
+        fleet.take()?;
+        let begun_ns = lab::fleet::now_ns();
+        fleet.join()?;
+        let revision = last_revision(&missed);
+        fleet.wait(revision)?;
+        let had = fleet.take()?.into_iter().filter(|seen| seen.revision >= revision).map(|seen| seen.at_ns);
+        let last_ns = had.max().context("nobody came back")?;
+        point.herd_ms.push(last_ns.saturating_sub(begun_ns) as f64 / 1e6);
+        point.herd_peak_kib.push(Usage::of(&scene.server)?.resident_peak_kib);
+    }
+    Ok(())
+}
+
+fn last_revision(written: &[crowd::Written]) -> u64 {
+    written.iter().map(|one| one.revision).max().unwrap_or(0)
+}

@@ -1,0 +1,182 @@
+//! The page of a run.
+
+use std::fmt::Write;
+
+use super::measured::{Point, Told};
+use crate::{
+    figures::Summary,
+    page::{self, cells, short},
+    plot::{self, Row},
+    record::Record,
+};
+
+/// What the design demands with so many agents and Services and so many changes a second.
+const TARGET_AGENTS: u16 = 1_000;
+const TARGET_SERVICES: u32 = 10_000;
+const TARGET_PER_SECOND: u32 = 100;
+/// From a change until the last agent's report is taken, 99 of 100, in milliseconds.
+const TARGET_MS: f64 = 1_000.0;
+/// Memory of the control server.
+const TARGET_MIB: f64 = 512.0;
+
+const METHOD: &str = "\
+One control server on SQLite (on a disk) and everybody else in one network namespace of one machine, without TLS. Changes are PATCHes of the
+endpoints of one Service after the other, each sent at its time, whether those before it are answered or not; the clock of a change begins with its
+request. *Agents* are simulated, 500 in a process: each has a connection for its feed, which is packed as for real ones, and one for its reports,
+takes what comes as soon as its `synced` is there, reports at once, never two reports at a time, so that a report that was waited for says
+everything since, and every five seconds. They program no kernel, check no endpoints and count no traffic. A change has reached an agent when control has
+answered the report that says so. *Watchers* follow `GET /v1/watch?kinds=EndpointSet`. *Deliveries* are the reports, or events, that brought something new. *The sender alone* writes as many bytes as the feed has for a change to as many
+sockets, for each change, and knows nothing of what is in them; its time ends when the last socket has them. Processor time is that of the server, all its
+threads. *All come back*: all connections are closed at once, a change is made, and all connect again after 100 to 200 ms; until the last has
+the change.
+";
+
+/// The page.
+pub(super) fn page(record: &Record<Point>) -> String {
+    page::head("From a change to everybody who is told", "fanout", "Every change as a dot")
+        + &times(record)
+        + &costs(record)
+        + &verdict(record)
+        + &page::place(&record.host, &record.versions, record.load.as_ref())
+        + "\n## How\n\n"
+        + METHOD
+}
+
+/// Every change as a dot.
+pub(super) fn plot(record: &Record<Point>) -> String {
+    let row = |point: &Point| Row {
+        label: format!("{} {}", point.count, point.told.word()),
+        colour: if point.told == Told::Sockets { "#b3541e" } else { "#0b6e99" },
+        figures: point.last_ms.clone(),
+        median: Summary::of(point.last_ms.iter().copied()).map(|summary| summary.median),
+    };
+    plot::dots(
+        "From a change until the last has it",
+        "ms",
+        &record.points.iter().map(row).collect::<Vec<_>>(),
+    )
+}
+
+/// What a run says while it goes on.
+pub(super) fn line(point: &Point) -> String {
+    let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
+    let (last, p99) = summary_of(&point.last_ms);
+    format!(
+        "{:>5} {:<26} last {last} ms (p99 {p99}), server {} µs a change and {} µs a delivery, peak {} MiB, all back {} ms",
+        point.count,
+        point.told.word(),
+        of(&point.server_us_per_change),
+        of(&point.server_us_per_delivery),
+        mebibytes(&point.peak_kib),
+        of(&point.herd_ms)
+    )
+}
+
+fn times(record: &Record<Point>) -> String {
+    let mut table = String::from(
+        "\n| told | how many | Services | changes/s | changes | until the last has it: median | p99 | until each has it: median | p99 | answer to the request: median |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for point in &record.points {
+        let each = |of: fn(&Summary) -> f64| {
+            median(&point.each_ms.iter().map(of).collect::<Vec<_>>()).map_or("–".to_owned(), short)
+        };
+        let answer = median(&point.answer_ms.iter().map(|one| one.median).collect::<Vec<_>>());
+        // Writing to a String cannot fail; so everywhere here.
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {} | {} | {} | {} ms | {} ms | {} |",
+            point.told.word(),
+            point.count,
+            point.services,
+            point.per_second,
+            point.last_ms.len(),
+            cells(&point.last_ms, "ms"),
+            each(|one| one.median),
+            each(|one| one.p99),
+            answer
+                .filter(|_| point.told != Told::Sockets)
+                .map_or("–".to_owned(), |ms| format!("{} ms", short(ms)))
+        );
+    }
+    table
+}
+
+fn costs(record: &Record<Point>) -> String {
+    let mut table = String::from(
+        "\n| told | how many | deliveries a second | server: µs a change | µs a delivery | bytes a change to each | memory | peak | all come back | peak then |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for point in record.points.iter().filter(|point| point.told != Told::Sockets) {
+        let of = |figures: &[f64]| median(figures).map_or("–".to_owned(), short);
+        let rounds = point.deliveries.len().max(1) as f64;
+        let seconds = point.last_ms.len() as f64 / rounds / f64::from(point.per_second);
+        let per_second: Vec<f64> = point.deliveries.iter().map(|count| *count as f64 / seconds).collect();
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {} | {} | {} | {} MiB | {} MiB | {} ms | {} MiB |",
+            point.told.word(),
+            point.count,
+            of(&per_second),
+            of(&point.server_us_per_change),
+            of(&point.server_us_per_delivery),
+            of(&point.bytes_per_change),
+            mebibytes(&point.resident_kib),
+            mebibytes(&point.peak_kib),
+            of(&point.herd_ms),
+            mebibytes(&point.herd_peak_kib)
+        );
+    }
+    table
+}
+
+fn verdict(record: &Record<Point>) -> String {
+    let mut text = String::from("\n## Verdict\n\n");
+    if let Some(why) = record.too_busy() {
+        let _ = writeln!(text, "None: the machine was too busy ({why}).\n");
+        return text;
+    }
+    let is_asked = |point: &&Point| {
+        point.told == Told::Agents
+            && (point.count, point.services, point.per_second)
+                == (TARGET_AGENTS, TARGET_SERVICES, TARGET_PER_SECOND)
+    };
+    let Some(point) = record.points.iter().find(is_asked) else {
+        return text + "None: not measured at the size that is asked for.\n\n";
+    };
+    let judged = |is_met: bool| if is_met { "met" } else { "missed" };
+    if let Some(summary) = Summary::of(point.last_ms.iter().copied()) {
+        let _ = writeln!(
+            text,
+            "- {TARGET_AGENTS} agents, {TARGET_SERVICES} Services, {TARGET_PER_SECOND} changes a second, until the last agent has it: 99 of 100 within {TARGET_MS} ms: {} ({} ms)",
+            judged(summary.p99 <= TARGET_MS && point.lost == 0),
+            short(summary.p99)
+        );
+    }
+    let peaks = point.peak_kib.iter().chain(&point.herd_peak_kib).map(|kib| *kib as f64 / 1024.0);
+    if let Some(summary) = Summary::of(peaks) {
+        let _ = writeln!(
+            text,
+            "- memory of the control server, also when all come back: at most {TARGET_MIB} MiB: {} ({} MiB)",
+            judged(summary.max <= TARGET_MIB),
+            short(summary.max)
+        );
+    }
+    text + "\n"
+}
+
+fn median(figures: &[f64]) -> Option<f64> {
+    Summary::of(figures.iter().copied()).map(|summary| summary.median)
+}
+
+fn summary_of(figures: &[f64]) -> (String, String) {
+    match Summary::of(figures.iter().copied()) {
+        Some(summary) => (short(summary.median), short(summary.p99)),
+        None => ("–".to_owned(), "–".to_owned()),
+    }
+}
+
+fn mebibytes(kib: &[u64]) -> String {
+    let largest = kib.iter().max().map(|kib| *kib as f64 / 1024.0);
+    largest.map_or("–".to_owned(), short)
+}

@@ -1,0 +1,127 @@
+//! A control server with Services and Nodes, and the changes that are made there.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+};
+
+use anyhow::{Context, Result};
+use lab::{
+    binaries,
+    control::{Http, string},
+    crowd::Sent,
+    fleet::{self, Position},
+    netns::Namespace,
+    process::{Plan, Process},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Where the control server listens, inside its namespace.
+pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
+/// Objects in one request; the server takes 5,000 and 8 MiB.
+const BATCH: usize = 1_000;
+/// The first address of the endpoints.
+const FIRST_ADDRESS: u32 = u32::from_be_bytes([10, 128, 0, 0]);
+
+/// A server that holds everything.
+pub(super) struct Scene {
+    pub(super) namespace: Namespace,
+    pub(super) server: Process,
+    pub(super) api: Http,
+    /// Where it was when all was written.
+    pub(super) position: Position,
+    services: u32,
+    endpoints: u8,
+    _directory: TempDir,
+}
+
+impl Scene {
+    pub(super) fn start(services: u32, endpoints: u8, nodes: u16) -> Result<Self> {
+        // Where disks are, not memory: every change is durable before anybody is told.
+        let directory =
+            tempfile::Builder::new().prefix("tidegate-bench-").tempdir().context("no directory")?;
+        let namespace = Namespace::new("fanout")?;
+        let mut server = Process::start(Plan {
+            label: "tidegate-api".to_owned(),
+            namespace: namespace.clone(),
+            program: binaries::find("tidegate-api")?,
+            arguments: vec![
+                format!("--listen={CONTROL}"),
+                format!("--store=sqlite:{}", directory.path().join("control.sqlite").display()),
+                "--service-cidr=10.96.0.0/12".to_owned(),
+                "--guard-vips-percent=100".to_owned(),
+                "--guard-endpoints-percent=100".to_owned(),
+            ],
+            environment: Vec::new(),
+            log: directory.path().join("control.log"),
+        })?;
+        let api = Http::new(&namespace, CONTROL);
+        server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
+        let mut objects: Vec<Value> = (0..nodes).map(node).collect();
+        objects.extend((0..services).flat_map(|number| [service(number), endpoint_set(number, endpoints)]));
+        let mut position = Position::default();
+        for batch in objects.chunks(BATCH) {
+            let answer = api.send_json("POST", "/v1/apply", &Value::from(batch))?.success()?.json();
+            let text = string(&answer, "/position")?;
+            position = text.parse().map_err(|why| anyhow::anyhow!("position {text}: {why}"))?;
+        }
+        Ok(Self { namespace, server, api, position, services, endpoints, _directory: directory })
+    }
+
+    /// The change of a number: other endpoints of one Service, by turns.
+    pub(super) fn change(&self, number: u32) -> Sent {
+        let first = number.wrapping_mul(u32::from(self.endpoints)) % (1 << 22);
+        let endpoints: Vec<Value> = (0..self.endpoints).map(|at| address((1 << 22) + first, at)).collect();
+        Sent {
+            method: "PATCH",
+            // Neighbours in the order of changes are far from each other in that of names.
+            path: format!(
+                "/v1/namespaces/default/endpointsets/{}",
+                name(number.wrapping_mul(7919) % self.services)
+            ),
+            content_type: "application/merge-patch+json",
+            body: json!({"spec": {"endpoints": endpoints}}).to_string(),
+        }
+    }
+
+    /// A counter of the server.
+    pub(super) fn counter(&self, name: &str) -> Result<u64> {
+        let text = self.api.get("/metrics")?.success()?.text;
+        let wanted = format!("tidegate_{name}_total ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&wanted));
+        let value = line.with_context(|| format!("no counter {wanted}"))?;
+        value.trim().parse().with_context(|| format!("{wanted} is {value}"))
+    }
+
+    /// Has the kernel forget the most memory that the server ever had.
+    pub(super) fn forget_peak(&self) -> Result<()> {
+        let pid = self.server.pid().context("the server does not run")?;
+        fs::write(format!("/proc/{pid}/clear_refs"), "5").context("the peak stays")
+    }
+}
+
+fn name(service: u32) -> String {
+    format!("service-{service:05}")
+}
+
+fn address(first: u32, at: u8) -> Value {
+    json!({"address": Ipv4Addr::from(FIRST_ADDRESS + first + u32::from(at))})
+}
+
+fn node(number: u16) -> Value {
+    let [high, low] = number.to_be_bytes();
+    let address = Ipv4Addr::new(172, 16 + high, low, 10);
+    json!({"kind": "Node", "metadata": {"name": fleet::node(number)}, "spec": {"addresses": [address]}})
+}
+
+fn service(number: u32) -> Value {
+    json!({"kind": "Service", "metadata": {"name": name(number)}, "spec": {"ports": [{"port": 80, "targetPort": 8080}]}})
+}
+
+fn endpoint_set(number: u32, endpoints: u8) -> Value {
+    let first = number * u32::from(endpoints);
+    let endpoints: Vec<Value> = (0..endpoints).map(|at| address(first, at)).collect();
+    json!({"kind": "EndpointSet", "metadata": {"name": name(number)}, "spec": {"service": name(number), "endpoints": endpoints}})
+}

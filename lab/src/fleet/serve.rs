@@ -1,0 +1,155 @@
+//! The process of some followers: does what it is told by lines, until nobody tells it any more.
+
+use std::{
+    io::{Write, stdout},
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use model::quantity::Position;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin},
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
+
+use super::{Role, agent, socket, tally::Tally, watcher};
+
+/// How long all may take to have something, on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(240);
+/// The shortest and the longest wait before a follower that was cut off comes back: those of a real agent the first time.
+const PAUSE_MS: std::ops::Range<u64> = 100..200;
+
+/// What the process is to be.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    /// What its followers are.
+    pub role: Role,
+    /// Whom they follow.
+    pub server: SocketAddr,
+    /// The number of the first.
+    pub first: u16,
+    /// How many there are.
+    pub count: u16,
+    /// The address that they come from.
+    pub from: IpAddr,
+    /// What they have at the beginning.
+    pub resume: Option<Position>,
+}
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub(super) struct Follower {
+    pub(super) number: u16,
+    pub(super) server: SocketAddr,
+    pub(super) from: IpAddr,
+    pub(super) tally: Tally,
+}
+
+/// Runs the followers until stdin ends.
+///
+/// # Errors
+/// An order is none, or something never comes to pass.
+pub fn serve(orders: &Orders) -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of files")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("the limit of files")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let outcome = runtime.block_on(run(orders));
+    // A thread of the runtime may wait for a line of stdin that never comes.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(orders: &Orders) -> Result<()> {
+    let Orders { role, server, first, count, from, resume } = orders.clone();
+    let tally = Tally::new(first, count);
+    let (is_joined, joined) = watch::channel(true);
+    let mut tasks = JoinSet::new();
+    for number in first..first + count {
+        let follower = Follower { number, server, from, tally: tally.clone() };
+        tasks.spawn(live(role, follower, resume, joined.clone()));
+    }
+    drop(joined);
+    let mut lines = BufReader::new(stdin()).lines();
+    loop {
+        tokio::select! {
+            line = next(&mut lines) => {
+                let Some(line) = line? else { return Ok(()) };
+                obey(&line, &tally, &is_joined).await?;
+            }
+            Some(ended) = tasks.join_next() => bail!("a follower ended: {ended:?}"),
+        }
+    }
+}
+
+async fn next(lines: &mut Lines<BufReader<Stdin>>) -> Result<Option<String>> {
+    lines.next_line().await.context("stdin cannot be read")
+}
+
+async fn obey(order: &str, tally: &Tally, is_joined: &watch::Sender<bool>) -> Result<()> {
+    let mut out = String::new();
+    match order.split_once(' ').unwrap_or((order, "")) {
+        ("await", revision) => {
+            let revision = revision.parse().with_context(|| format!("`{order}`"))?;
+            timeout(PATIENCE, tally.reach(revision))
+                .await
+                .with_context(|| format!("not all have {revision}"))?;
+            out.push_str("await\n");
+        }
+        ("cut", _) => {
+            is_joined.send_replace(false);
+            out.push_str("cut\n");
+        }
+        ("join", _) => {
+            is_joined.send_replace(true);
+            out.push_str("join\n");
+        }
+        ("take", _) => {
+            let seen = tally.take();
+            out = format!("take {}\n", seen.len());
+            for one in seen {
+                out.push_str(&format!("{} {} {}\n", one.follower, one.revision, one.at_ns));
+            }
+        }
+        _ => bail!("`{order}` is no order"),
+    }
+    let mut stdout = stdout().lock();
+    stdout.write_all(out.as_bytes()).and_then(|()| stdout.flush()).context("stdout is gone")
+}
+
+/// Follows for ever; whatever ends it, a follower comes back.
+async fn live(role: Role, follower: Follower, resume: Option<Position>, mut joined: watch::Receiver<bool>) {
+    let mut held = resume;
+    let mut random = u64::from(follower.number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    loop {
+        if joined.wait_for(|is_joined| *is_joined).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = follow(role, &follower, &mut held) => {}
+            _ = joined.changed() => {}
+        }
+        // Spread as those of agents are, who know nothing of each other.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let pause = PAUSE_MS.start + (random >> 33) % (PAUSE_MS.end - PAUSE_MS.start);
+        if joined.wait_for(|is_joined| *is_joined).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+async fn follow(role: Role, follower: &Follower, held: &mut Option<Position>) {
+    let ended = match role {
+        Role::Agent => agent::follow(follower, held).await,
+        Role::Watcher => watcher::follow(follower, held).await,
+        Role::Socket => socket::follow(follower).await,
+    };
+    if let Err(error) = ended {
+        // Beside the lines of the answers; whoever looks for the reason of a failure finds it.
+        let _ = writeln!(std::io::stderr(), "follower {}: {error:#}", follower.number);
+    }
+}

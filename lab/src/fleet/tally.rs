@@ -1,0 +1,64 @@
+//! What the followers of one process have seen.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{Seen, now_ns};
+
+/// What has been seen and not been told; a run of minutes at a thousand followers has less.
+const SEEN_MAX: usize = 20_000_000;
+
+/// Shared by all followers of the process.
+#[derive(Debug, Clone)]
+pub(super) struct Tally(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    bell: Notify,
+    first: u16,
+}
+
+#[derive(Debug)]
+struct State {
+    seen: Vec<Seen>,
+    /// How far each follower is.
+    has: Vec<u64>,
+}
+
+impl Tally {
+    pub(super) fn new(first: u16, count: u16) -> Self {
+        let state = State { seen: Vec::new(), has: vec![0; usize::from(count)] };
+        Self(Arc::new(Shared { state: Mutex::new(state), bell: Notify::new(), first }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A follower has everything up to a revision.
+    pub(super) fn note(&self, follower: u16, revision: u64) {
+        let at_ns = now_ns();
+        let mut state = self.lock();
+        if let Some(has) = state.has.get_mut(usize::from(follower - self.0.first)) {
+            *has = (*has).max(revision);
+        }
+        if state.seen.len() < SEEN_MAX {
+            state.seen.push(Seen { follower, revision, at_ns });
+        }
+        drop(state);
+        self.0.bell.notify_one();
+    }
+
+    pub(super) fn take(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.lock().seen)
+    }
+
+    /// Waits until all have everything up to a revision.
+    pub(super) async fn reach(&self, revision: u64) {
+        while self.lock().has.iter().any(|has| *has < revision) {
+            self.0.bell.notified().await;
+        }
+    }
+}
