@@ -136,7 +136,12 @@ struct Run<'a> {
 pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
     let timeline = Arc::new(Timeline::default());
     let faults = Faults::new(options.seed, &options.rhythm, &timeline);
-    let outcome = Outcome { seed: options.seed, survivor: faults.survivor, ..Outcome::default() };
+    let outcome = Outcome {
+        seed: options.seed,
+        survivor: faults.survivor,
+        parts: options.parts.len(),
+        ..Outcome::default()
+    };
     let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
     let mut stage = Stage::start()?;
     let mut before = census::of(&stage)?;

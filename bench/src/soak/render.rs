@@ -75,7 +75,7 @@ fn summary(outcome: &Outcome) -> String {
         fates.excused.values().sum::<u64>(),
         fates.lost,
         frontends.len(),
-        files_kib.len(),
+        outcome.parts,
         verified.join(", "),
         files.join(", ")
     );
