@@ -1,6 +1,7 @@
 //! The targets of the design beside what was measured: the first page of `docs/benchmarks`, made of the figures that benchmarks wrote.
 
 mod figures;
+mod found;
 mod render;
 
 use std::{collections::BTreeMap, fs, path::Path};

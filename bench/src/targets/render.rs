@@ -2,26 +2,18 @@
 
 use std::fmt::Write;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     BENCHMARKS, Written,
-    figures::{point, sum, summary},
+    found::{self, Found},
 };
-use crate::page::short;
 
 /// What is demanded, and what was found.
 struct Row {
     demanded: &'static str,
     benchmark: &'static str,
     found: Option<Found>,
-}
-
-struct Found {
-    measured: String,
-    /// What it stands beside in the same run, and how many times that it is.
-    beside: String,
-    is_met: bool,
 }
 
 const HEAD: &str = "\
@@ -84,192 +76,55 @@ fn rows(written: &Written) -> Vec<Row> {
         row(
             "endpoint write → first connection through the address, 10,000 Services × 10 endpoints, nftables: p99 ≤ 20 ms",
             "change",
-            first,
+            found::first,
         ),
-        row("agent from nothing, 10,000 Services × 2 endpoints, nftables: ≤ 2 s", "cold", cold),
-        row("agent started again with nothing to do: 0 kernel writes", "cold", restart),
-        row("agent's memory at 10,000 Services × 10 endpoints: ≤ 64 MiB", "cold", memory),
+        row("agent from nothing, 10,000 Services × 2 endpoints, nftables: ≤ 2 s", "cold", found::cold),
+        row("agent started again with nothing to do: 0 kernel writes", "cold", found::restart),
+        row("agent's memory at 10,000 Services × 10 endpoints: ≤ 64 MiB", "cold", found::memory),
         row(
-            "cost of a change at 10,000 over that at 100 Services, nftables: ≤ 1.2",
+            "processor time of a change of endpoints at 10,000 over that at 100 Services, nftables: ≤ 1.2",
             "change",
-            ratio_nftables,
+            found::ratio,
+        ),
+        row("the same of a Service that comes and goes: ≤ 1.2", "change", found::service_ratio),
+        row(
+            "messages to the kernel for a change at most over those at fewest Services, ipvs: ≤ 1.2",
+            "change",
+            found::ipvs_ratio,
         ),
         row(
             "new connections a second at 10,000 over those at 10 Services, nftables: ≥ 0.95",
             "connections",
-            connections,
+            found::nftables_rate,
         ),
-        row("durable endpoint writes a second on SQLite, clients that batch: ≥ 5,000", "writes", sqlite),
-        row("the same on three members of etcd: ≥ 2,000", "writes", etcd),
-        row("announcing node vanishes, L2, defaults: traffic back within 1 s (p99)", "failover", layer2),
-        row("the same, tuned: within 250 ms (p99)", "failover", layer2_tuned),
-        row("announcing node cut off, BGP with BFD: route gone within 1 s (p99)", "bgp", bgp),
+        row("the same in ipvs mode: ≥ 0.95", "connections", found::ipvs_rate),
+        row(
+            "1,000 agents, 10,000 Services, 100 changes a second: p99 until the last agent has it ≤ 1 s",
+            "fanout",
+            found::fanout,
+        ),
+        row(
+            "the control server's memory meanwhile, also when all come back at once: ≤ 512 MiB",
+            "fanout",
+            found::fanout_memory,
+        ),
+        row(
+            "durable endpoint writes a second on SQLite, clients that batch: ≥ 5,000",
+            "writes",
+            found::sqlite,
+        ),
+        row("the same on three members of etcd: ≥ 2,000", "writes", found::etcd),
+        row(
+            "announcing node vanishes, L2, defaults: traffic back within 1 s (p99)",
+            "failover",
+            found::layer2,
+        ),
+        row("the same, tuned: within 250 ms (p99)", "failover", found::layer2_tuned),
+        row("announcing node cut off, BGP with BFD: route gone within 1 s (p99)", "bgp", found::bgp),
+        row(
+            "half an hour of 50 changes a second and faults: nothing left behind, nothing lost without a reason",
+            "soak",
+            found::soak,
+        ),
     ]
-}
-
-fn at(mode: &str, services: u32, endpoints: u8) -> [(&'static str, Value); 3] {
-    [("mode", json!(mode)), ("services", json!(services)), ("endpoints", json!(endpoints))]
-}
-
-fn first(written: &Value) -> Option<Found> {
-    let fields = at("nftables", 10_000, 10);
-    let point = point(written, &fields)?;
-    let (first, write) = (summary(point, "firstMs", "")?, summary(point, "writeMs", "")?);
-    Some(Found {
-        measured: format!("p99 {} ms, median {} ms", short(first.p99), short(first.median)),
-        beside: format!(
-            "of that the durable write alone: median {} ms ({} of it)",
-            short(write.median),
-            short(write.median / first.median)
-        ),
-        is_met: first.p99 <= 20.0,
-    })
-}
-
-fn cold(written: &Value) -> Option<Found> {
-    let fields = at("nftables", 10_000, 2);
-    let point = point(written, &fields)?;
-    let (cold, bound) = (summary(point, "coldMs", "")?, summary(point, "boundMs", "")?);
-    Some(Found {
-        measured: format!("median {} ms, max {} ms", short(cold.median), short(cold.max)),
-        beside: format!(
-            "`nft -f` of the same rules {} ms: {} times as long",
-            short(bound.median),
-            short(cold.median / bound.median)
-        ),
-        is_met: cold.max <= 2_000.0,
-    })
-}
-
-fn restart(written: &Value) -> Option<Found> {
-    let points: Vec<_> = super::figures::points(written, &[]).collect();
-    let writes: Vec<f64> = points.iter().filter_map(|point| sum(point, "restartWrites")).collect();
-    let total: f64 = writes.iter().sum();
-    (!writes.is_empty()).then(|| Found {
-        measured: format!("{total} at all of {} sizes", writes.len()),
-        beside: "a monitor of the kernel's own events listens".to_owned(),
-        is_met: total == 0.0,
-    })
-}
-
-fn memory(written: &Value) -> Option<Found> {
-    let fields = at("nftables", 10_000, 10);
-    let point = point(written, &fields)?;
-    let [after, peak, again] = ["residentKib", "peakKib", "restartResidentKib"]
-        .map(|list| Some(summary(point, list, "")?.max / 1024.0));
-    let (after, peak, again) = (after?, peak?, again?);
-    Some(Found {
-        measured: format!("{} MiB; started again {} MiB", short(after), short(again)),
-        beside: format!("peak {} MiB", short(peak)),
-        is_met: after.max(again) <= 64.0,
-    })
-}
-
-fn ratio_nftables(written: &Value) -> Option<Found> {
-    let (many, few) = (at("nftables", 10_000, 10), at("nftables", 100, 10));
-    let (many, few) = (point(written, &many)?, point(written, &few)?);
-    let of =
-        |pointer| Some((summary(many, "costs", pointer)?.median, summary(few, "costs", pointer)?.median));
-    let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
-    let ratio = (control + agent) / (control_few + agent_few);
-    Some(Found {
-        measured: short(ratio),
-        beside: format!(
-            "processor time of control {} and {} µs, of the agent {} and {} µs",
-            short(control),
-            short(control_few),
-            short(agent),
-            short(agent_few)
-        ),
-        is_met: ratio <= 1.2,
-    })
-}
-
-fn connections(written: &Value) -> Option<Found> {
-    let rate = |contestant: &str, services: u32| {
-        let fields = [("contestant", json!(contestant)), ("services", json!(services))];
-        Some(summary(point(written, &fields)?, "rounds", "/perSecond")?.median)
-    };
-    let (many, few) = (rate("tidegate-nftables", 10_000)?, rate("tidegate-nftables", 10)?);
-    let beside = ["direct", "haproxy", "nginx"].iter().filter_map(|rival| {
-        let rival_rate = rate(rival, 0)?;
-        Some(format!("{rival} {} a second: {} times as many", short(rival_rate), short(many / rival_rate)))
-    });
-    Some(Found {
-        measured: format!("{} ({} a second)", short(many / few), short(many)),
-        beside: beside.collect::<Vec<_>>().join("; "),
-        is_met: many / few >= 0.95,
-    })
-}
-
-fn sqlite(written: &Value) -> Option<Found> {
-    writes(written, "sqlite", 5_000.0)
-}
-
-fn etcd(written: &Value) -> Option<Found> {
-    writes(written, "etcd", 2_000.0)
-}
-
-/// The best rate of a store, at the number of clients and objects a request that gives it.
-fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
-    let best = |store: &str| {
-        let fields = [("store", json!(store))];
-        super::figures::points(written, &fields)
-            .filter_map(|point| Some((summary(point, "perSecond", "")?.median, point)))
-            .max_by(|one, other| one.0.total_cmp(&other.0))
-            .map(|(rate, point)| (rate, point["clients"].clone(), point["objects"].clone()))
-    };
-    let ((rate, clients, objects), (disk, _, _)) = (best(store)?, best("disk")?);
-    Some(Found {
-        measured: format!("{} ({clients} clients, {objects} objects a request)", short(rate)),
-        beside: format!(
-            "`fdatasync` of 4 KiB alone {} a second: {} times as many",
-            short(disk),
-            short(rate / disk)
-        ),
-        is_met: rate >= demanded,
-    })
-}
-
-fn layer2(written: &Value) -> Option<Found> {
-    failover(written, "tidegate-default", "keepalived-default", 1_000.0)
-}
-
-fn layer2_tuned(written: &Value) -> Option<Found> {
-    failover(written, "tidegate-tuned", "keepalived-fast", 250.0)
-}
-
-fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option<Found> {
-    let silence = |contestant: &str| {
-        let fields = [("contestant", json!(contestant)), ("failure", json!("node-vanishes"))];
-        summary(point(written, &fields)?, "runs", "/silenceMs")
-    };
-    let (own, other) = (silence(own)?, silence(rival)?);
-    Some(Found {
-        measured: format!("p99 {} ms, median {} ms", short(own.p99), short(own.median)),
-        beside: format!(
-            "{rival}: median {} ms, {} times as long",
-            short(other.median),
-            short(own.median / other.median)
-        ),
-        is_met: own.p99 <= demanded_ms,
-    })
-}
-
-fn bgp(written: &Value) -> Option<Found> {
-    let gone = |contestant: &str, router: &str| {
-        let fields = [("contestant", json!(contestant))];
-        summary(point(written, &fields)?, "failedMs", router)
-    };
-    let (frr, bird) = (gone("tidegate", "/frr")?, gone("tidegate", "/bird")?);
-    let rival = gone("gobgp", "/frr")?;
-    Some(Found {
-        measured: format!("p99 {} ms in FRR, {} ms in BIRD", short(frr.p99), short(bird.p99)),
-        beside: format!(
-            "GoBGP without BFD, FRR: median {} ms, {} times as long",
-            short(rival.median),
-            short(frr.median / rival.median)
-        ),
-        is_met: frr.p99.max(bird.p99) <= 1_000.0,
-    })
 }

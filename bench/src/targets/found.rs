@@ -1,0 +1,258 @@
+//! What was found of each target.
+
+use serde_json::{Value, json};
+
+use super::figures::{point, points, sum, summary};
+use crate::page::short;
+
+/// What was found of a target.
+pub(super) struct Found {
+    pub(super) measured: String,
+    /// What it stands beside in the same run, and how many times that it is.
+    pub(super) beside: String,
+    pub(super) is_met: bool,
+}
+
+fn at(mode: &str, services: u32, endpoints: u8) -> [(&'static str, Value); 3] {
+    [("mode", json!(mode)), ("services", json!(services)), ("endpoints", json!(endpoints))]
+}
+
+pub(super) fn first(written: &Value) -> Option<Found> {
+    let fields = at("nftables", 10_000, 10);
+    let point = point(written, &fields)?;
+    let (first, write) = (summary(point, "firstMs", "")?, summary(point, "writeMs", "")?);
+    Some(Found {
+        measured: format!("p99 {} ms, median {} ms", short(first.p99), short(first.median)),
+        beside: format!(
+            "of that the durable write alone: median {} ms ({} of it)",
+            short(write.median),
+            short(write.median / first.median)
+        ),
+        is_met: first.p99 <= 20.0,
+    })
+}
+
+pub(super) fn cold(written: &Value) -> Option<Found> {
+    let fields = at("nftables", 10_000, 2);
+    let point = point(written, &fields)?;
+    let (cold, bound) = (summary(point, "coldMs", "")?, summary(point, "boundMs", "")?);
+    Some(Found {
+        measured: format!("median {} ms, max {} ms", short(cold.median), short(cold.max)),
+        beside: format!(
+            "`nft -f` of the same rules {} ms: {} times as long",
+            short(bound.median),
+            short(cold.median / bound.median)
+        ),
+        is_met: cold.max <= 2_000.0,
+    })
+}
+
+pub(super) fn restart(written: &Value) -> Option<Found> {
+    let points: Vec<_> = points(written, &[]).collect();
+    let writes: Vec<f64> = points.iter().filter_map(|point| sum(point, "restartWrites")).collect();
+    let total: f64 = writes.iter().sum();
+    (!writes.is_empty()).then(|| Found {
+        measured: format!("{total} at all of {} sizes", writes.len()),
+        beside: "a monitor of the kernel's own events listens".to_owned(),
+        is_met: total == 0.0,
+    })
+}
+
+pub(super) fn memory(written: &Value) -> Option<Found> {
+    let fields = at("nftables", 10_000, 10);
+    let point = point(written, &fields)?;
+    let [after, peak, again] = ["residentKib", "peakKib", "restartResidentKib"]
+        .map(|list| Some(summary(point, list, "")?.max / 1024.0));
+    let (after, peak, again) = (after?, peak?, again?);
+    Some(Found {
+        measured: format!("{} MiB; started again {} MiB", short(after), short(again)),
+        beside: format!("peak {} MiB", short(peak)),
+        is_met: after.max(again) <= 64.0,
+    })
+}
+
+pub(super) fn ratio(written: &Value) -> Option<Found> {
+    costs_ratio(written, "costs")
+}
+
+pub(super) fn service_ratio(written: &Value) -> Option<Found> {
+    costs_ratio(written, "serviceCosts")
+}
+
+fn costs_ratio(written: &Value, costs: &str) -> Option<Found> {
+    let (many, few) = (at("nftables", 10_000, 10), at("nftables", 100, 10));
+    let (many, few) = (point(written, &many)?, point(written, &few)?);
+    let of = |pointer| Some((summary(many, costs, pointer)?.median, summary(few, costs, pointer)?.median));
+    let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
+    let ratio = (control + agent) / (control_few + agent_few);
+    Some(Found {
+        measured: short(ratio),
+        beside: format!(
+            "control {} and {} µs, agent with its kernel {} and {} µs",
+            short(control),
+            short(control_few),
+            short(agent),
+            short(agent_few)
+        ),
+        is_met: ratio <= 1.2,
+    })
+}
+
+pub(super) fn ipvs_ratio(written: &Value) -> Option<Found> {
+    let fields = [("mode", json!("ipvs"))];
+    let of = |point: &Value| {
+        Some((point["services"].as_u64()?, summary(point, "costs", "/kernelMessages")?.median))
+    };
+    let all: Vec<_> = points(written, &fields).filter_map(of).collect();
+    let ((few_services, few), (many_services, many)) = (*all.first()?, *all.last()?);
+    Some(Found {
+        measured: format!("{} ({} Services)", short(many / few), many_services),
+        beside: format!("{} messages, {} with {few_services} Services; in a guest", short(many), short(few)),
+        is_met: many_services > few_services && many / few <= 1.2,
+    })
+}
+
+pub(super) fn nftables_rate(written: &Value) -> Option<Found> {
+    connections(written, "tidegate-nftables")
+}
+
+pub(super) fn ipvs_rate(written: &Value) -> Option<Found> {
+    connections(written, "tidegate-ipvs")
+}
+
+fn connections(written: &Value, own: &str) -> Option<Found> {
+    let rate = |contestant: &str, services: u32| {
+        let fields = [("contestant", json!(contestant)), ("services", json!(services))];
+        Some(summary(point(written, &fields)?, "rounds", "/perSecond")?.median)
+    };
+    let (many, few) = (rate(own, 10_000)?, rate(own, 10)?);
+    let beside = ["direct", "haproxy", "nginx"].iter().filter_map(|rival| {
+        let rival_rate = rate(rival, 0)?;
+        Some(format!("{rival} {} a second: {} times as many", short(rival_rate), short(many / rival_rate)))
+    });
+    Some(Found {
+        measured: format!("{} ({} a second)", short(many / few), short(many)),
+        beside: beside.collect::<Vec<_>>().join("; "),
+        is_met: many / few >= 0.95,
+    })
+}
+
+fn fleet(told: &'static str) -> [(&'static str, Value); 3] {
+    [("told", json!(told)), ("count", json!(1_000)), ("perSecond", json!(100))]
+}
+
+pub(super) fn fanout(written: &Value) -> Option<Found> {
+    let (agents, sockets) = (fleet("agents"), fleet("sockets"));
+    let agents = point(written, &agents)?;
+    let last = summary(agents, "lastMs", "")?;
+    let bound = point(written, &sockets).and_then(|sockets| summary(sockets, "lastMs", ""));
+    Some(Found {
+        measured: format!("p99 {} ms, median {} ms", short(last.p99), short(last.median)),
+        beside: bound.map_or("–".to_owned(), |bound| {
+            let ratio = short(last.p99 / bound.p99);
+            format!("a sender that only sends the same: p99 {} ms, {ratio} times as long", short(bound.p99))
+        }),
+        is_met: last.p99 <= 1_000.0 && agents["lost"] == 0 && agents["services"] == 10_000,
+    })
+}
+
+pub(super) fn fanout_memory(written: &Value) -> Option<Found> {
+    let agents = fleet("agents");
+    let agents = point(written, &agents)?;
+    let most = |list: &str| summary(agents, list, "").map(|summary| summary.max / 1024.0);
+    let (changes, herd) = (most("peakKib")?, most("herdPeakKib")?);
+    Some(Found {
+        measured: format!("{} MiB", short(changes.max(herd))),
+        beside: format!("{} MiB while they only follow", short(changes)),
+        is_met: changes.max(herd) <= 512.0,
+    })
+}
+
+pub(super) fn soak(written: &Value) -> Option<Found> {
+    let point = points(written, &[]).next()?;
+    let total = |name: &str| -> Option<u64> {
+        Some(point[name].as_object()?.values().filter_map(Value::as_u64).sum())
+    };
+    let minutes = point.pointer("/took/secs")?.as_u64()? / 60;
+    let (changes, faults, wrong) = (total("changes")?, total("faults")?, point["wrong"].as_array()?.len());
+    let lost = point.pointer("/fates/lost").and_then(Value::as_u64)?;
+    Some(Found {
+        measured: format!(
+            "{minutes} minutes, {changes} changes, {faults} faults: {wrong} found wrong, {lost} lost"
+        ),
+        beside: "–".to_owned(),
+        is_met: minutes >= 30 && wrong == 0 && lost == 0,
+    })
+}
+
+pub(super) fn sqlite(written: &Value) -> Option<Found> {
+    writes(written, "sqlite", 5_000.0)
+}
+
+pub(super) fn etcd(written: &Value) -> Option<Found> {
+    writes(written, "etcd", 2_000.0)
+}
+
+/// The best rate of a store, at the number of clients and objects a request that gives it.
+fn writes(written: &Value, store: &str, demanded: f64) -> Option<Found> {
+    let best = |store: &str| {
+        let fields = [("store", json!(store))];
+        points(written, &fields)
+            .filter_map(|point| Some((summary(point, "perSecond", "")?.median, point)))
+            .max_by(|one, other| one.0.total_cmp(&other.0))
+            .map(|(rate, point)| (rate, point["clients"].clone(), point["objects"].clone()))
+    };
+    let ((rate, clients, objects), (disk, _, _)) = (best(store)?, best("disk")?);
+    Some(Found {
+        measured: format!("{} ({clients} clients, {objects} objects a request)", short(rate)),
+        beside: format!(
+            "`fdatasync` of 4 KiB alone {} a second: {} times as many",
+            short(disk),
+            short(rate / disk)
+        ),
+        is_met: rate >= demanded,
+    })
+}
+
+pub(super) fn layer2(written: &Value) -> Option<Found> {
+    failover(written, "tidegate-default", "keepalived-default", 1_000.0)
+}
+
+pub(super) fn layer2_tuned(written: &Value) -> Option<Found> {
+    failover(written, "tidegate-tuned", "keepalived-fast", 250.0)
+}
+
+fn failover(written: &Value, own: &str, rival: &str, demanded_ms: f64) -> Option<Found> {
+    let silence = |contestant: &str| {
+        let fields = [("contestant", json!(contestant)), ("failure", json!("node-vanishes"))];
+        summary(point(written, &fields)?, "runs", "/silenceMs")
+    };
+    let (own, other) = (silence(own)?, silence(rival)?);
+    Some(Found {
+        measured: format!("p99 {} ms, median {} ms", short(own.p99), short(own.median)),
+        beside: format!(
+            "{rival}: median {} ms, {} times as long",
+            short(other.median),
+            short(own.median / other.median)
+        ),
+        is_met: own.p99 <= demanded_ms,
+    })
+}
+
+pub(super) fn bgp(written: &Value) -> Option<Found> {
+    let gone = |contestant: &str, router: &str| {
+        let fields = [("contestant", json!(contestant))];
+        summary(point(written, &fields)?, "failedMs", router)
+    };
+    let (frr, bird) = (gone("tidegate", "/frr")?, gone("tidegate", "/bird")?);
+    let rival = gone("gobgp", "/frr")?;
+    Some(Found {
+        measured: format!("p99 {} ms in FRR, {} ms in BIRD", short(frr.p99), short(bird.p99)),
+        beside: format!(
+            "GoBGP without BFD, FRR: median {} ms, {} times as long",
+            short(rival.median),
+            short(frr.median / rival.median)
+        ),
+        is_met: frr.p99.max(bird.p99) <= 1_000.0,
+    })
+}
