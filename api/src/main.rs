@@ -16,15 +16,12 @@ use api::{
     entropy::{Source, System},
     notify::Notifier,
     publish::{self, Publication},
-    serve::serve,
+    serve::{listen as listen_at, serve},
     watchdog,
 };
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -104,7 +101,7 @@ async fn run_server(config: Config) -> anyhow::Result<()> {
             "a first token that may do everything was written; make others with it, then revoke it"
         );
     }
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("--listen {listen}"))?;
+    let listener = listen_at(listen).with_context(|| format!("--listen {listen}"))?;
     let address = listener.local_addr().context("the listener has no address")?;
     let publication = match publish_as {
         Some(service) => Some(Publication::of(service, &replica_name, address)?),

@@ -3,7 +3,12 @@
 mod neighbours;
 mod opening;
 
-use std::{io, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::Router;
 use hyper::{body::Incoming, service::service_fn};
@@ -16,7 +21,7 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 use tokio_util::sync::CancellationToken;
@@ -56,8 +61,24 @@ const NO_TLS: &str = "this port speaks TLS; use https://\n";
 const NO_TLS_LINGER: Duration = Duration::from_secs(1);
 /// Bytes of its request that are read, so that the answer is not lost by a reset.
 const NO_TLS_BYTES_MAX: u64 = 64 * 1024;
+/// Connections that the kernel may hold until they are accepted: when a thousand agents come back at once, with two connections each,
+/// what finds no room there tries again after one second, then after three, and so on. The kernel has a limit of its own
+/// (`net.core.somaxconn`, 4,096 by default).
+const BACKLOG: u32 = 8192;
 /// Pause after the system refuses a connection, so that running out of descriptors does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Listens at an address.
+///
+/// # Errors
+/// Somebody else does, or the address is not one of this machine.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A server that starts again finds connections of the one before it that have ended and are not forgotten yet.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Serves until `stop` is cancelled, then lets open requests end. Without `tls`, in plain text.
 pub async fn serve(listener: TcpListener, router: Router, tls: Option<Arc<Tls>>, stop: CancellationToken) {
@@ -213,6 +234,23 @@ async fn accept(
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody accepts; the kernel takes as many as come when a few hundred agents come back at once.
+    #[tokio::test]
+    async fn hundreds_of_connections_wait_until_they_are_accepted() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..400 {
+            let connected = tokio::time::timeout(Duration::from_secs(20), TcpStream::connect(address)).await;
+            waiting.push(connected.expect("there is room").unwrap());
         }
     }
 }

@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use self::{
     census::Census,
@@ -109,7 +109,7 @@ impl Options {
         Self {
             parts: vec![Duration::from_secs(6)],
             faults_min: KINDS.len(),
-            filling: 50,
+            filling: 16,
             rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
             history: 0,
@@ -136,7 +136,12 @@ struct Run<'a> {
 pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
     let timeline = Arc::new(Timeline::default());
     let faults = Faults::new(options.seed, &options.rhythm, &timeline);
-    let outcome = Outcome { seed: options.seed, survivor: faults.survivor, ..Outcome::default() };
+    let outcome = Outcome {
+        seed: options.seed,
+        survivor: faults.survivor,
+        parts: options.parts.len(),
+        ..Outcome::default()
+    };
     let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
     let mut stage = Stage::start()?;
     let mut before = census::of(&stage)?;
@@ -215,8 +220,8 @@ impl Run<'_> {
         let (mut looked, mut turned) = (begun, begun);
         let mut struck = 0;
         while begun.elapsed() < lasts || struck < self.options.faults_min {
+            self.look_for_deaths(stage)?;
             struck += usize::from(self.faults.turn(stage)?.is_some());
-            self.look_for_deaths(stage);
             let now = Instant::now();
             if !self.faults.is_control_away() {
                 self.outcome.control_answered += now - turned;
@@ -296,20 +301,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A process that ended although nobody killed it.
-    fn look_for_deaths(&mut self, stage: &mut Stage) {
-        let mut dead = Vec::new();
-        if !self.faults.is_killed(0) && stage.cluster.server.exit_status().is_some() {
-            dead.push(format!("control ended by itself: {}", stage.cluster.server.log_tail()));
+    /// Ends the soak when a process has ended although nobody killed it: nothing that comes after it would say anything.
+    fn look_for_deaths(&self, stage: &mut Stage) -> Result<()> {
+        let server = &mut stage.cluster.server;
+        if let Some(status) = server.exit_status().filter(|_| !self.faults.is_killed(0)) {
+            bail!("the control server ended by itself ({status}): {}", server.log_tail());
         }
         for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
-            if !self.faults.is_killed(node) && agent.exit_status().is_some() {
-                dead.push(format!("the agent of node{node} ended by itself: {}", agent.log_tail()));
+            if let Some(status) = agent.exit_status().filter(|_| !self.faults.is_killed(node)) {
+                bail!("the agent of node{node} ended by itself ({status}): {}", agent.log_tail());
             }
         }
-        if self.outcome.wrong.is_empty() {
-            self.outcome.wrong.extend(dead);
-        }
+        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ mod way;
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use lab::wait;
 use serde::Serialize;
 
 pub use self::{
@@ -252,11 +253,12 @@ impl At<'_> {
         Ok(())
     }
 
+    /// Removes empty chains; older kernels hold on to them for a moment after the last element that led there is gone.
     fn sweep(&self, way: &Way, step: &ruleset::Step) -> Result<()> {
-        if !step.sweep.is_empty() {
-            self.tool.load(&way.node, &step.sweep)?;
+        if step.sweep.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        wait::until("empty chains to go", || self.tool.load(&way.node, &step.sweep).map(drop))
     }
 
     fn connect(&self, turn: &mut Turn<'_>, targets: [SocketAddr; 3]) -> Result<()> {

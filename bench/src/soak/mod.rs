@@ -30,7 +30,9 @@ pub fn run(minutes: u32, say: Say<'_>) -> Result<Record<Outcome>> {
 /// # Errors
 /// The kernel does not say what machine it is.
 pub fn of(outcome: Outcome) -> Result<Record<Outcome>> {
-    let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
+    // The programs are those that are built beside this one.
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let mut record = Record::begin(vec![format!("tidegate {} ({build} build)", env!("CARGO_PKG_VERSION"))])?;
     record.points.push(outcome);
     Ok(record)
 }

@@ -32,7 +32,7 @@ when its time is over, not with the Service.
 /// The page.
 pub(super) fn page(record: &Record<Outcome>) -> String {
     let mut page = String::from(
-        "# A soak\n\nWritten by `make soak` (`cargo run -p bench -- soak`); every figure is in [soak.json](soak.json).\n\n\
+        "# A soak\n\nWritten by `make soak-cluster`; every figure is in [soak.json](soak.json).\n\n\
          ![Memory over time](soak.svg)\n",
     );
     for outcome in &record.points {
@@ -75,7 +75,7 @@ fn summary(outcome: &Outcome) -> String {
         fates.excused.values().sum::<u64>(),
         fates.lost,
         frontends.len(),
-        files_kib.len(),
+        outcome.parts,
         verified.join(", "),
         files.join(", ")
     );

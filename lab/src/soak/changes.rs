@@ -11,6 +11,8 @@ use crate::{scene::BACKEND_PORT, storm::random::Random};
 
 /// Services of its own that a writer has at once.
 const SERVICES_MAX: usize = 10;
+/// External addresses of each writer: more than it has Services.
+const EXTERNALS: u64 = 20;
 /// Writers with jobs that one has at a time: spare Workloads, Nodes, what is announced, the endpoints in use.
 pub(super) const WRITERS_MIN: u64 = 6;
 
@@ -37,6 +39,8 @@ pub(super) struct Estate {
     /// The Services of its own, with their sort.
     services: BTreeMap<String, Sort>,
     made: u64,
+    /// The external addresses of its Services, by their last parts.
+    externals: BTreeMap<String, u64>,
     /// The numbers of the filling that nobody else changes.
     filling: Vec<u32>,
     /// Those of them that are not as they were at first.
@@ -99,6 +103,7 @@ impl Estate {
             random: Random::new(seed, index + 1),
             services: BTreeMap::new(),
             made: 0,
+            externals: BTreeMap::new(),
             filling,
             changed: BTreeMap::new(),
             has_pool: false,
@@ -165,7 +170,7 @@ impl Estate {
         if sort == Sort::OwnPool && !self.has_pool {
             sort = Sort::Near;
         }
-        let mut objects = vec![object("Service", &name, self.spec(sort))];
+        let mut objects = vec![object("Service", &name, self.spec(&name, sort))];
         if sort.has_set() {
             objects.push(endpoint_set(&name, &self.endpoints(5)));
         }
@@ -291,7 +296,7 @@ impl Estate {
         one("a Workload comes or goes", patch_of(path, json!({ "spec": patch })))
     }
 
-    fn spec(&mut self, sort: Sort) -> Value {
+    fn spec(&mut self, name: &str, sort: Sort) -> Value {
         let mut ports = json!([
             {"name": "web", "port": 80, "targetPort": BACKEND_PORT},
             {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": BACKEND_PORT},
@@ -316,8 +321,7 @@ impl Estate {
             }
             Sort::OwnPool => balanced(&self.pool_name()),
             Sort::External => {
-                let address = format!("203.0.113.{}", 20 + self.index * 20 + self.random.below(20));
-                json!({"externalIPs": [address], "ports": ports})
+                json!({"externalIPs": [format!("203.0.113.{}", self.free_external(name))], "ports": ports})
             }
             Sort::Sticky => {
                 let mut spec = affinity();
@@ -338,6 +342,19 @@ impl Estate {
             spec["selector"] = web;
         }
         spec
+    }
+
+    /// An external address that none of its Services has: two with the same ports would be refused.
+    fn free_external(&mut self, name: &str) -> u64 {
+        let services = &self.services;
+        self.externals.retain(|name, _| services.contains_key(name));
+        let first = 20 + self.index * EXTERNALS;
+        let start = self.random.below(EXTERNALS);
+        let mut all = (0..EXTERNALS).map(|more| first + (start + more) % EXTERNALS);
+        let free =
+            all.find(|address| !self.externals.values().any(|taken| taken == address)).unwrap_or(first);
+        self.externals.insert(name.to_owned(), free);
+        free
     }
 
     fn any_service(&mut self) -> Option<(String, Sort)> {
@@ -428,6 +445,20 @@ mod tests {
         ] {
             assert!(kinds(7).iter().any(|change| change.contains(kind)), "{kind}");
         }
+    }
+
+    #[test]
+    fn no_two_services_of_a_writer_have_one_external_address() {
+        let mut estate = Estate::new(5, 7, 8, 100);
+        for number in 0..SERVICES_MAX {
+            let name = format!("one-{number}");
+            estate.services.insert(name.clone(), Sort::External);
+            estate.free_external(&name);
+        }
+        let mut all: Vec<_> = estate.externals.values().collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), SERVICES_MAX);
     }
 
     #[test]

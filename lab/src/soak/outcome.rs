@@ -27,6 +27,8 @@ pub struct Outcome {
     pub faults: BTreeMap<Kind, u64>,
     /// What became of connections.
     pub fates: Fates,
+    /// Parts.
+    pub parts: usize,
     /// Frontends that were asked when everything was calm, of each part.
     pub frontends: Vec<usize>,
     /// Revisions that control has made.
