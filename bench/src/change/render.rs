@@ -64,7 +64,8 @@ time of the agent has in it what the kernel does for it. *Slope*: of a straight 
 (Student's t): a cost that follows the change has a slope that cannot be told from zero.
 
 *In the guest*: on a machine whose kernel has no IPVS, that mode is measured on User Mode Linux, with one processor, slow system calls and
-fewer endpoints. Messages, bytes and transactions are the same there as anywhere; times are not, and are left out.
+fewer endpoints. Every change is waited for, so that no two are carried out as one and all that follows is counted. Messages, bytes and
+transactions are the same there as anywhere; times are not, and are left out.
 ";
 
 /// The page.
