@@ -1,5 +1,7 @@
 //! The figures of a run.
 
+use std::collections::BTreeMap;
+
 use lab::{
     crowd::Written,
     fleet::{Seen, first_seen},
@@ -101,9 +103,16 @@ impl Measured {
             each_ms: Summary::of(each),
             answer_ms: Summary::of(written.iter().map(|one| ms(one.sent_ns, one.answered_ns))),
             fewest,
-            deliveries: seen.len() as u64,
+            deliveries: steps(seen),
         }
     }
+}
+
+/// How often somebody had more than before; an agent reports every few seconds also when it has not.
+fn steps(seen: &[Seen]) -> u64 {
+    let mut has: BTreeMap<u16, u64> = BTreeMap::new();
+    let is_step = |one: &&Seen| has.insert(one.follower, one.revision) != Some(one.revision);
+    seen.iter().filter(is_step).count() as u64
 }
 
 impl Point {
