@@ -6,15 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use model::{report::FailureReason, resource::ServiceKey};
+use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
 
 use super::{
     NftablesBackend,
+    element::{Dispatch, Element},
     kernel::{self, Refused},
     mirror::Mirror,
     plan::{Change, Plan, Structural},
     render::{self, Command},
-    schema::{Chain, Pick},
+    schema::{Chain, Pick, Place},
 };
 use crate::{
     dataplane::{KernelError, Outcome, Pass},
@@ -101,6 +102,7 @@ impl NftablesBackend {
         let rebuild = structure.contains(&Structural::DeleteTable);
         let mirror = self.mirror.get_or_insert_default();
         let missing = |pick: &Pick| rebuild || !mirror.structure.chains.contains_key(&Chain::Pick(*pick));
+        let changes = &without_known_chains(changes, |chain| !rebuild && mirror.chains.contains(chain))[..];
         let chains: BTreeSet<Pick> = render::picks(changes).into_iter().filter(missing).collect();
         let commands = render::commands(structure, &chains, changes, self.options.mark_bit);
         let sent = self.send(&commands);
@@ -136,6 +138,22 @@ impl NftablesBackend {
         }
         Ok(outcome)
     }
+}
+
+/// The changes without numbers of chains that are known already, or are brought by an earlier one.
+fn without_known_chains(
+    changes: &[Change],
+    is_known: impl Fn(&(IpFamily, Place, Dispatch)) -> bool,
+) -> Vec<Change> {
+    let mut brought = BTreeSet::new();
+    let is_new = |change: &&Change| match change {
+        Change::Add(Element::Chain(family, place, dispatch)) => {
+            let chain = (*family, *place, *dispatch);
+            !is_known(&chain) && brought.insert(chain)
+        }
+        Change::Add(_) | Change::Remove(_) => true,
+    };
+    changes.iter().filter(is_new).copied().collect()
 }
 
 /// How many groups the next transaction takes: as many as fit, at least one.

@@ -19,11 +19,16 @@ use model::{
     service::Protocol,
 };
 
-use super::schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX};
+use super::{
+    number,
+    schema::{Chain, NetworkSet, Pick, Place, Pool, SetId, SetRole, Source, TARGETS_MAX},
+};
 
 /// One element of one of our sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element {
+    /// Which chain has a number, among those of a family that are found in one way.
+    Chain(IpFamily, Place, Dispatch),
     /// Which chain takes the connections of a frontend.
     Dispatch(Frontend, Dispatch),
     /// Which chain takes those of one kind of source.
@@ -200,6 +205,7 @@ impl Element {
             SetId::new(role(place(frontend)), frontend.destination.family())
         };
         match self {
+            Self::Chain(family, place, _) => SetId::new(SetRole::Chains(*place), *family),
             Self::Dispatch(frontend, _) => of(frontend, SetRole::Dispatch),
             Self::DispatchFrom(frontend, source, _) => {
                 SetId::new(SetRole::DispatchFrom(place(frontend), *source), frontend.destination.family())
@@ -224,6 +230,7 @@ impl Element {
     pub fn key(&self) -> Key {
         let exact = |low| Key { low, high: None };
         match self {
+            Self::Chain(_, _, dispatch) => exact(number_value(*dispatch)),
             Self::Dispatch(frontend, _) | Self::DispatchFrom(frontend, ..) => exact(frontend_key(frontend)),
             Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
                 exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
@@ -252,8 +259,8 @@ impl Element {
             Self::Slot(_, _, target) | Self::AffinityTarget(_, _, _, target) => Some(target_value(target)),
             Self::AffinitySlot(_, _, id) => Some(id.0.to_ne_bytes().to_vec()),
             Self::Range(frontend) => Some(ports_bytes(frontend.ports).to_vec()),
-            Self::Dispatch(..)
-            | Self::DispatchFrom(..)
+            Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(number_value(*dispatch)),
+            Self::Chain(..)
             | Self::Allowed(..)
             | Self::VirtualAddress(_)
             | Self::Hairpin(_)
@@ -261,12 +268,14 @@ impl Element {
         }
     }
 
-    /// The chain that it sends connections to.
+    /// The chain that is its value.
     #[must_use]
-    pub const fn dispatch(&self) -> Option<Dispatch> {
+    pub const fn chain(&self) -> Option<Dispatch> {
         match self {
-            Self::Dispatch(_, dispatch) | Self::DispatchFrom(_, _, dispatch) => Some(*dispatch),
-            Self::Slot(..)
+            Self::Chain(_, _, dispatch) => Some(*dispatch),
+            Self::Dispatch(..)
+            | Self::DispatchFrom(..)
+            | Self::Slot(..)
             | Self::AffinitySlot(..)
             | Self::AffinityTarget(..)
             | Self::Allowed(..)
@@ -283,9 +292,12 @@ impl Element {
         let family = set.family;
         let mut key = Fields(raw.key);
         let element = match set.role {
-            SetRole::Dispatch(place) => Self::Dispatch(key.frontend(place, family)?, parse_dispatch(raw)?),
+            SetRole::Chains(place) => Self::Chain(family, place, parse_chain(raw)?),
+            SetRole::Dispatch(place) => {
+                Self::Dispatch(key.frontend(place, family)?, parse_number(place, raw)?)
+            }
             SetRole::DispatchFrom(place, source) => {
-                Self::DispatchFrom(key.frontend(place, family)?, source, parse_dispatch(raw)?)
+                Self::DispatchFrom(key.frontend(place, family)?, source, parse_number(place, raw)?)
             }
             SetRole::Endpoints(place) => {
                 let frontend = key.frontend(place, family)?;
@@ -334,17 +346,27 @@ impl Element {
         let same_end = raw.key_end.is_none_or(|end| *end == *high.as_ref().unwrap_or(&low));
         let same_value = match (&raw.value, self.value()) {
             (RawValue::Bytes(shown), Some(value)) => *shown == value,
-            (RawValue::None, None) => self.dispatch().is_none(),
-            (RawValue::Goto(_), None) => self.dispatch().is_some(),
+            (RawValue::None, None) => self.chain().is_none(),
+            (RawValue::Goto(_), None) => self.chain().is_some(),
             (RawValue::None | RawValue::Goto(_) | RawValue::Bytes(_) | RawValue::Other, _) => false,
         };
         raw.key == low && same_end && same_value
     }
 }
 
-fn parse_dispatch(raw: &RawElement<'_>) -> Option<Dispatch> {
+fn parse_chain(raw: &RawElement<'_>) -> Option<Dispatch> {
     let RawValue::Goto(name) = raw.value else { return None };
     Dispatch::of(Chain::parse(name)?)
+}
+
+fn parse_number(place: Place, raw: &RawElement<'_>) -> Option<Dispatch> {
+    let RawValue::Bytes(value) = raw.value else { return None };
+    number::numbered(place, u32::from_ne_bytes(Fields(value).take()?))
+}
+
+/// The bytes of a number, in the byte order of the host, like a mark.
+fn number_value(dispatch: Dispatch) -> Vec<u8> {
+    number::number(dispatch).to_ne_bytes().to_vec()
 }
 
 fn parse_target(family: IpFamily, raw: &RawElement<'_>) -> Option<Target> {
@@ -440,6 +462,9 @@ impl Fields<'_> {
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Chain(_, _, dispatch) => {
+                write!(f, "{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
+            }
             Self::Dispatch(frontend, dispatch) | Self::DispatchFrom(frontend, _, dispatch) => {
                 write_frontend(f, frontend)?;
                 write!(f, " : goto {}", dispatch.chain())

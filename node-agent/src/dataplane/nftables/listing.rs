@@ -19,6 +19,7 @@ use super::{
     element::{Edge, Element, Span, TargetId, place},
     expr::HASH_SEED,
     mirror::Mirror,
+    number,
     plan::{Change, Plan},
     render,
     schema::{Action, Chain, Choice, NetworkSet, Pick, Place, SetId, SetRole, nfproto},
@@ -81,6 +82,8 @@ pub fn changes(mirror: &Mirror, plan: &Plan, setting: Setting<'_>) -> Option<Vec
         lines.extend(after.difference(&before).map(|line| added(&place, line.clone())));
     }
     lines.sort();
+    // Several Services may bring the number of the same chain.
+    lines.dedup();
     Some(lines)
 }
 
@@ -101,8 +104,11 @@ pub(super) fn place_of(set: SetId, table: &str) -> String {
 /// An element, but for the edges of networks, which are no elements to a reader.
 pub(super) fn line(element: &Element) -> String {
     match element {
+        Element::Chain(_, _, dispatch) => {
+            format!("{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
+        }
         Element::Dispatch(frontend, dispatch) | Element::DispatchFrom(frontend, _, dispatch) => {
-            format!("{} : goto {}", key(frontend), dispatch.chain())
+            format!("{} : {:#010x}", key(frontend), number::number(*dispatch))
         }
         Element::Slot(frontend, slot, target) => {
             format!("{} . {} counter : {}", key(frontend), slot.number(), target_text(target))

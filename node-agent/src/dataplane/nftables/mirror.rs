@@ -6,11 +6,14 @@ use std::{
 };
 
 use litemap::LiteMap;
-use model::program::{Frontend, Target};
+use model::{
+    net::IpFamily,
+    program::{Frontend, Target},
+};
 
 use super::{
     element::{Dispatch, Edge, Element, Key, Slot, Span, TargetId},
-    schema::{Chain, NetworkSet, Pool, SetId, Source},
+    schema::{Chain, NetworkSet, Place, Pool, SetId, Source},
 };
 
 /// Our table as the kernel has it.
@@ -18,6 +21,8 @@ use super::{
 pub struct Mirror {
     /// The fixed part.
     pub structure: Structure,
+    /// The chains that have a number, by the map that says so.
+    pub chains: BTreeSet<(IpFamily, Place, Dispatch)>,
     /// The elements of the maps, by frontend.
     pub frontends: BTreeMap<Frontend, Box<Held>>,
     /// The virtual addresses.
@@ -74,6 +79,11 @@ impl Held {
         }
     }
 
+    /// The chains that its connections are sent to.
+    pub fn dispatches(&self) -> impl Iterator<Item = Dispatch> {
+        self.dispatch.iter().chain(self.by_source.values()).copied()
+    }
+
     /// All of it, as elements.
     #[must_use]
     pub fn elements(&self, frontend: &Frontend) -> BTreeSet<Element> {
@@ -107,7 +117,7 @@ impl Held {
                 self.allowed.insert(span);
             }
             Element::Range(_) => self.is_range = true,
-            Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
         }
     }
 
@@ -126,7 +136,7 @@ impl Held {
                 self.allowed.remove(&span);
             }
             Element::Range(_) => self.is_range = false,
-            Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
+            Element::Chain(..) | Element::VirtualAddress(_) | Element::Hairpin(_) | Element::Network(..) => {}
         }
     }
 }
@@ -163,6 +173,9 @@ impl Mirror {
     /// Takes over an element that the kernel has.
     pub fn insert(&mut self, element: &Element) {
         match *element {
+            Element::Chain(family, place, dispatch) => {
+                self.chains.insert((family, place, dispatch));
+            }
             Element::Dispatch(frontend, _)
             | Element::DispatchFrom(frontend, ..)
             | Element::Slot(frontend, ..)
@@ -185,6 +198,9 @@ impl Mirror {
     /// Takes over that the kernel has an element no more.
     pub fn remove(&mut self, element: &Element) {
         match *element {
+            Element::Chain(family, place, dispatch) => {
+                self.chains.remove(&(family, place, dispatch));
+            }
             Element::Dispatch(frontend, _)
             | Element::DispatchFrom(frontend, ..)
             | Element::Slot(frontend, ..)
@@ -214,11 +230,11 @@ impl Mirror {
     /// How many kernel objects the table consists of, itself included, and what packets made left out.
     #[must_use]
     pub fn objects(&self) -> u64 {
-        let Self { structure, frontends, virtual_addresses, hairpins, networks, strays } = self;
+        let Self { structure, chains, frontends, virtual_addresses, hairpins, networks, strays } = self;
         let of_frontends: usize =
             frontends.iter().map(|(frontend, held)| held.elements(frontend).len()).sum();
         let fixed = usize::from(structure.table) + structure.chains.len() + structure.sets.len();
-        let others = virtual_addresses.len() + hairpins.len() + networks.len() + strays.len();
+        let others = chains.len() + virtual_addresses.len() + hairpins.len() + networks.len() + strays.len();
         u64::try_from(fixed + of_frontends + others).unwrap_or(u64::MAX)
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod kernel;
 pub mod listing;
 pub mod mirror;
 mod notes;
+mod number;
 pub mod parse;
 pub mod plan;
 mod preview;

@@ -47,7 +47,8 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
         SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
         SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
         SetRole::AffinityTargets(place, _) => ([frontend(place), vec![&mark]].concat(), target),
-        SetRole::Dispatch(_)
+        SetRole::Chains(_)
+        | SetRole::Dispatch(_)
         | SetRole::DispatchFrom(..)
         | SetRole::AllowedSources(_)
         | SetRole::Ranges

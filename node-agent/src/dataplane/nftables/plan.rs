@@ -9,12 +9,12 @@ use std::{
 use ipnet::IpNet;
 use model::{
     net::{self, IpFamily},
-    program::oracle::Networks,
+    program::{Frontend, oracle::Networks},
     resource::ServiceKey,
 };
 
 use super::{
-    element::{Edge, Element, Key},
+    element::{Edge, Element, Key, place},
     mirror::{Held, Mirror, Structure},
     schema::{Chain, NetworkSet, SetId},
     wanted::{spans, wanted},
@@ -95,11 +95,9 @@ pub fn plan(
         let service = claims.owner(frontend).or(service.as_ref());
         let nothing = Held::default();
         let held = mirror.frontends.get(frontend).map_or(&nothing, Box::as_ref);
-        let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held));
-        plan.add(
-            service,
-            difference(&held.elements(frontend), &wanted.unwrap_or_default().elements(frontend)),
-        );
+        let wanted = claims.route(frontend).map(|route| wanted(frontend, route, held)).unwrap_or_default();
+        plan.add(service, missing_chains(mirror, frontend, &wanted));
+        plan.add(service, difference(&held.elements(frontend), &wanted.elements(frontend)));
     }
     for (&address, service) in &touched.virtual_addresses {
         let (is, should) =
@@ -138,6 +136,14 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
     let wrong = structure.chains.iter().filter(|(_, is_right)| !**is_right).map(|(&chain, _)| chain);
     changes.extend(wrong.flat_map(|chain| [Structural::FlushChain(chain), Structural::AddRules(chain)]));
     changes
+}
+
+/// The numbers that a frontend needs and that no chain has. Several Services may bring the same one, each in its own transaction;
+/// what they are for stays, like the chains.
+fn missing_chains(mirror: &Mirror, frontend: &Frontend, wanted: &Held) -> Vec<Change> {
+    let (family, place) = (frontend.destination.family(), place(frontend));
+    let missing = wanted.dispatches().filter(|dispatch| !mirror.chains.contains(&(family, place, *dispatch)));
+    missing.map(|dispatch| Change::Add(Element::Chain(family, place, dispatch))).collect()
 }
 
 /// What goes before what comes, because both can have the same key.

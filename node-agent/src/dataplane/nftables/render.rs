@@ -236,7 +236,7 @@ fn encode_element_key(element: &Element) -> Attributes {
 fn encode_element(element: &Element) -> Attributes {
     let key = encode_element_key(element);
     let data = Attributes::default();
-    if let Some(dispatch) = element.dispatch() {
+    if let Some(dispatch) = element.chain() {
         let verdict = VerdictExpr::Goto(dispatch.chain().to_string()).encode();
         return key.nested(uapi::NFTA_SET_ELEM_DATA, &data.nested(uapi::NFTA_DATA_VERDICT, &verdict));
     }
@@ -250,7 +250,7 @@ fn encode_element(element: &Element) -> Attributes {
 #[must_use]
 pub fn picks(changes: &[Change]) -> BTreeSet<Pick> {
     let pick = |change: &Change| match change {
-        Change::Add(element) => match element.dispatch()? {
+        Change::Add(element) => match element.chain()? {
             Dispatch::Forward(pick) => Some(pick),
             Dispatch::Refuse | Dispatch::Discard | Dispatch::BySource(_) | Dispatch::Checked(_) => None,
         },

@@ -117,8 +117,12 @@ impl Layout {
         Expr::LoadSource(self.family, self.behind())
     }
 
-    fn dispatch(self, role: SetRole) -> Expr {
-        Expr::VerdictMap { map: self.set(role), from: self.key() }
+    /// Goes to the chain whose number the map has for the frontend.
+    fn dispatch(self, role: SetRole) -> Vec<Expr> {
+        let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
+        exprs.extend(Self::answer_to(&[Self::TARGET]));
+        exprs.push(Expr::VerdictMap { map: self.set(SetRole::Chains(self.place)), from: Self::TARGET });
+        exprs
     }
 }
 
@@ -144,7 +148,7 @@ fn services_rules() -> Vec<Vec<Expr>> {
         for family in IpFamily::ALL {
             let layout = Layout { place, family };
             let mut dispatch = layout.load_key();
-            dispatch.push(layout.dispatch(SetRole::Dispatch(place)));
+            dispatch.extend(layout.dispatch(SetRole::Dispatch(place)));
             rules.push(dispatch);
         }
     }
@@ -157,7 +161,7 @@ fn services_rules() -> Vec<Vec<Expr>> {
         node_ports.push(Expr::LoadDestination(family, Register(1)));
         node_ports.push(Expr::InSet { set: addresses, from: Register(1) });
         node_ports.extend(layout.load_key().into_iter().skip(family_is(family).len()));
-        node_ports.push(layout.dispatch(SetRole::Dispatch(Place::NodePort)));
+        node_ports.extend(layout.dispatch(SetRole::Dispatch(Place::NodePort)));
         rules.push(node_ports);
     }
     for family in IpFamily::ALL {
@@ -205,7 +209,7 @@ fn by_source_rules(place: Place) -> Vec<Vec<Expr>> {
             let mut dispatch = source_is(source, family);
             dispatch.splice(0..0, family_is(family));
             dispatch.extend(layout.load_key().into_iter().skip(family_is(family).len()));
-            dispatch.push(layout.dispatch(SetRole::DispatchFrom(place, source)));
+            dispatch.extend(layout.dispatch(SetRole::DispatchFrom(place, source)));
             let mut miss = family_is(family).to_vec();
             miss.extend(source_is(source, family));
             miss.extend(drop_rule());

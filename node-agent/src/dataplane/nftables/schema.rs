@@ -11,13 +11,15 @@
 //! postrouting: masquerade what is marked, and what would come back to its own sender
 //! ```
 //! A Service is elements of the maps and nothing else. The chains that choose a slot are shared by all frontends that
-//! choose among as many slots in the same way.
+//! choose among as many slots in the same way. A frontend has the number of its chain, and a map of few elements says which
+//! chain has which number: to add an element whose value is a chain makes the kernel look at all elements of all such maps, so
+//! the large ones hold numbers.
 
 use std::fmt;
 
 use model::{net::IpFamily, program::Masquerade};
 
-use super::uapi;
+use super::{number, uapi};
 
 /// The name of our table, unless chosen otherwise. It is how a fresh process recognises what is ours.
 pub const TABLE: &str = "tidegate";
@@ -27,6 +29,9 @@ pub const MARK_BIT_DEFAULT: u32 = 0x4000;
 pub const SLOTS_MAX: u32 = 1024;
 /// Targets of one frontend: bounds chains, and the memory that a strange slot number could make us take.
 pub const TARGETS_MAX: u32 = 16_384;
+/// Slots of one frontend whose sources stay on targets, unless it has more targets than that: then it has [`TARGETS_MAX`]. So every
+/// chain has a number.
+pub const AFFINITY_SLOTS_MAX: u32 = 512;
 /// The longest that an affinity may last, in seconds.
 pub const AFFINITY_SECONDS_MAX: u32 = 86_400;
 /// Clients that the kernel remembers for affinity, per family and kind of frontend; further ones are placed anew at
@@ -152,9 +157,11 @@ pub struct SetId {
 /// What a set or map is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
-    /// Frontend to the chain that takes the connection.
+    /// Number to the chain that has it.
+    Chains(Place),
+    /// Frontend to the number of the chain that takes the connection.
     Dispatch(Place),
-    /// Frontend to the chain that takes the connections of one kind of source.
+    /// Frontend to the number of the chain that takes the connections of one kind of source.
     DispatchFrom(Place, Source),
     /// Frontend and slot to the target.
     Endpoints(Place),
@@ -250,8 +257,14 @@ impl NetworkSet {
 impl SetRole {
     /// Every role, in the order of the listing.
     pub fn all() -> impl Iterator<Item = Self> {
-        let of_places =
-            [Self::Dispatch, Self::Endpoints, Self::Affinity, Self::AffinitySlots, Self::AllowedSources];
+        let of_places = [
+            Self::Chains,
+            Self::Dispatch,
+            Self::Endpoints,
+            Self::Affinity,
+            Self::AffinitySlots,
+            Self::AllowedSources,
+        ];
         let of_places = of_places.into_iter().flat_map(|role| Place::ALL.map(role));
         let of_sources = Place::ALL
             .into_iter()
@@ -266,6 +279,7 @@ impl SetRole {
 impl fmt::Display for SetRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Chains(place) => write!(f, "{}chains", place.prefix()),
             Self::Dispatch(place) => f.write_str(dispatch_stem(*place)),
             Self::DispatchFrom(place, source) => {
                 write!(f, "{}-from-{}", dispatch_stem(*place), source.stem())
@@ -412,7 +426,7 @@ impl Pick {
                 _ => return None,
             }
         }
-        (pick.to_string() == name).then_some(pick)
+        (pick.to_string() == name && number::has_number(pick)).then_some(pick)
     }
 }
 
@@ -507,6 +521,7 @@ mod tests {
             "cluster-1-affinity-0",
             "cluster-1-affinity",
             "cluster-1-hash-node",
+            "cluster-513-affinity-1",
             "Services",
             "",
         ] {

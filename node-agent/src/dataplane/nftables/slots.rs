@@ -7,18 +7,30 @@ use std::collections::BTreeMap;
 
 use model::{program::Target, quantity::Weight};
 
-use super::schema::SLOTS_MAX;
+use super::schema::{AFFINITY_SLOTS_MAX, SLOTS_MAX, TARGETS_MAX};
 
 /// How many slots each target gets: in exact proportion to the weights if that takes at most [`SLOTS_MAX`] slots,
 /// otherwise rounded, but at least one for each weight above 0. The sum is at most `SLOTS_MAX` or the number of
 /// targets, whichever is more.
 #[must_use]
 pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
+    counts_up_to(weights, SLOTS_MAX)
+}
+
+/// The same where sources stay on targets: at most [`AFFINITY_SLOTS_MAX`] in sum or, of more targets than that, [`TARGETS_MAX`].
+#[must_use]
+pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
+    let counts = counts_up_to(weights, AFFINITY_SLOTS_MAX);
+    let total: u32 = counts.values().sum();
+    if total <= AFFINITY_SLOTS_MAX { counts } else { quantise(&counts, total.into(), TARGETS_MAX) }
+}
+
+fn counts_up_to(weights: &BTreeMap<Target, Weight>, most: u32) -> BTreeMap<Target, u32> {
     let weights = || weights.iter().filter(|(_, weight)| weight.0 > 0);
     let divisor = weights().map(|(_, weight)| u32::from(weight.0)).fold(0, greatest_common_divisor).max(1);
     let total: u64 = weights().map(|(_, weight)| u64::from(u32::from(weight.0) / divisor)).sum();
     let exact = weights().map(|(&target, weight)| (target, u32::from(weight.0) / divisor));
-    if total <= SLOTS_MAX.into() { exact.collect() } else { quantise(&exact.collect(), total) }
+    if total <= most.into() { exact.collect() } else { quantise(&exact.collect(), total, most) }
 }
 
 const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
@@ -30,9 +42,9 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
 }
 
 /// Gives every target one slot and divides the others by largest remainder.
-fn quantise(shares: &BTreeMap<Target, u32>, total: u64) -> BTreeMap<Target, u32> {
+fn quantise(shares: &BTreeMap<Target, u32>, total: u64, most: u32) -> BTreeMap<Target, u32> {
     let targets = u64::try_from(shares.len()).unwrap_or(u64::MAX);
-    let spare = u64::from(SLOTS_MAX).saturating_sub(targets);
+    let spare = u64::from(most).saturating_sub(targets);
     let mut counts = BTreeMap::new();
     let mut remainders = Vec::with_capacity(shares.len());
     let mut left = spare;
@@ -41,11 +53,11 @@ fn quantise(shares: &BTreeMap<Target, u32>, total: u64) -> BTreeMap<Target, u32>
         let whole = scaled / total;
         left -= whole;
         remainders.push((std::cmp::Reverse(scaled % total), target));
-        counts.insert(target, 1 + u32::try_from(whole).unwrap_or(SLOTS_MAX));
+        counts.insert(target, 1 + u32::try_from(whole).unwrap_or(most));
     }
     remainders.sort_unstable();
-    let most = usize::try_from(left).unwrap_or(usize::MAX);
-    for (_, target) in remainders.iter().take(most) {
+    let rest = usize::try_from(left).unwrap_or(usize::MAX);
+    for (_, target) in remainders.iter().take(rest) {
         counts.entry(*target).and_modify(|count| *count += 1);
     }
     counts

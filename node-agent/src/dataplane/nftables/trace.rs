@@ -79,7 +79,9 @@ impl<'a> Walk<'a> {
             match held.dispatch {
                 Some(dispatch) => {
                     self.element(&Element::Dispatch(frontend, dispatch), "this frontend");
-                    return self.dispatch(frontend, held, dispatch);
+                    if self.numbered(&frontend, dispatch) {
+                        return self.dispatch(frontend, held, dispatch);
+                    }
                 }
                 None => {
                     let set = self.set(SetRole::Dispatch(place(&frontend)));
@@ -123,6 +125,19 @@ impl<'a> Walk<'a> {
         };
         let found = exact.filter(has_way).or_else(|| ranges().filter(has_way));
         found.or_else(|| node_port().filter(has_way)).or(exact).or_else(ranges).or_else(node_port)
+    }
+
+    /// Whether a chain has the number that a frontend names; if not, the packet goes on as if the frontend were not there.
+    fn numbered(&mut self, frontend: &Frontend, dispatch: Dispatch) -> bool {
+        let (family, place) = (frontend.destination.family(), place(frontend));
+        let chain = Element::Chain(family, place, dispatch);
+        if self.mirror.chains.contains(&(family, place, dispatch)) {
+            self.element(&chain, "the chain of this number");
+            return true;
+        }
+        let set = self.set(SetRole::Chains(place));
+        self.recorder.odd(set, listing::line(&chain), "no chain has this number");
+        false
     }
 
     fn dispatch(&mut self, frontend: Frontend, held: &Held, dispatch: Dispatch) {
@@ -180,7 +195,11 @@ impl<'a> Walk<'a> {
                     Source::Elsewhere => "the source is elsewhere",
                 };
                 self.element(&Element::DispatchFrom(frontend, class, *dispatch), is);
-                self.dispatch(frontend, held, *dispatch);
+                if self.numbered(&frontend, *dispatch) {
+                    self.dispatch(frontend, held, *dispatch);
+                } else {
+                    self.recorder.end(End::Dropped);
+                }
             }
             None => {
                 let set = self.set(SetRole::DispatchFrom(place, class));

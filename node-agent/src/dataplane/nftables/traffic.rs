@@ -71,7 +71,8 @@ fn target(element: &Element) -> Option<(Frontend, Target)> {
             // A listener of this node is no target of a Service.
             (!target.address.is_unspecified()).then_some((*frontend, *target))
         }
-        Element::Dispatch(..)
+        Element::Chain(..)
+        | Element::Dispatch(..)
         | Element::DispatchFrom(..)
         | Element::AffinitySlot(..)
         | Element::Allowed(..)
@@ -89,7 +90,8 @@ impl NftablesBackend {
         let mut reading = Reading::default();
         let counted = |set: &SetId| match set.role {
             SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => true,
-            SetRole::Dispatch(_)
+            SetRole::Chains(_)
+            | SetRole::Dispatch(_)
             | SetRole::DispatchFrom(..)
             | SetRole::Affinity(_)
             | SetRole::AffinitySlots(_)

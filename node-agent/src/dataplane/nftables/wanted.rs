@@ -109,9 +109,12 @@ pub(super) fn wanted(frontend: &Frontend, route: &Route, held: &Held) -> Held {
             }
             Verdict::Forward { masquerade, targets } => {
                 let targets = resolved(frontend, targets);
-                let slots = slots::layout(&held.slots(pool), &slots::counts(&targets));
+                let is_sticky = route.affinity_seconds.is_some();
+                let counts =
+                    if is_sticky { slots::affinity_counts(&targets) } else { slots::counts(&targets) };
+                let slots = slots::layout(&held.slots(pool), &counts);
                 let pick = pick(frontend, route, *masquerade, pool, slots.len());
-                if route.affinity_seconds.is_some() {
+                if is_sticky {
                     let ids = identify(pool, &slots, held, &mut wanted.affinity_targets);
                     wanted.affinity_pools.insert(pool, ids);
                 } else {

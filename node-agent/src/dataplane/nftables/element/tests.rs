@@ -31,10 +31,14 @@ fn any_frontend(family: IpFamily) -> impl Strategy<Value = Frontend> {
     )
 }
 
-fn any_dispatch() -> impl Strategy<Value = Dispatch> {
-    let pick = (1..=TARGETS_MAX, prop::option::of(1..=86_400u32)).prop_map(|(slots, affinity_seconds)| {
+fn any_dispatch(place: Place) -> impl Strategy<Value = Dispatch> {
+    let slots = prop_oneof![
+        (1..=TARGETS_MAX).prop_map(|slots| (slots, None)),
+        (1..=512u32, (1..=86_400u32).prop_map(Some))
+    ];
+    let pick = slots.prop_map(move |(slots, affinity_seconds)| {
         Dispatch::Forward(Pick {
-            place: Place::Address,
+            place,
             masquerade: Masquerade::Always,
             pool: Pool::Elsewhere,
             slots,
@@ -43,7 +47,8 @@ fn any_dispatch() -> impl Strategy<Value = Dispatch> {
             affinity_seconds,
         })
     });
-    let others = vec![Dispatch::Refuse, Dispatch::Discard, Dispatch::BySource(Place::Range)];
+    let others =
+        vec![Dispatch::Refuse, Dispatch::Discard, Dispatch::BySource(place), Dispatch::Checked(place)];
     prop_oneof![pick, prop::sample::select(others)]
 }
 
@@ -57,10 +62,16 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
             .prop_map(|(pool, index)| Slot { pool, index })
     };
     let is_range = |frontend: &Frontend| place(frontend) == Place::Range;
+    let dispatched = || {
+        frontend().prop_flat_map(|frontend| any_dispatch(place(&frontend)).prop_map(move |it| (frontend, it)))
+    };
     prop_oneof![
-        (frontend(), any_dispatch()).prop_map(|(frontend, it)| Element::Dispatch(frontend, it)),
-        (frontend(), prop::sample::select(Source::ALL.to_vec()), any_dispatch())
-            .prop_map(|(frontend, source, it)| Element::DispatchFrom(frontend, source, it)),
+        prop::sample::select(Place::ALL.to_vec())
+            .prop_flat_map(|place| any_dispatch(place).prop_map(move |it| (place, it)))
+            .prop_map(move |(place, it)| Element::Chain(family, place, it)),
+        dispatched().prop_map(|(frontend, it)| Element::Dispatch(frontend, it)),
+        (dispatched(), prop::sample::select(Source::ALL.to_vec()))
+            .prop_map(|((frontend, it), source)| Element::DispatchFrom(frontend, source, it)),
         (frontend(), slot(), target())
             .prop_map(|(frontend, slot, target)| Element::Slot(frontend, slot, target)),
         (frontend(), slot(), any::<u32>()).prop_map(|(frontend, slot, id)| Element::AffinitySlot(
@@ -89,7 +100,7 @@ proptest! {
     #[test]
     fn elements_are_read_back_as_written(element in any_element()) {
         let (key, bytes) = (element.key(), element.value());
-        let name = element.dispatch().map(|dispatch| dispatch.chain().to_string());
+        let name = element.chain().map(|dispatch| dispatch.chain().to_string());
         let value = match (&bytes, &name) {
             (Some(bytes), _) => RawValue::Bytes(bytes),
             (None, Some(name)) => RawValue::Goto(name),
