@@ -13,7 +13,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
     sync::Arc,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use model::{
@@ -37,6 +37,8 @@ pub(crate) use news::Newsroom;
 
 /// How often leases are looked at: a fifteenth of the shortest.
 const TICK: Duration = Duration::from_secs(1);
+/// A difference between both clocks of the machine that is no drift: somebody set one, or the machine slept.
+const CLOCK_SET_MIN: Duration = Duration::from_secs(2);
 /// How long a first owner waits for nodes that verify the Service later than others, so that the fastest node does not
 /// get every address: agents report within milliseconds of a change.
 const FIRST_CHOICE_WAIT: Duration = Duration::from_secs(1);
@@ -64,6 +66,8 @@ pub(crate) struct Assigner {
     waiting: BTreeMap<Name, BTreeSet<IpAddr>>,
     connected: BTreeSet<Name>,
     swept: Instant,
+    /// What both clocks of the machine said at the last tick.
+    clocks: (SystemTime, Instant),
 }
 
 impl Assigner {
@@ -81,6 +85,7 @@ impl Assigner {
             waiting: BTreeMap::new(),
             connected: BTreeSet::new(),
             swept: Instant::now(),
+            clocks: (SystemTime::now(), Instant::now()),
         }
     }
 
@@ -102,6 +107,7 @@ impl Assigner {
             self.note_news();
             let leads = leadership.holds();
             if is_tick {
+                self.note_clocks();
                 self.note_leases(leads).await;
             }
             if leads {
@@ -116,6 +122,18 @@ impl Assigner {
     fn leave(&mut self) {
         self.due.clear();
         self.waiting.clear();
+    }
+
+    /// After the wall clock was set, when nodes were heard last says nothing: each has a whole lease to be heard again.
+    fn note_clocks(&mut self) {
+        let (wall, steady) = std::mem::replace(&mut self.clocks, (SystemTime::now(), Instant::now()));
+        let passed = self.clocks.1.duration_since(steady);
+        let (should_be, is) = (wall + passed, self.clocks.0);
+        let moved = is.duration_since(should_be).unwrap_or_else(|error| error.duration());
+        if moved > CLOCK_SET_MIN {
+            tracing::warn!(seconds = moved.as_secs(), "the wall clock was set; leases of Nodes begin anew");
+            self.listening_since = self.app.source.now();
+        }
     }
 
     /// Ends or begins leases.

@@ -174,7 +174,11 @@ fn f028_long_transfers_outlast_a_drain_in_ipvs_mode_and_its_deadline_cuts_what_i
 }
 
 /// Series that no panel and no alert shows, and why; all that begin so, where a name ends with `_`.
-const SHOWN_NOWHERE: [(&str, &str); 6] = [
+const SHOWN_NOWHERE: [(&str, &str); 7] = [
+    (
+        "tidegate_agent_kernel_bytes",
+        "what changes cost is a matter of benchmarks; messages and transactions are shown",
+    ),
     ("tidegate_epoch", "a number that says nothing on an axis; the revision is shown"),
     (
         "tidegate_service_inactive_connections",
