@@ -6,16 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
+use model::{report::FailureReason, resource::ServiceKey};
 
 use super::{
     NftablesBackend,
-    element::{Dispatch, Element},
+    element::{Dispatch, Element, Numbers},
     kernel::{self, Refused},
     mirror::Mirror,
     plan::{Change, Plan, Structural},
     render::{self, Command},
-    schema::{Chain, Pick, Place},
+    schema::{Chain, Pick},
 };
 use crate::{
     dataplane::{KernelError, Outcome, Pass},
@@ -141,14 +141,11 @@ impl NftablesBackend {
 }
 
 /// The changes without numbers of chains that are known already, or are brought by an earlier one.
-fn without_known_chains(
-    changes: &[Change],
-    is_known: impl Fn(&(IpFamily, Place, Dispatch)) -> bool,
-) -> Vec<Change> {
+fn without_known_chains(changes: &[Change], is_known: impl Fn(&(Numbers, Dispatch)) -> bool) -> Vec<Change> {
     let mut brought = BTreeSet::new();
     let is_new = |change: &&Change| match change {
-        Change::Add(Element::Chain(family, place, dispatch)) => {
-            let chain = (*family, *place, *dispatch);
+        Change::Add(Element::Chain(numbers, dispatch)) => {
+            let chain = (*numbers, *dispatch);
             !is_known(&chain) && brought.insert(chain)
         }
         Change::Add(_) | Change::Remove(_) => true,

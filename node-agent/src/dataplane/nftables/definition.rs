@@ -64,7 +64,7 @@ fn target(family: IpFamily) -> Vec<Field> {
 fn key(set: SetId) -> Vec<Field> {
     let family = set.family;
     match set.role {
-        SetRole::Chains(_) => vec![TYPE_MARK],
+        SetRole::Chains(_) | SetRole::ChainsFrom(_) => vec![TYPE_MARK],
         SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => frontend(place, family),
         SetRole::Endpoints(place) | SetRole::AffinitySlots(place) => {
             [frontend(place, family), vec![TYPE_INTEGER]].concat()
@@ -85,7 +85,7 @@ pub fn set_shape(set: SetId) -> SetShape {
     let key = key(set);
     let (interval, concat) = (uapi::NFT_SET_INTERVAL, uapi::NFT_SET_INTERVAL | uapi::NFT_SET_CONCAT);
     let (flags, value) = match set.role {
-        SetRole::Chains(_) => (uapi::NFT_SET_MAP, Vec::new()),
+        SetRole::Chains(_) | SetRole::ChainsFrom(_) => (uapi::NFT_SET_MAP, Vec::new()),
         SetRole::Dispatch(_) | SetRole::DispatchFrom(..) => (uapi::NFT_SET_MAP, vec![TYPE_MARK]),
         SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => (uapi::NFT_SET_MAP, target(set.family)),
         SetRole::Affinity(_) => {
@@ -97,7 +97,7 @@ pub fn set_shape(set: SetId) -> SetShape {
         SetRole::VirtualAddresses | SetRole::Hairpins => (0, Vec::new()),
         SetRole::Networks(_) => (interval, Vec::new()),
     };
-    let is_verdict = matches!(set.role, SetRole::Chains(_));
+    let is_verdict = matches!(set.role, SetRole::Chains(_) | SetRole::ChainsFrom(_));
     SetShape {
         flags,
         key_type: types(&key),

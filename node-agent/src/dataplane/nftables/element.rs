@@ -27,8 +27,8 @@ use super::{
 /// One element of one of our sets or maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element {
-    /// Which chain has a number, among those of a family that are found in one way.
-    Chain(IpFamily, Place, Dispatch),
+    /// Which chain has a number.
+    Chain(Numbers, Dispatch),
     /// Which chain takes the connections of a frontend.
     Dispatch(Frontend, Dispatch),
     /// Which chain takes those of one kind of source.
@@ -88,6 +88,33 @@ impl Dispatch {
             Chain::Checked(place) => Some(Self::Checked(place)),
             Chain::Services | Chain::Prerouting | Chain::Output | Chain::Postrouting => None,
         }
+    }
+}
+
+/// Whose chains have numbers of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Numbers {
+    /// The family of the frontends.
+    pub family: IpFamily,
+    /// How they are found.
+    pub place: Place,
+    /// Whether the source has been looked at.
+    pub is_by_source: bool,
+}
+
+impl Numbers {
+    /// Those of a frontend.
+    #[must_use]
+    pub fn of(frontend: &Frontend, is_by_source: bool) -> Self {
+        Self { family: frontend.destination.family(), place: place(frontend), is_by_source }
+    }
+
+    /// The map that says which chain has which number.
+    #[must_use]
+    pub const fn set(self) -> SetId {
+        let role =
+            if self.is_by_source { SetRole::ChainsFrom(self.place) } else { SetRole::Chains(self.place) };
+        SetId::new(role, self.family)
     }
 }
 
@@ -205,7 +232,7 @@ impl Element {
             SetId::new(role(place(frontend)), frontend.destination.family())
         };
         match self {
-            Self::Chain(family, place, _) => SetId::new(SetRole::Chains(*place), *family),
+            Self::Chain(numbers, _) => numbers.set(),
             Self::Dispatch(frontend, _) => of(frontend, SetRole::Dispatch),
             Self::DispatchFrom(frontend, source, _) => {
                 SetId::new(SetRole::DispatchFrom(place(frontend), *source), frontend.destination.family())
@@ -230,7 +257,7 @@ impl Element {
     pub fn key(&self) -> Key {
         let exact = |low| Key { low, high: None };
         match self {
-            Self::Chain(_, _, dispatch) => exact(number_value(*dispatch)),
+            Self::Chain(_, dispatch) => exact(number_value(*dispatch)),
             Self::Dispatch(frontend, _) | Self::DispatchFrom(frontend, ..) => exact(frontend_key(frontend)),
             Self::Slot(frontend, slot, _) | Self::AffinitySlot(frontend, slot, _) => {
                 exact([&frontend_key(frontend)[..], &slot.number().to_ne_bytes()].concat())
@@ -272,7 +299,7 @@ impl Element {
     #[must_use]
     pub const fn chain(&self) -> Option<Dispatch> {
         match self {
-            Self::Chain(_, _, dispatch) => Some(*dispatch),
+            Self::Chain(_, dispatch) => Some(*dispatch),
             Self::Dispatch(..)
             | Self::DispatchFrom(..)
             | Self::Slot(..)
@@ -292,7 +319,12 @@ impl Element {
         let family = set.family;
         let mut key = Fields(raw.key);
         let element = match set.role {
-            SetRole::Chains(place) => Self::Chain(family, place, parse_chain(raw)?),
+            SetRole::Chains(place) => {
+                Self::Chain(Numbers { family, place, is_by_source: false }, parse_chain(raw)?)
+            }
+            SetRole::ChainsFrom(place) => {
+                Self::Chain(Numbers { family, place, is_by_source: true }, parse_chain(raw)?)
+            }
             SetRole::Dispatch(place) => {
                 Self::Dispatch(key.frontend(place, family)?, parse_number(place, raw)?)
             }
@@ -462,7 +494,7 @@ impl Fields<'_> {
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Chain(_, _, dispatch) => {
+            Self::Chain(_, dispatch) => {
                 write!(f, "{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
             }
             Self::Dispatch(frontend, dispatch) | Self::DispatchFrom(frontend, _, dispatch) => {

@@ -104,7 +104,7 @@ pub(super) fn place_of(set: SetId, table: &str) -> String {
 /// An element, but for the edges of networks, which are no elements to a reader.
 pub(super) fn line(element: &Element) -> String {
     match element {
-        Element::Chain(_, _, dispatch) => {
+        Element::Chain(_, dispatch) => {
             format!("{:#010x} : goto {}", number::number(*dispatch), dispatch.chain())
         }
         Element::Dispatch(frontend, dispatch) | Element::DispatchFrom(frontend, _, dispatch) => {

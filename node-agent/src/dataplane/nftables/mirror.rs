@@ -6,14 +6,11 @@ use std::{
 };
 
 use litemap::LiteMap;
-use model::{
-    net::IpFamily,
-    program::{Frontend, Target},
-};
+use model::program::{Frontend, Target};
 
 use super::{
-    element::{Dispatch, Edge, Element, Key, Slot, Span, TargetId},
-    schema::{Chain, NetworkSet, Place, Pool, SetId, Source},
+    element::{Dispatch, Edge, Element, Key, Numbers, Slot, Span, TargetId},
+    schema::{Chain, NetworkSet, Pool, SetId, Source},
 };
 
 /// Our table as the kernel has it.
@@ -22,7 +19,7 @@ pub struct Mirror {
     /// The fixed part.
     pub structure: Structure,
     /// The chains that have a number, by the map that says so.
-    pub chains: BTreeSet<(IpFamily, Place, Dispatch)>,
+    pub chains: BTreeSet<(Numbers, Dispatch)>,
     /// The elements of the maps, by frontend.
     pub frontends: BTreeMap<Frontend, Box<Held>>,
     /// The virtual addresses.
@@ -79,9 +76,12 @@ impl Held {
         }
     }
 
-    /// The chains that its connections are sent to.
-    pub fn dispatches(&self) -> impl Iterator<Item = Dispatch> {
-        self.dispatch.iter().chain(self.by_source.values()).copied()
+    /// The chains that need a number for it.
+    pub fn chains(&self, frontend: &Frontend) -> impl Iterator<Item = (Numbers, Dispatch)> {
+        let numbers = |is_by_source| Numbers::of(frontend, is_by_source);
+        let (all, by_source) = (numbers(false), numbers(true));
+        let dispatch = self.dispatch.iter().map(move |dispatch| (all, *dispatch));
+        dispatch.chain(self.by_source.values().map(move |dispatch| (by_source, *dispatch)))
     }
 
     /// All of it, as elements.
@@ -173,8 +173,8 @@ impl Mirror {
     /// Takes over an element that the kernel has.
     pub fn insert(&mut self, element: &Element) {
         match *element {
-            Element::Chain(family, place, dispatch) => {
-                self.chains.insert((family, place, dispatch));
+            Element::Chain(numbers, dispatch) => {
+                self.chains.insert((numbers, dispatch));
             }
             Element::Dispatch(frontend, _)
             | Element::DispatchFrom(frontend, ..)
@@ -198,8 +198,8 @@ impl Mirror {
     /// Takes over that the kernel has an element no more.
     pub fn remove(&mut self, element: &Element) {
         match *element {
-            Element::Chain(family, place, dispatch) => {
-                self.chains.remove(&(family, place, dispatch));
+            Element::Chain(numbers, dispatch) => {
+                self.chains.remove(&(numbers, dispatch));
             }
             Element::Dispatch(frontend, _)
             | Element::DispatchFrom(frontend, ..)

@@ -20,7 +20,7 @@ const HEADER_TRANSPORT: u32 = 11;
 const HEADER_IPV4: u32 = 12;
 const HEADER_IPV6: u32 = 13;
 
-/// The notes of a map whose key holds a slot; the other sets need none.
+/// The notes of a map whose key holds a slot or whose value is a mark; the other sets need none.
 #[must_use]
 pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     let address = match set.family {
@@ -43,13 +43,14 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     };
     let target = concat(&[&address, &port]);
     let (key, data) = match set.role {
+        // Without notes, `nft` shows and reads a mark in the other byte order where it is a value.
+        SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => (frontend(place), mark.clone()),
         SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
         SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
         SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
         SetRole::AffinityTargets(place, _) => ([frontend(place), vec![&mark]].concat(), target),
         SetRole::Chains(_)
-        | SetRole::Dispatch(_)
-        | SetRole::DispatchFrom(..)
+        | SetRole::ChainsFrom(_)
         | SetRole::AllowedSources(_)
         | SetRole::Ranges
         | SetRole::VirtualAddresses

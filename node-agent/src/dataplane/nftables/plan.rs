@@ -14,7 +14,7 @@ use model::{
 };
 
 use super::{
-    element::{Edge, Element, Key, place},
+    element::{Edge, Element, Key},
     mirror::{Held, Mirror, Structure},
     schema::{Chain, NetworkSet, SetId},
     wanted::{spans, wanted},
@@ -141,9 +141,8 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
 /// The numbers that a frontend needs and that no chain has. Several Services may bring the same one, each in its own transaction;
 /// what they are for stays, like the chains.
 fn missing_chains(mirror: &Mirror, frontend: &Frontend, wanted: &Held) -> Vec<Change> {
-    let (family, place) = (frontend.destination.family(), place(frontend));
-    let missing = wanted.dispatches().filter(|dispatch| !mirror.chains.contains(&(family, place, *dispatch)));
-    missing.map(|dispatch| Change::Add(Element::Chain(family, place, dispatch))).collect()
+    let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
+    missing.map(|(numbers, dispatch)| Change::Add(Element::Chain(numbers, dispatch))).collect()
 }
 
 /// What goes before what comes, because both can have the same key.

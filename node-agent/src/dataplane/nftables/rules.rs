@@ -121,8 +121,18 @@ impl Layout {
     fn dispatch(self, role: SetRole) -> Vec<Expr> {
         let mut exprs = vec![Expr::Map { map: self.set(role), from: self.key(), to: Self::TARGET }];
         exprs.extend(Self::answer_to(&[Self::TARGET]));
-        exprs.push(Expr::VerdictMap { map: self.set(SetRole::Chains(self.place)), from: Self::TARGET });
+        let chains = chains_of(role, self.place);
+        exprs.push(Expr::VerdictMap { map: self.set(chains), from: Self::TARGET });
         exprs
+    }
+}
+
+/// The map that says which chain has a number that another map answers.
+const fn chains_of(role: SetRole, place: Place) -> SetRole {
+    if matches!(role, SetRole::DispatchFrom(..)) {
+        SetRole::ChainsFrom(place)
+    } else {
+        SetRole::Chains(place)
     }
 }
 

@@ -157,8 +157,10 @@ pub struct SetId {
 /// What a set or map is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetRole {
-    /// Number to the chain that has it.
+    /// Number to the chain that has it, of frontends.
     Chains(Place),
+    /// The same of frontends and sources: none of these chains looks at the source again, or it would be a loop.
+    ChainsFrom(Place),
     /// Frontend to the number of the chain that takes the connection.
     Dispatch(Place),
     /// Frontend to the number of the chain that takes the connections of one kind of source.
@@ -259,6 +261,7 @@ impl SetRole {
     pub fn all() -> impl Iterator<Item = Self> {
         let of_places = [
             Self::Chains,
+            Self::ChainsFrom,
             Self::Dispatch,
             Self::Endpoints,
             Self::Affinity,
@@ -280,6 +283,7 @@ impl fmt::Display for SetRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Chains(place) => write!(f, "{}chains", place.prefix()),
+            Self::ChainsFrom(place) => write!(f, "{}chains-from", place.prefix()),
             Self::Dispatch(place) => f.write_str(dispatch_stem(*place)),
             Self::DispatchFrom(place, source) => {
                 write!(f, "{}-from-{}", dispatch_stem(*place), source.stem())

@@ -12,7 +12,7 @@ use model::{
 };
 
 use super::{
-    element::{Dispatch, Element, Slot, place},
+    element::{Dispatch, Element, Numbers, Slot, place},
     listing,
     mirror::{Held, Mirror},
     schema::{Action, Chain, NetworkSet, Pick, Place, SetId, SetRole, Source},
@@ -79,7 +79,7 @@ impl<'a> Walk<'a> {
             match held.dispatch {
                 Some(dispatch) => {
                     self.element(&Element::Dispatch(frontend, dispatch), "this frontend");
-                    if self.numbered(&frontend, dispatch) {
+                    if self.numbered(&frontend, false, dispatch) {
                         return self.dispatch(frontend, held, dispatch);
                     }
                 }
@@ -128,15 +128,15 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether a chain has the number that a frontend names; if not, the packet goes on as if the frontend were not there.
-    fn numbered(&mut self, frontend: &Frontend, dispatch: Dispatch) -> bool {
-        let (family, place) = (frontend.destination.family(), place(frontend));
-        let chain = Element::Chain(family, place, dispatch);
-        if self.mirror.chains.contains(&(family, place, dispatch)) {
+    fn numbered(&mut self, frontend: &Frontend, is_by_source: bool, dispatch: Dispatch) -> bool {
+        let numbers = Numbers::of(frontend, is_by_source);
+        let chain = Element::Chain(numbers, dispatch);
+        if self.mirror.chains.contains(&(numbers, dispatch)) {
             self.element(&chain, "the chain of this number");
             return true;
         }
-        let set = self.set(SetRole::Chains(place));
-        self.recorder.odd(set, listing::line(&chain), "no chain has this number");
+        let at = listing::place_of(numbers.set(), self.table);
+        self.recorder.odd(at, listing::line(&chain), "no chain has this number");
         false
     }
 
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
                     Source::Elsewhere => "the source is elsewhere",
                 };
                 self.element(&Element::DispatchFrom(frontend, class, *dispatch), is);
-                if self.numbered(&frontend, *dispatch) {
+                if self.numbered(&frontend, true, *dispatch) {
                     self.dispatch(frontend, held, *dispatch);
                 } else {
                     self.recorder.end(End::Dropped);

@@ -91,6 +91,7 @@ impl NftablesBackend {
         let counted = |set: &SetId| match set.role {
             SetRole::Endpoints(_) | SetRole::AffinityTargets(..) => true,
             SetRole::Chains(_)
+            | SetRole::ChainsFrom(_)
             | SetRole::Dispatch(_)
             | SetRole::DispatchFrom(..)
             | SetRole::Affinity(_)

@@ -68,7 +68,7 @@ fn any_element_of(family: IpFamily) -> impl Strategy<Value = Element> {
     prop_oneof![
         prop::sample::select(Place::ALL.to_vec())
             .prop_flat_map(|place| any_dispatch(place).prop_map(move |it| (place, it)))
-            .prop_map(move |(place, it)| Element::Chain(family, place, it)),
+            .prop_map(move |(place, it)| Element::Chain(Numbers { family, place, is_by_source: false }, it)),
         dispatched().prop_map(|(frontend, it)| Element::Dispatch(frontend, it)),
         (dispatched(), prop::sample::select(Source::ALL.to_vec()))
             .prop_map(|((frontend, it), source)| Element::DispatchFrom(frontend, source, it)),
