@@ -107,13 +107,13 @@ fn the_listing_of_our_table_can_be_read_by_people_and_loaded_again() {
     namespace.run(|| verified(&backend().apply(&two_services(), &Scope::Everything)));
     let listing = namespace.list_table("tidegate");
     for line in [
-        "10.96.0.1 . 6 . 80 : goto cluster-4",
-        "10.96.0.3 . 6 . 80 : goto refuse",
-        "203.0.113.7 . 17 . 53 : goto external-2",
-        "17 . 30053 : goto nodeport-1",
+        "10.96.0.1 . 6 . 80 : 0x00000004",
+        "10.96.0.3 . 6 . 80 : 0xffff0001",
+        "203.0.113.7 . 17 . 53 : 0x000d8002",
+        "17 . 30053 : 0x000d8001",
         "10.96.0.1 . 6 . 80 . 3 counter : 10.1.2.2 . 8080",
         "fd96::2 . 6 . 80 . 0 counter : fd01:1::2 . 8080",
-        "ip daddr . meta l4proto . th dport vmap @services4",
+        "ip daddr . meta l4proto . th dport map @services4 meta mark set meta mark meta mark vmap @chains4",
         "ip saddr . ip daddr @hairpins4 masquerade fully-random",
         "198.51.100.0/24",
         "224.0.0.0/3",
@@ -137,9 +137,10 @@ fn every_kind_of_rule_can_be_listed() {
     namespace.run(|| verified(&backend().apply(&all_kinds(), &Scope::Everything)));
     let listing = namespace.list_table("tidegate");
     for line in [
-        "10.96.0.5 . 6 . 80 : goto checked",
-        "10.96.0.5 . 6 . 80 : goto direct-4-affinity-600",
-        "10.96.0.5 . 6 . 80 : goto discard",
+        "10.96.0.5 . 6 . 80 : 0xffff0004",
+        "10.96.0.5 . 6 . 80 : 0x027c37c0",
+        "0x027c37c0 : goto direct-4-affinity-600",
+        "10.96.0.5 . 6 . 80 : 0xffff0002",
         "10.96.0.5 . 6 . 80 . 198.51.100.7",
         "10.96.0.5 . 17 . 1000-2000 : ",
         "size 131072",
@@ -162,9 +163,9 @@ fn f078_whatever_somebody_else_changes_is_seen_and_repaired_exactly() {
             "flush ruleset",
             "delete table inet tidegate",
             "delete element inet tidegate endpoints4 { 10.96.0.1 . tcp . 80 . 1 }",
-            "delete element inet tidegate services4 { 10.96.0.3 . tcp . 80 }; add element inet tidegate services4 { 10.96.0.3 . tcp . 80 : goto cluster-1 }",
-            "add element inet tidegate services4 { 10.96.0.9 . tcp . 80 : goto refuse }",
-            "add element inet tidegate services4 { 10.96.0.9 . icmp . 80 : drop }",
+            "delete element inet tidegate services4 { 10.96.0.3 . tcp . 80 }; add element inet tidegate services4 { 10.96.0.3 . tcp . 80 : 0x00000001 }",
+            "add element inet tidegate services4 { 10.96.0.9 . tcp . 80 : 0xffff0001 }",
+            "add element inet tidegate services4 { 10.96.0.9 . icmp . 80 : 7 }",
             "add element inet tidegate endpoints4 { 10.96.0.1 . tcp . 80 . 20000 : 10.0.0.1 . 1 }",
             "add element inet tidegate hairpins4 { 10.0.0.1 . 10.0.0.2, 10.0.0.3 . 10.0.0.3 }",
             "add element inet tidegate virtual-addresses6 { fd96::9 }",
@@ -246,7 +247,7 @@ fn a_pass_over_one_service_fails_when_the_table_is_gone_and_the_next_full_pass_r
         assert!(pass.failed.is_some());
         backend.observe().unwrap();
         assert!(verified(&backend.apply(&desired, &Scope::Everything)) > 0);
-        assert!(namespace.list_table("tidegate").contains("10.96.0.1 . 6 . 80 : goto cluster-1"));
+        assert!(namespace.list_table("tidegate").contains("10.96.0.1 . 6 . 80 : 0x00000001"));
     });
 }
 
@@ -315,7 +316,7 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         let mut backend = backend();
         verified(&backend.apply(&desired, &Scope::Everything));
         // Behind our back the key is taken with another value, so the kernel refuses to add ours.
-        namespace.nft("add element inet tidegate services4 { 10.96.0.12 . tcp . 80 : goto refuse }");
+        namespace.nft("add element inet tidegate services4 { 10.96.0.12 . tcp . 80 : 0xffff0001 }");
         let names: Vec<_> =
             (10..16).map(|number| (format!("s{number}"), format!("10.96.0.{number}"))).collect();
         for (name, ip) in &names {
@@ -335,12 +336,12 @@ fn a_service_that_the_kernel_refuses_stops_no_other() {
         assert_eq!(pass.outcomes.len(), 6);
         let listing = namespace.list_table("tidegate");
         for ip in ["10.96.0.10", "10.96.0.11", "10.96.0.13", "10.96.0.14", "10.96.0.15"] {
-            assert!(listing.contains(&format!("{ip} . 6 . 80 : goto cluster-1")), "{ip}");
+            assert!(listing.contains(&format!("{ip} . 6 . 80 : 0x00000001")), "{ip}");
         }
         assert!(backend.is_disturbed().unwrap());
         backend.observe().unwrap();
         verified(&backend.apply(&desired, &Scope::Everything));
-        assert!(namespace.list_table("tidegate").contains("10.96.0.12 . 6 . 80 : goto cluster-1"));
+        assert!(namespace.list_table("tidegate").contains("10.96.0.12 . 6 . 80 : 0x00000001"));
     });
 }
 

@@ -8,8 +8,10 @@ use model::net::IpFamily;
 use super::schema::{Place, SetId, SetRole};
 
 // Tags and numbers of the notes that the `nft` command writes (libnftnl `udata.h`, nftables `expression.h`).
+const KEY_BYTE_ORDER: u8 = 0;
 const KEY_TYPEOF: u8 = 3;
 const DATA_TYPEOF: u8 = 4;
+const HOST_ENDIAN: u32 = 1;
 const EXPRESSION: u8 = 0;
 const DETAILS: u8 = 1;
 const EXPRESSION_PAYLOAD: u32 = 7;
@@ -43,15 +45,14 @@ pub(super) fn key_and_value(set: SetId) -> Option<Vec<u8>> {
     };
     let target = concat(&[&address, &port]);
     let (key, data) = match set.role {
-        // Without notes, `nft` shows and reads a mark in the other byte order where it is a value.
+        // Without notes, `nft` shows and reads a mark in the other byte order.
         SetRole::Dispatch(place) | SetRole::DispatchFrom(place, _) => (frontend(place), mark.clone()),
         SetRole::Endpoints(place) => ([frontend(place), vec![&slot]].concat(), target),
         SetRole::Affinity(place) => ([frontend(place), vec![&source]].concat(), mark.clone()),
         SetRole::AffinitySlots(place) => ([frontend(place), vec![&slot]].concat(), mark.clone()),
         SetRole::AffinityTargets(place, _) => ([frontend(place), vec![&mark]].concat(), target),
-        SetRole::Chains(_)
-        | SetRole::ChainsFrom(_)
-        | SetRole::AllowedSources(_)
+        SetRole::Chains(_) | SetRole::ChainsFrom(_) => return Some(number(KEY_BYTE_ORDER, HOST_ENDIAN)),
+        SetRole::AllowedSources(_)
         | SetRole::Ranges
         | SetRole::VirtualAddresses
         | SetRole::Hairpins
