@@ -144,7 +144,7 @@ fn every_kind_of_rule_can_be_listed() {
         "10.96.0.5 . 6 . 80 . 198.51.100.7",
         "10.96.0.5 . 17 . 1000-2000 : ",
         "size 131072",
-        "ip saddr @workloads4 ip daddr . meta l4proto . th dport vmap @services-from-workloads4",
+        "ip saddr @workloads4 meta mark set ip daddr . meta l4proto . th dport map @services-from-workloads4 meta mark set meta mark meta mark vmap @chains-from4",
     ] {
         assert!(listing.contains(line), "{line} is not in:\n{listing}");
     }
