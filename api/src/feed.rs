@@ -157,11 +157,15 @@ impl Feed {
     /// Sends what changed since the last batch; says whether there was anything.
     async fn follow(&self, published: &Published, sent: &mut Sent, sink: &mut Sink) -> Result<bool, End> {
         let position = published.position();
+        // Another history, whichever of them has the higher number.
+        if position.epoch != sent.position.epoch {
+            return Err(End::Restart);
+        }
         // The first state was the newest, which a beat may be behind.
         if position <= sent.position {
             return Ok(false);
         }
-        if position.epoch != sent.position.epoch || !exists(published, &self.node) {
+        if !exists(published, &self.node) {
             return Err(End::Restart);
         }
         let revision = sent.position.revision;

@@ -183,8 +183,8 @@ impl Watch {
             }
             let newest = first.take().unwrap_or_else(|| Arc::clone(&beat.borrow_and_update()));
             // The first state was the newest, which a beat may be behind.
-            let is_ahead = newest.position() > Position { epoch, revision: at };
-            if is_ahead && (newest.epoch != epoch || !self.follow(&newest, &mut at, sink).await?) {
+            let is_ahead = newest.epoch == epoch && newest.position().revision > at;
+            if newest.epoch != epoch || (is_ahead && !self.follow(&newest, &mut at, sink).await?) {
                 self.app.metrics.watch_overruns.inc();
                 return self.expired(epoch, at, sink).await;
             }

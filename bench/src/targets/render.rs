@@ -35,6 +35,10 @@ that they work, and judge no time. What profiles showed, and what was done about
 pub fn page(written: &Written) -> String {
     let mut text = HEAD.to_owned();
     for Row { demanded, benchmark, found } in rows(written) {
+        let page = match written.of(benchmark) {
+            Some(_) => format!("[{benchmark}]({benchmark}.md)"),
+            None => benchmark.to_owned(),
+        };
         let (measured, beside, met) = match found {
             Some(Found { measured, beside, is_met }) => {
                 (measured, beside, if is_met { "yes" } else { "**no**" })
@@ -42,8 +46,7 @@ pub fn page(written: &Written) -> String {
             None => ("not yet".to_owned(), "–".to_owned(), "–"),
         };
         // Writing to a String cannot fail; so everywhere here.
-        let _ =
-            writeln!(text, "| {demanded} | {measured} | {beside} | {met} | [{benchmark}]({benchmark}.md) |");
+        let _ = writeln!(text, "| {demanded} | {measured} | {beside} | {met} | {page} |");
     }
     text += "\n## Benchmarks\n\n";
     for (name, asks) in BENCHMARKS {
