@@ -275,9 +275,9 @@ fn plans_read_as_recorded() {
             "a": { "preview": {
                 "announcements": [change("removed", "link eth0", "192.0.2.10 owner")],
                 "kernel": [
-                    change("added", "map inet tidegate services4", "10.96.0.1 . 6 . 81 : goto cluster-2"),
+                    change("added", "map inet tidegate services4", "10.96.0.1 . 6 . 81 : 0x00000002"),
                     change("added", "chain inet tidegate cluster-2", "drop"),
-                    change("removed", "map inet tidegate services4", "10.96.0.1 . 6 . 80 : goto cluster-1"),
+                    change("removed", "map inet tidegate services4", "10.96.0.1 . 6 . 80 : 0x00000001"),
                 ],
                 "omitted": 5, "sessionResets": ["tor: the hold time would be another"],
                 "connectionsAtRisk": 12, "failures": ["Service default/x: scheduler rr is not known"],

@@ -3,7 +3,8 @@
 //!
 //! - counters, the order in which a hash table lists its elements, the numbers of ports that the kernel gives to listeners;
 //! - in tables of nftables which slot of a frontend leads to which target (how many slots each has counts), by which
-//!   number sources remember a target, and chains to which nothing leads: they stay for the next frontend of their kind;
+//!   number sources remember a target, and chains to which nothing leads, with their numbers: they stay for the next frontend
+//!   of their kind;
 //! - in chains of iptables that tell frontends apart the order of their rules, of which those for one frontend match at most.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ pub type Listing = BTreeMap<String, Vec<String>>;
 pub fn of(node: &Namespace) -> Result<Listing> {
     let mut listing = nft(&node.run("nft", &["-n", "-s", "list", "ruleset"])?)?;
     hide_numbers(&mut listing);
+    drop_unnamed(&mut listing);
     drop_unreached(&mut listing);
     // Of rules of iptables its own tool lists more.
     let is_of = |place: &str, family: &str| place.split(' ').nth(1) == Some(family);
@@ -166,6 +168,22 @@ const POOL_SLOTS: u32 = 1 << 17;
 
 fn family_of(place: &str) -> Option<char> {
     place.chars().next_back()
+}
+
+/// Removes the numbers of chains that no frontend has.
+fn drop_unnamed(listing: &mut Listing) {
+    let name_of = |place: &str| place.rsplit(' ').next().unwrap_or_default().to_owned();
+    let is_frontends = |place: &String| {
+        let name = name_of(place);
+        place.starts_with("map inet tidegate") && (name.contains("services") || name.contains("nodeports"))
+    };
+    let values = listing.iter().filter(|(place, _)| is_frontends(place)).flat_map(|(_, lines)| lines);
+    let named: BTreeSet<_> = values.filter_map(|line| Some(line.rsplit_once(" : ")?.1.to_owned())).collect();
+    for (place, lines) in listing.iter_mut() {
+        if place.starts_with("map inet tidegate") && name_of(place).contains("chains") {
+            lines.retain(|line| line.split_once(" : goto ").is_none_or(|(number, _)| named.contains(number)));
+        }
+    }
 }
 
 /// Removes chains that no packet reaches.

@@ -79,7 +79,7 @@ impl Stage {
         })
         .unwrap();
         let words: &[_] = match self.router {
-            Some(_) => &[("node1", "goto cluster-"), ("node2", "-j DNAT"), ("node3", "forward tcp")],
+            Some(_) => &[("node1", " : goto cluster-"), ("node2", "-j DNAT"), ("node3", "forward tcp")],
             None => &[("node1", "-A -t "), ("node1", "-j MASQUERADE"), ("node1", "add ")],
         };
         for (node, word) in words {

@@ -95,6 +95,13 @@ fn f166_an_element_that_somebody_deleted_is_where_the_trace_of_nftables_differs(
     assert!(traced.fate.contains("10.1.1.2:8080") && traced.fate.contains("dropped"), "{traced:#?}");
     assert_eq!(odd.place, "map inet tidegate endpoints4", "{odd:?}");
     hears(&bench, ask, &traced);
+    let (traced, odd) = broken(&mut bench, ask, &delete("chains4", "{ 2 }"));
+    assert_eq!(odd.place, "map inet tidegate chains4", "{odd:?}");
+    assert_eq!(
+        traced.fate, "is refused",
+        "the frontend leads nowhere, and the address is still a virtual one"
+    );
+    hears(&bench, ask, &traced);
     let (traced, odd) = broken(&mut bench, ask, &delete("services4", FRONTEND));
     assert_eq!(traced.fate, "is refused", "the address is still a virtual one");
     assert_eq!(odd.place, "map inet tidegate services4", "{odd:?}");

@@ -499,7 +499,7 @@ impl fmt::Display for Element {
             }
             Self::Dispatch(frontend, dispatch) | Self::DispatchFrom(frontend, _, dispatch) => {
                 write_frontend(f, frontend)?;
-                write!(f, " : goto {}", dispatch.chain())
+                write!(f, " : {:#010x} ({})", number::number(*dispatch), dispatch.chain())
             }
             Self::Slot(frontend, slot, target) => {
                 write_frontend(f, frontend)?;
