@@ -172,18 +172,28 @@ fn family_of(place: &str) -> Option<char> {
 
 /// Removes the numbers of chains that no frontend has.
 fn drop_unnamed(listing: &mut Listing) {
-    let name_of = |place: &str| place.rsplit(' ').next().unwrap_or_default().to_owned();
-    let is_frontends = |place: &String| {
-        let name = name_of(place);
-        place.starts_with("map inet tidegate") && (name.contains("services") || name.contains("nodeports"))
-    };
-    let values = listing.iter().filter(|(place, _)| is_frontends(place)).flat_map(|(_, lines)| lines);
-    let named: BTreeSet<_> = values.filter_map(|line| Some(line.rsplit_once(" : ")?.1.to_owned())).collect();
-    for (place, lines) in listing.iter_mut() {
-        if place.starts_with("map inet tidegate") && name_of(place).contains("chains") {
-            lines.retain(|line| line.split_once(" : goto ").is_none_or(|(number, _)| named.contains(number)));
-        }
+    let mut named = BTreeSet::new();
+    for (place, lines) in listing.iter() {
+        let Some(chains) = chains_of(place) else { continue };
+        let numbers = lines.iter().filter_map(|line| line.rsplit_once(" : "));
+        named.extend(numbers.map(|(_, number)| (chains.clone(), number.to_owned())));
     }
+    for (place, lines) in listing.iter_mut().filter(|(place, _)| place.contains("chains")) {
+        lines.retain(|line| {
+            let number = line.split_once(" : goto ").map(|(number, _)| number.to_owned());
+            number.is_none_or(|number| named.contains(&(place.clone(), number)))
+        });
+    }
+}
+
+/// Where the numbers are explained that frontends have there: `chains-from4` for `services-from-node4`.
+fn chains_of(frontends: &str) -> Option<String> {
+    let (table, name) = frontends.strip_prefix("map inet tidegate").and(frontends.rsplit_once(' '))?;
+    let stems = [("range-services", "range-"), ("services", ""), ("nodeports", "nodeport-")];
+    let (rest, prefix) =
+        stems.into_iter().find_map(|(stem, prefix)| Some((name.strip_prefix(stem)?, prefix)))?;
+    let from = if rest.starts_with("-from-") { "-from" } else { "" };
+    Some(format!("{table} {prefix}chains{from}{}", family_of(name)?))
 }
 
 /// Removes chains that no packet reaches.
