@@ -25,9 +25,12 @@ soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)
 
 # Only the cluster that is changed 50 times a second for MINUTES while things go wrong at random; writes docs/benchmarks/soak.md.
-# TIDEGATE_SEED=… repeats one.
-soak-cluster: build
-	@lab/soak-cluster.sh $(or $(MINUTES),30)
+# TIDEGATE_SEED=… repeats one, STORE=etcd has three members of etcd as the store, and BINARIES names a directory with programs that are built already.
+soak-cluster:
+ifndef BINARIES
+	@$(MAKE) --no-print-directory build
+endif
+	@BINARIES=$(BINARIES) lab/soak-cluster.sh $(or $(MINUTES),30) $(or $(STORE),sqlite)
 
 # Benchmarks beside others, in ROUNDS rounds; writes docs/benchmarks. Wants a quiet machine.
 bench: setup

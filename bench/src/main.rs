@@ -175,6 +175,9 @@ enum Benchmark {
         /// How long there are changes and faults.
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         minutes: u32,
+        /// Where control keeps its objects.
+        #[arg(long, default_value = "sqlite")]
+        store: soak::Store,
     },
 }
 
@@ -289,7 +292,16 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
             let measured = change::run(
-                &change::Options { rounds, groups, changes, sizes, endpoints, quiet: change::QUIET, modes },
+                &change::Options {
+                    rounds,
+                    groups,
+                    changes,
+                    sizes,
+                    endpoints,
+                    quiet: change::QUIET,
+                    quiet_share: change::QUIET_SHARE,
+                    modes,
+                },
                 say,
             )?;
             Outcome::of(measured)
@@ -303,8 +315,8 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
             let slice = Duration::from_millis(slice_ms);
             Outcome::of(writes::run(&writes::Options { rounds, slice, clients }, say)?)
         }
-        Benchmark::Soak { minutes } => {
-            let record = soak::run(minutes, say)?;
+        Benchmark::Soak { minutes, store } => {
+            let record = soak::run(minutes, store, say)?;
             let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
             // It measures no time, and says what it says on a busy machine too.
             Outcome { too_busy: None, wrong, ..Outcome::of(record) }

@@ -1,5 +1,10 @@
 //! The benchmark changes real endpoints and Services under a real client, and writes its page. No time is asserted.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "what was done is printed, with its times, for whoever wonders where a run spent its own"
+)]
+
 use std::time::Duration;
 
 use bench::change::{self, Cost, Options};
@@ -14,10 +19,20 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
         sizes: vec![2, 20],
         endpoints: 3,
         quiet: Duration::from_millis(100),
-        modes: vec!["nftables", "userspace", "ipvs"],
+        // Counts are looked at, and no times: nobody has to be idle, which others on this machine would keep them from.
+        quiet_share: 2.0,
+        modes: vec!["nftables", "userspace"],
     };
-    let measured = change::run(&options, &mut |_| Ok(())).unwrap();
-    assert_eq!(measured.points.len(), 6);
+    // The second kernel is slow, and one size says there what two say.
+    let elsewhere = Options { sizes: vec![20], modes: vec!["ipvs"], ..options.clone() };
+    let mut say = |line: &str| {
+        println!("{line}");
+        Ok(())
+    };
+    let mut measured = change::run(&options, &mut say).unwrap();
+    let there = change::run(&elsewhere, &mut say).unwrap();
+    measured.points.extend(there.points);
+    assert_eq!(measured.points.len(), 5);
     for point in &measured.points {
         let lengths = [&point.first_ms, &point.write_ms, &point.service_first_ms].map(Vec::len);
         assert_eq!(lengths, [2, 2, 2], "{point:?}");
@@ -35,13 +50,13 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
     measured.write(directory.path()).unwrap();
     let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap();
     let json: Value = serde_json::from_str(&read("change.json")).unwrap();
-    assert_eq!(json["points"].as_array().unwrap().len(), 6);
+    assert_eq!(json["points"].as_array().unwrap().len(), 5);
     let page = read("change.md");
     for row in [
         "| nftables | 20 | 3 | 2 |",
         "| userspace | 2 | 3 | 2 |",
         "| nftables | a change of endpoints | bytes of the feed |",
-        "| ipvs | a Service that comes and goes | messages to the kernel |",
+        "| ipvs, in the guest | 20 × 2 |",
     ] {
         assert!(page.contains(row), "{row} in\n{page}");
     }

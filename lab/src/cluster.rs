@@ -15,6 +15,7 @@ use crate::{
     binaries, client,
     client::Reply,
     control::{Http, number, string},
+    etcd,
     netns::Namespace,
     process::{Plan, Process},
     shell,
@@ -40,6 +41,8 @@ pub struct Options {
     pub lan: bool,
     /// Further arguments of every agent.
     pub agent_arguments: Vec<String>,
+    /// Members of an etcd that is the store, beside the control server; none: SQLite.
+    pub members: u8,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             modes: vec!["nftables"],
             lan: false,
             agent_arguments: Vec::new(),
+            members: 0,
         }
     }
 }
@@ -63,6 +67,8 @@ pub struct Cluster {
     pub agents: BTreeMap<String, Process>,
     /// The control server.
     pub server: Process,
+    /// The members of its store, if that is etcd.
+    pub members: Vec<Process>,
     /// A client of the control server, in its namespace.
     pub api: Http,
     /// The network.
@@ -101,13 +107,18 @@ impl Cluster {
         if options.lan {
             topology.join_lan()?;
         }
+        let members = etcd::start_beside(&topology.control, options.members, directory.path())?;
+        let store = match options.members {
+            0 => format!("sqlite:{}", directory.path().join("control.sqlite").display()),
+            count => etcd::url_beside(count),
+        };
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: topology.control.clone(),
             program: binaries::find("tidegate-api")?,
             arguments: words(&[
                 &format!("--listen={}", topology::CONTROL),
-                &format!("--store=sqlite:{}", directory.path().join("control.sqlite").display()),
+                &format!("--store={store}"),
                 &format!("--service-cidr={}", options.service_cidr),
                 &format!("--node-port-range={}", options.node_port_range),
                 &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
@@ -123,7 +134,16 @@ impl Cluster {
         let api = Http::new(&topology.control, topology::CONTROL);
         server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
         let Options { modes, agent_arguments, .. } = options.clone();
-        Ok(Self { agents: BTreeMap::new(), server, api, topology, modes, agent_arguments, directory })
+        Ok(Self {
+            agents: BTreeMap::new(),
+            server,
+            members,
+            api,
+            topology,
+            modes,
+            agent_arguments,
+            directory,
+        })
     }
 
     /// Starts the agent of a machine.
@@ -161,6 +181,19 @@ impl Cluster {
     #[must_use]
     pub fn state_directory(&self, node: &str) -> PathBuf {
         self.directory.path().join(format!("{node}.state"))
+    }
+
+    /// The names of the files that are not in a directory of an agent or of a member of the store.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn files(&self) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.directory.path())? {
+            files.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        files.sort();
+        Ok(files)
     }
 
     /// What the files of the control server and of the agents take on disk, but for logs, in KiB.

@@ -5,15 +5,25 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
-    net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::{fd::AsFd, unix::net::UnixStream},
+    io::{BufRead, BufReader, IoSlice, IoSliceMut, Write},
+    net::{Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::JoinHandle,
 };
 
 use anyhow::{Context, Result, anyhow};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::{
+    cmsg_space, libc,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::socket::{
+        ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn6, recvmsg, sendmsg, setsockopt,
+        sockopt::Ipv6RecvPacketInfo,
+    },
+};
 
 use crate::netns::Namespace;
 
@@ -83,6 +93,7 @@ impl Backend {
             .with_context(|| format!("cannot listen on TCP port {}", self.port))?;
         let udp = UdpSocket::bind(everywhere)
             .with_context(|| format!("cannot listen on UDP port {}", self.port))?;
+        setsockopt(&udp, Ipv6RecvPacketInfo, &true).context("cannot learn where datagrams went")?;
         Ok((tcp, udp))
     }
 
@@ -129,12 +140,32 @@ impl Backend {
         }
     }
 
+    /// Answers from the address that was asked, of which a backend may have many.
     fn answer(&self, udp: &UdpSocket) {
-        let mut datagram = [0; DATAGRAM_BYTES_MAX];
-        if let Ok((_, peer)) = udp.recv_from(&mut datagram) {
-            let _client_may_be_gone = udp.send_to(self.line(peer).as_bytes(), peer);
-        }
+        let Some((peer, asked)) = receive(udp) else { return };
+        let line = self.line(SocketAddr::V6(peer));
+        let asked = asked.map(|address| libc::in6_pktinfo {
+            ipi6_addr: libc::in6_addr { s6_addr: address.octets() },
+            // By whichever way leads to the client.
+            ipi6_ifindex: 0,
+        });
+        let from: Vec<_> = asked.iter().map(ControlMessage::Ipv6PacketInfo).collect();
+        let (to, line) = (SockaddrIn6::from(peer), [IoSlice::new(line.as_bytes())]);
+        let _client_may_be_gone = sendmsg(udp.as_raw_fd(), &line, &from, MsgFlags::empty(), Some(&to));
     }
+}
+
+/// Takes a datagram; answers who sent it, and to which address.
+fn receive(udp: &UdpSocket) -> Option<(SocketAddrV6, Option<Ipv6Addr>)> {
+    let (mut datagram, mut space) = ([0; DATAGRAM_BYTES_MAX], cmsg_space!(libc::in6_pktinfo));
+    let mut into = [IoSliceMut::new(&mut datagram)];
+    let received =
+        recvmsg::<SockaddrIn6>(udp.as_raw_fd(), &mut into, Some(&mut space), MsgFlags::empty()).ok()?;
+    let asked = received.cmsgs().ok()?.find_map(|message| {
+        let ControlMessageOwned::Ipv6PacketInfo(info) = message else { return None };
+        Some(Ipv6Addr::from(info.ipi6_addr.s6_addr))
+    });
+    Some((SocketAddrV6::from(received.address?), asked))
 }
 
 fn lock(connections: &Connections) -> MutexGuard<'_, BTreeMap<u64, TcpStream>> {

@@ -1,7 +1,7 @@
 //! Members of one etcd cluster, each in a namespace of its own on a fabric.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
 };
 
@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     control::Http,
-    process::Process,
+    netns::Namespace,
+    process::{Plan, Process},
     storm::machines::{Fabric, Machine, Program},
 };
 
@@ -41,6 +42,42 @@ pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machi
         fabric.start(HOST + index, program, directory)
     };
     (1..=members).map(start).collect()
+}
+
+/// Starts members in one namespace, each at a loopback address of its own; they have found each other when each knows a leader.
+///
+/// # Errors
+/// etcd is not installed, or does not come up.
+pub fn start_beside(namespace: &Namespace, members: u8, directory: &Path) -> Result<Vec<Process>> {
+    let addresses = loopback_addresses(members);
+    let start = |at: usize| {
+        Process::start(Plan {
+            label: name(at),
+            namespace: namespace.clone(),
+            program: "etcd".into(),
+            arguments: arguments(at, &addresses, directory),
+            environment: Vec::new(),
+            log: directory.join(format!("{}.log", name(at))),
+        })
+    };
+    let mut all = (0..addresses.len()).map(start).collect::<Result<Vec<_>>>()?;
+    for (member, address) in all.iter_mut().zip(&addresses) {
+        let http = Http::new(namespace, SocketAddr::new(*address, CLIENT_PORT));
+        member.wait_ready(|| has_leader(&http))?;
+    }
+    Ok(all)
+}
+
+/// What `--store` has to be for members of [`start_beside`].
+#[must_use]
+pub fn url_beside(members: u8) -> String {
+    let addresses = loopback_addresses(members);
+    let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}:{CLIENT_PORT}")).collect();
+    format!("etcd:{}", urls.join(","))
+}
+
+fn loopback_addresses(members: u8) -> Vec<IpAddr> {
+    (0..members).map(|index| Ipv4Addr::new(127, 0, 0, HOST + index).into()).collect()
 }
 
 /// What one of the members at these addresses is started with; its data are in `directory`.

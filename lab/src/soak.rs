@@ -35,8 +35,8 @@ use self::{
     writers::{Order, Pace, Writers},
 };
 pub use self::{
-    faults::Rhythm,
-    outcome::{Growth, Outcome},
+    faults::{Rhythm, kinds},
+    outcome::{GROWTH_MAX_PERCENT, Growth, Outcome},
     processes::Sample,
     stage::MODES,
     timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
@@ -50,8 +50,13 @@ const TURN: Duration = Duration::from_millis(50);
 const CALM: Duration = Duration::from_secs(180);
 /// How long memory is given to come to rest: threads of finished requests end after ten seconds.
 const REST: Duration = Duration::from_secs(12);
-/// Looks at memory when it is at rest, of which the middle counts.
-const LOOKS: usize = 3;
+/// Looks at memory when it is at rest, of which the middle counts, and the time between two.
+const LOOKS: usize = 11;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Requests at once that read history, so that what a server keeps for those that come at once is all there when it is counted.
+const AT_ONCE: usize = 32;
+/// Members of etcd, where that is the store.
+pub const MEMBERS: u8 = 3;
 
 /// How long, and how much.
 #[derive(Debug, Clone)]
@@ -62,10 +67,12 @@ pub struct Options {
     pub parts: Vec<Duration>,
     /// A part goes on until there were so many faults, also when its time is over.
     pub faults_min: usize,
-    /// After so many parts the control server is not killed any longer, so that its memory at the end is that of a long life.
-    pub control_lives_after: usize,
+    /// After so many parts processes are not killed any longer, so that their memory at the end is that of a long life.
+    pub all_live_after: usize,
     /// Requests per second.
     pub per_second: u32,
+    /// Members of etcd, where that is the store; none: SQLite.
+    pub members: u8,
     /// Writers.
     pub writers: u64,
     /// Services that are there all the time.
@@ -91,8 +98,9 @@ impl Options {
             seed,
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
             faults_min: 0,
-            control_lives_after: 2,
+            all_live_after: 2,
             per_second: 50,
+            members: 0,
             writers: 8,
             filling: 300,
             rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
@@ -108,7 +116,7 @@ impl Options {
     pub fn short(seed: u64) -> Self {
         Self {
             parts: vec![Duration::from_secs(6)],
-            faults_min: KINDS.len(),
+            faults_min: kinds(0).len(),
             filling: 16,
             rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
@@ -135,15 +143,21 @@ struct Run<'a> {
 /// Something that a soak needs is not there or cannot be done; what is wrong with the product is in the outcome.
 pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
     let timeline = Arc::new(Timeline::default());
-    let faults = Faults::new(options.seed, &options.rhythm, &timeline);
+    let faults = Faults::new(options.seed, &options.rhythm, options.members, &timeline);
     let outcome = Outcome {
         seed: options.seed,
         survivor: faults.survivor,
+        store: if options.members == 0 {
+            "SQLite".to_owned()
+        } else {
+            format!("etcd with {} members", options.members)
+        },
+        is_growth_judged: options.rests,
         parts: options.parts.len(),
         ..Outcome::default()
     };
     let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
-    let mut stage = Stage::start()?;
+    let mut stage = Stage::start(options.members)?;
     let mut before = census::of(&stage)?;
     run.prime(&mut stage, &mut before)?;
     stage.fill(options.filling)?;
@@ -167,6 +181,7 @@ impl Run<'_> {
         self.calm(stage)?;
         remove_all(stage)?;
         self.calm(stage)?;
+        read_at_once(stage)?;
         census::look_at_processes(stage, before)
     }
 
@@ -179,8 +194,8 @@ impl Run<'_> {
         let traffic = Traffic::start(stage, &self.timeline)?;
         let mut random = Random::new(seed, u64::MAX);
         for (part, lasts) in self.options.parts.iter().enumerate() {
-            self.faults.control_dies = part < self.options.control_lives_after;
-            if part == self.options.control_lives_after {
+            self.faults.processes_die = part < self.options.all_live_after;
+            if part == self.options.all_live_after {
                 stage.make_history(self.options.filling, self.options.history)?;
                 self.settle(stage)?;
             }
@@ -264,15 +279,17 @@ impl Run<'_> {
         if self.options.rests {
             thread::sleep(REST);
         }
+        // All of them are shown as of one time.
+        let at = self.begun.elapsed();
         let mut looks: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
         for _ in 0..LOOKS {
-            for sample in processes::sample(stage, self.begun.elapsed(), true)? {
+            for sample in processes::sample(stage, at, true)? {
                 looks.entry(sample.process.clone()).or_default().push(sample);
             }
-            thread::sleep(TURN);
+            thread::sleep(if self.options.rests { BETWEEN_LOOKS } else { TURN });
         }
         for (_, mut samples) in looks {
-            samples.sort_by_key(|sample| sample.anonymous_kib);
+            samples.sort_by_key(|sample| sample.in_use_kib.unwrap_or(sample.anonymous_kib));
             self.outcome.samples.push(samples.swap_remove(samples.len() / 2));
         }
         self.outcome.files_kib.push(stage.cluster.files_kib()?);
@@ -285,13 +302,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What every process had allocated when it was looked at last.
+    /// What every process had in use when it was looked at last, or had taken from the kernel.
     fn memory(&self) -> String {
         let mut last = BTreeMap::new();
         for sample in &self.outcome.samples {
-            last.insert(&sample.process, sample.anonymous_kib);
+            last.insert(&sample.process, (sample.in_use_kib, sample.anonymous_kib));
         }
-        let all: Vec<_> = last.iter().map(|(process, kib)| format!("{process} {kib}")).collect();
+        let said = |(process, (in_use, taken)): (&&String, &(Option<u64>, u64))| match in_use {
+            Some(in_use) => format!("{process} {in_use} of {taken}"),
+            None => format!("{process} {taken}"),
+        };
+        let all: Vec<_> = last.iter().map(said).collect();
         format!("KiB: {}", all.join(", "))
     }
 
@@ -342,6 +363,15 @@ fn remove_all(stage: &Stage) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Asks for history many times at once.
+fn read_at_once(stage: &Stage) -> Result<()> {
+    let ask = || stage.cluster.api.get("/v1/history?limit=500")?.success().map(drop);
+    thread::scope(|scope| {
+        let asking: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a reader panicked")))
+    })
 }
 
 fn revision(stage: &Stage) -> Result<u64> {

@@ -41,8 +41,8 @@ const LIVE: u32 = 20;
 const PACE_MIN: Duration = Duration::from_millis(20);
 /// How long both processes have to be idle before anything is measured, unless another time is asked for.
 pub const QUIET: Duration = Duration::from_millis(1_500);
-/// What counts as idle.
-const QUIET_SHARE: f64 = 0.06;
+/// What share of a processor may be used meanwhile, unless another one is asked for.
+pub const QUIET_SHARE: f64 = 0.06;
 /// How long they may take to be so.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -61,6 +61,8 @@ pub struct Options {
     pub endpoints: u8,
     /// How long both processes have to be idle before anything is measured.
     pub quiet: Duration,
+    /// What share of a processor they may use meanwhile, 0–2.
+    pub quiet_share: f64,
     /// Proxy modes.
     pub modes: Vec<&'static str>,
 }
@@ -98,7 +100,8 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
 fn measure(estate: &Estate, options: &Options, say: Say<'_>) -> Result<Point> {
     let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
     let mut point = Point::new(estate.size());
-    wait_quiet(estate, options.quiet)?;
+    let quiet = Quiet { time: options.quiet, share: options.quiet_share };
+    wait_quiet(estate, quiet)?;
     for round in 0..options.rounds {
         latency(estate, &client, u32::from(round) % LIVE, &mut point)?;
     }
@@ -114,7 +117,7 @@ fn measure(estate: &Estate, options: &Options, say: Say<'_>) -> Result<Point> {
     }
     let pace =
         point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3)).max(PACE_MIN);
-    let pace = Pace { each: pace, changes: options.changes.into(), quiet: options.quiet };
+    let pace = Pace { each: pace, changes: options.changes.into(), quiet };
     for group in 0..u32::from(options.groups) {
         let first = group * pace.changes;
         let spent = cost(estate, pace, f64::from(pace.changes), |change| {
@@ -164,7 +167,14 @@ struct Pace {
     each: Duration,
     changes: u32,
     /// How long it has to be quiet before.
-    quiet: Duration,
+    quiet: Quiet,
+}
+
+/// What counts as quiet: for how long, and what share of a processor.
+#[derive(Debug, Clone, Copy)]
+struct Quiet {
+    time: Duration,
+    share: f64,
 }
 
 impl Pace {
@@ -223,15 +233,15 @@ fn agent(estate: &Estate) -> Result<&lab::process::Process> {
 }
 
 /// Waits until control and agent have done what follows from earlier changes.
-fn wait_quiet(estate: &Estate, quiet: Duration) -> Result<()> {
+fn wait_quiet(estate: &Estate, quiet: Quiet) -> Result<()> {
     wait::until_within(QUIET_PATIENCE, "control and agent to be idle", || {
         let before = spent(estate)?;
-        thread::sleep(quiet);
+        thread::sleep(quiet.time);
         let since = spent(estate)?.since(&before);
         // On the second kernel time is not what is measured, and idling costs much of it.
-        let share = (since.control_ns + since.agent_ns) as f64 / quiet.as_nanos() as f64;
+        let share = (since.control_ns + since.agent_ns) as f64 / quiet.time.as_nanos() as f64;
         ensure!(
-            share < QUIET_SHARE || lab::guest::is_inside(),
+            share < quiet.share || lab::guest::is_inside(),
             "they use {:.0} % of a processor",
             share * 100.0
         );

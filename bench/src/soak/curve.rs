@@ -14,7 +14,7 @@ const COLOURS: [&str; 6] = ["#0b6e99", "#b3541e", "#3a7d44", "#7b4fa3", "#a37b00
 /// Lines across, and along.
 const MARKS: u32 = 6;
 
-/// Draws what every process had allocated; a dot is a time at which the estate was the same as at all other dots.
+/// Draws what every process had taken from the kernel; a dot is a time at which the estate was the same as at all other dots.
 pub(super) fn plot(samples: &[Sample]) -> String {
     let minutes = |sample: &Sample| sample.at.as_secs_f64() / 60.0;
     let last = samples.iter().map(minutes).fold(1.0, f64::max);
@@ -24,7 +24,7 @@ pub(super) fn plot(samples: &[Sample]) -> String {
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">Allocated memory over the soak, in MiB, by minute</text>\n"
+         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\">Memory taken from the kernel over the soak, in MiB, by minute</text>\n"
     );
     for mark in 0..=MARKS {
         let share = f64::from(mark) / f64::from(MARKS);
@@ -88,6 +88,7 @@ mod tests {
             is_settled,
             resident_kib: 2048,
             anonymous_kib: 1024,
+            in_use_kib: None,
             files: 1,
             threads: 1,
         };

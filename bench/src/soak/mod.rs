@@ -4,6 +4,7 @@ mod curve;
 mod render;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use lab::{
     soak::{self, Options, Outcome},
     storm::random,
@@ -14,14 +15,27 @@ use crate::{
     say::Say,
 };
 
+/// Where control keeps its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Store {
+    /// A file.
+    Sqlite,
+    /// Members of etcd on the machine of control, of which one is killed now and then.
+    Etcd,
+}
+
 /// Runs a soak of so many minutes, with the seed that `TIDEGATE_SEED` names, if any.
 ///
 /// # Errors
 /// Not root, or something is not built or installed. What is wrong with the product is in the outcome.
-pub fn run(minutes: u32, say: Say<'_>) -> Result<Record<Outcome>> {
+pub fn run(minutes: u32, store: Store, say: Say<'_>) -> Result<Record<Outcome>> {
     let (seed, _) = random::seed()?;
     say(&format!("TIDEGATE_SEED={seed}"))?;
-    let outcome = soak::run(&Options::long(seed, minutes), say)?;
+    let members = match store {
+        Store::Sqlite => 0,
+        Store::Etcd => soak::MEMBERS,
+    };
+    let outcome = soak::run(&Options { members, ..Options::long(seed, minutes) }, say)?;
     of(outcome)
 }
 

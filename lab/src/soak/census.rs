@@ -30,10 +30,12 @@ pub(super) fn of(stage: &Stage) -> Result<Census> {
         }
         census.insert(format!("{node} network"), network(place)?);
         census.insert(format!("{node} ipsets"), sets(place));
+        census.insert(format!("{node} remembered clients"), remembered(place));
         census.insert(format!("{node} flows"), flows(place)?);
         let directory = stage.cluster.state_directory(node);
         census.insert(format!("{node} state directory"), files(&directory)?);
     }
+    census.insert("files".to_owned(), stage.cluster.files()?);
     look_at_processes(stage, &mut census)?;
     let routes = crate::routers::learned(&stage.router.namespace)?;
     census.insert("router".to_owned(), routes.iter().map(ToString::to_string).collect());
@@ -127,10 +129,20 @@ fn sets(place: &Namespace) -> Vec<String> {
     listing.lines().map(str::to_owned).collect()
 }
 
-/// Flows of UDP that the kernel translates: agents delete those of what is removed. Connections of TCP are left to end by themselves, as
-/// the default of `removalPolicy` says, and one whose end went another way stays until the kernel's own time is over.
+/// The lists of clients that rules of iptables make for affinity.
+fn remembered(place: &Namespace) -> Vec<String> {
+    // Without any such rule there is no directory.
+    let lists = place.run("ls", &["/proc/net/xt_recent"]).unwrap_or_default();
+    lists.lines().map(str::to_owned).collect()
+}
+
+/// Flows that the kernel translates: of UDP agents delete those of what is removed, of TCP the kernel forgets them soon after
+/// ([`super::stage`]), because by the default of `removalPolicy` they are left to end by themselves.
 fn flows(place: &Namespace) -> Result<Vec<String>> {
-    Ok(kernel::conntrack(place, "udp")?.into_iter().filter(|line| is_translated(line)).collect())
+    let mut flows = kernel::conntrack(place, "udp")?;
+    flows.extend(kernel::conntrack(place, "tcp")?);
+    flows.retain(|line| is_translated(line));
+    Ok(flows)
 }
 
 /// Whether answers come from somewhere else than where the connection went.

@@ -297,14 +297,10 @@ impl Estate {
     }
 
     fn spec(&mut self, name: &str, sort: Sort) -> Value {
-        let mut ports = json!([
+        let ports = json!([
             {"name": "web", "port": 80, "targetPort": BACKEND_PORT},
             {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": BACKEND_PORT},
         ]);
-        if let (true, Some(ports)) = (sort.has_set(), ports.as_array_mut()) {
-            // A backend answers datagrams from its first address only.
-            ports.truncate(1);
-        }
         let web = json!({"app": "web"});
         let balanced =
             |pool: &str| json!({"type": "LoadBalancer", "loadBalancer": {"pool": pool}, "ports": ports});

@@ -41,8 +41,10 @@ pub(super) struct Faults {
     deck: Vec<Kind>,
     /// The number of the node whose agent is never killed: what it has in memory at the end is what all of the time left there.
     pub(super) survivor: u8,
-    /// Whether the control server may be killed.
-    pub(super) control_dies: bool,
+    /// Whether processes of the product are killed; otherwise they are stopped instead, or something else is done to their node.
+    pub(super) processes_die: bool,
+    /// Members of the store.
+    members: u8,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ struct Open {
 }
 
 impl Faults {
-    pub(super) fn new(seed: u64, rhythm: &Rhythm, timeline: &Arc<Timeline>) -> Self {
+    pub(super) fn new(seed: u64, rhythm: &Rhythm, members: u8, timeline: &Arc<Timeline>) -> Self {
         let now = Instant::now();
         let mut random = Random::new(seed, 0);
         let survivor = 1 + u8::try_from(random.below(3)).unwrap_or(0);
@@ -67,7 +69,8 @@ impl Faults {
             rested: [now; 4],
             deck: Vec::new(),
             survivor,
-            control_dies: true,
+            processes_die: true,
+            members,
         }
     }
 
@@ -119,12 +122,14 @@ impl Faults {
 
     fn choose(&mut self) -> Fault {
         if self.deck.is_empty() {
-            self.deck = KINDS.to_vec();
+            self.deck = kinds(self.members);
         }
         let kind = self.deck.swap_remove(self.random.index(self.deck.len()));
         let mut node = 1 + u8::try_from(self.random.below(3)).unwrap_or(0);
         let kind = match kind {
-            Kind::ControlKilled if !self.control_dies => Kind::ControlPaused,
+            Kind::ControlKilled if !self.processes_die => Kind::ControlPaused,
+            Kind::AgentKilled if !self.processes_die => Kind::AgentPaused,
+            Kind::RelayKilled if !self.processes_die => Kind::FlowsFlushed,
             Kind::AgentKilled if node == self.survivor => {
                 node = node % 3 + 1;
                 kind
@@ -139,10 +144,13 @@ impl Faults {
             | Kind::RulesFlushed
             | Kind::RuleDeleted
             | Kind::RelayKilled
-            | Kind::FlowsFlushed => kind,
+            | Kind::FlowsFlushed
+            | Kind::MemberKilled => kind,
         };
         match kind {
-            Kind::ControlKilled | Kind::ControlPaused | Kind::Reset => Fault { kind, node: 0 },
+            Kind::ControlKilled | Kind::ControlPaused | Kind::Reset | Kind::MemberKilled => {
+                Fault { kind, node: 0 }
+            }
             Kind::RelayKilled => Fault { kind, node: 3 },
             Kind::AgentKilled
             | Kind::AgentPaused
@@ -190,6 +198,11 @@ impl Faults {
                 }
             }
             Kind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
+            Kind::MemberKilled => {
+                // One at a time: with two of three the store could not be written.
+                let at = self.random.index(stage.cluster.members.len());
+                stage.cluster.members.get_mut(at).context("the store has no members")?.kill();
+            }
         }
         Ok(())
     }
@@ -204,6 +217,11 @@ impl Faults {
             Kind::Unplugged => stage.cluster.topology.plug(&name, true)?,
             Kind::CutOff => delete_table(stage, &format!("soak-{name}"))?,
             Kind::Reset => delete_table(stage, "soak-reset")?,
+            Kind::MemberKilled => {
+                for member in stage.cluster.members.iter_mut().filter(|member| member.pid().is_none()) {
+                    member.start_again()?;
+                }
+            }
             Kind::RulesFlushed | Kind::RuleDeleted | Kind::RelayKilled | Kind::FlowsFlushed => {}
         }
         self.timeline.end(open.place);
@@ -262,6 +280,11 @@ impl Faults {
     }
 }
 
+/// The kinds of faults that a cluster can have whose store has so many members.
+pub fn kinds(members: u8) -> Vec<Kind> {
+    KINDS.into_iter().filter(|kind| *kind != Kind::MemberKilled || members > 0).collect()
+}
+
 fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {
     stage.cluster.agents.get_mut(name).with_context(|| format!("no agent was started on {name}"))
 }
@@ -278,7 +301,7 @@ mod tests {
     fn a_seed_decides_the_faults_and_all_kinds_come_by_turns() {
         let rhythm = Rhythm { between_ms: (1, 2), lasts_ms: (1, 2), rest_ms: 1 };
         let chosen = |seed| {
-            let mut faults = Faults::new(seed, &rhythm, &Arc::default());
+            let mut faults = Faults::new(seed, &rhythm, 3, &Arc::default());
             (0..KINDS.len() * 3).map(|_| faults.choose()).collect::<Vec<_>>()
         };
         assert_eq!(chosen(3), chosen(3));
@@ -286,8 +309,13 @@ mod tests {
         for turn in chosen(3).chunks(KINDS.len()) {
             assert!(KINDS.iter().all(|kind| turn.iter().any(|fault| fault.kind == *kind)));
         }
-        let survivor = Faults::new(3, &rhythm, &Arc::default()).survivor;
+        let survivor = Faults::new(3, &rhythm, 3, &Arc::default()).survivor;
         let is_spared = |fault: &Fault| fault.kind != Kind::AgentKilled || fault.node != survivor;
         assert!(chosen(3).iter().all(is_spared));
+        let mut gentle = Faults { processes_die: false, ..Faults::new(3, &rhythm, 0, &Arc::default()) };
+        let is_death = |kind| {
+            [Kind::ControlKilled, Kind::AgentKilled, Kind::RelayKilled, Kind::MemberKilled].contains(&kind)
+        };
+        assert!((0..KINDS.len() * 3).all(|_| !is_death(gentle.choose().kind)));
     }
 }

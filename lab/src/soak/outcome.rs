@@ -11,6 +11,8 @@ use super::{processes::Sample, timeline::Kind, traffic::Fates};
 pub struct Outcome {
     /// What decided.
     pub seed: u64,
+    /// Where control kept its objects.
+    pub store: String,
     /// The number of the node whose agent was never killed.
     pub survivor: u8,
     /// The time with writers and faults.
@@ -37,6 +39,8 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// The size of the files of control and of the agents at the end of each part, in KiB.
     pub files_kib: Vec<u64>,
+    /// Whether it took long enough, and rested often enough, that growth of memory says something.
+    pub is_growth_judged: bool,
     /// What was wrong.
     pub wrong: Vec<String>,
 }
@@ -50,16 +54,30 @@ pub struct Growth {
     pub is_one_life: bool,
     /// Between which times.
     pub between: [Duration; 2],
-    /// What it had allocated at these, in KiB.
-    pub anonymous_kib: [u64; 2],
+    /// What it had in use at these, in KiB, or had taken from the kernel, where it does not say what it uses.
+    pub kib: [u64; 2],
+    /// Whether it says so.
+    pub is_in_use: bool,
+    /// What was resident at these, in KiB, pages of its files included.
+    pub resident_kib: [u64; 2],
 }
+
+/// Memory may grow by less than this, in percent, between two times at which the estate is the same.
+pub const GROWTH_MAX_PERCENT: f64 = 5.0;
 
 impl Growth {
     /// In percent of what there was first.
     #[must_use]
     pub fn percent(&self) -> f64 {
-        let [before, after] = self.anonymous_kib.map(|kib| kib as f64);
+        let [before, after] = self.kib.map(|kib| kib as f64);
         (after - before) / before.max(1.0) * 100.0
+    }
+
+    /// Whether it is within bounds; `None` where it cannot be told: of a process that was started again, and of one that does not say
+    /// what it uses. What an allocator has taken from the kernel says more of the allocator than of the program.
+    #[must_use]
+    pub fn is_met(&self) -> Option<bool> {
+        (self.is_one_life && self.is_in_use).then(|| self.percent() < GROWTH_MAX_PERCENT)
     }
 }
 
@@ -70,7 +88,12 @@ impl Outcome {
         let lost = (self.fates.lost > 0).then(|| {
             format!("{} connections were lost without a reason: {:#?}", self.fates.lost, self.fates.told)
         });
-        self.wrong.iter().cloned().chain(lost).collect()
+        let growth = if self.is_growth_judged { self.growth() } else { Vec::new() };
+        let grown = growth.iter().filter(|growth| growth.is_met() == Some(false)).map(|growth| {
+            let ([before, after], percent) = (growth.kib, growth.percent());
+            format!("the memory of {} grew from {before} to {after} KiB ({percent:+.1} %)", growth.process)
+        });
+        self.wrong.iter().cloned().chain(lost).chain(grown).collect()
     }
 
     /// How the memory of each process has grown until the last settled time: since the second of its last life, because until then what
@@ -89,11 +112,15 @@ impl Outcome {
                 [first, _] => first,
                 _ => samples.first().filter(|first| first.at < last.at)?,
             };
+            let both = [*first, *last];
+            let in_use = first.in_use_kib.zip(last.in_use_kib);
             Some(Growth {
                 process: process.to_owned(),
                 is_one_life: first.pid == last.pid,
-                between: [first.at, last.at],
-                anonymous_kib: [first.anonymous_kib, last.anonymous_kib],
+                between: both.map(|sample| sample.at),
+                kib: in_use.map_or(both.map(|sample| sample.anonymous_kib), |(first, last)| [first, last]),
+                is_in_use: in_use.is_some(),
+                resident_kib: both.map(|sample| sample.resident_kib),
             })
         };
         by_process.into_iter().filter_map(growth).collect()
@@ -113,6 +140,7 @@ mod tests {
             is_settled,
             resident_kib: 0,
             anonymous_kib,
+            in_use_kib: (process == "control").then_some(anonymous_kib * 2),
             files: 0,
             threads: 0,
         };
@@ -121,15 +149,19 @@ mod tests {
             sample("control", 12, 2, true, 100),
             sample("control", 20, 2, false, 900),
             sample("control", 21, 2, true, 103),
-            sample("control", 30, 2, true, 103),
+            sample("control", 30, 2, true, 109),
             sample("agent", 12, 9, true, 100),
             sample("agent", 30, 9, true, 104),
             sample("relay", 3, 5, true, 200),
             sample("relay", 30, 6, true, 100),
         ];
-        let growth = Outcome { samples, ..Outcome::default() }.growth();
-        let told: Vec<_> =
-            growth.iter().map(|one| (one.is_one_life, one.anonymous_kib, one.percent())).collect();
-        assert_eq!(told, [(true, [100, 104], 4.0), (true, [103, 103], 0.0), (false, [200, 100], -50.0)]);
+        let mut outcome = Outcome { samples, ..Outcome::default() };
+        let growth = outcome.growth();
+        let told: Vec<_> = growth.iter().map(|one| (one.is_one_life, one.kib, one.is_met())).collect();
+        let of_control = (true, [206, 218], Some(false));
+        assert_eq!(told, [(true, [100, 104], None), of_control, (false, [200, 100], None)]);
+        assert_eq!(outcome.faults_found(), [""; 0], "it was too short to say anything");
+        outcome.is_growth_judged = true;
+        assert_eq!(outcome.faults_found(), ["the memory of control grew from 206 to 218 KiB (+5.8 %)"]);
     }
 }

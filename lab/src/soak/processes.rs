@@ -20,18 +20,23 @@ pub struct Sample {
     pub is_settled: bool,
     /// Resident memory, in KiB.
     pub resident_kib: u64,
-    /// Memory that is no part of a file, in KiB: what was allocated.
+    /// Memory that is no part of a file, in KiB: what the allocator has taken from the kernel.
     pub anonymous_kib: u64,
+    /// What of it is in use, in KiB, as the process says of itself at a settled time; a relay says nothing.
+    pub in_use_kib: Option<u64>,
     /// Open files.
     pub files: u64,
     /// Threads.
     pub threads: u64,
 }
 
+/// The control server, among processes.
+const CONTROL: &str = "control";
+
 /// The processes that run, by name.
 pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
     let mut all: BTreeMap<String, u32> =
-        stage.cluster.server.pid().map(|pid| ("control".to_owned(), pid)).into_iter().collect();
+        stage.cluster.server.pid().map(|pid| (CONTROL.to_owned(), pid)).into_iter().collect();
     for (node, agent) in &stage.cluster.agents {
         all.extend(agent.pid().map(|pid| (format!("agent of {node}"), pid)));
     }
@@ -41,8 +46,36 @@ pub(super) fn running(stage: &Stage) -> Result<BTreeMap<String, u32>> {
 
 /// Looks at all of them; one that ends meanwhile is left out.
 pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Vec<Sample>> {
-    let look = |(process, pid): (String, u32)| look(process, pid, at, is_settled).ok();
-    Ok(running(stage)?.into_iter().filter_map(look).collect())
+    let mut samples = Vec::new();
+    for (process, pid) in running(stage)? {
+        let Ok(mut sample) = look(process, pid, at, is_settled) else { continue };
+        if is_settled {
+            // Otherwise it may be stopped, and would not answer.
+            sample.in_use_kib = in_use_kib(stage, &sample.process)?;
+        }
+        samples.push(sample);
+    }
+    Ok(samples)
+}
+
+/// How a series is called that says how much of the heap is in use, behind what it begins with.
+const IN_USE: &str = "_heap_in_use_bytes";
+
+/// What a process says that it has in use, in KiB; nothing where it shows no such thing.
+fn in_use_kib(stage: &Stage, process: &str) -> Result<Option<u64>> {
+    let server = match process.strip_prefix("agent of ") {
+        Some(node) => stage.cluster.agent(node)?,
+        None if process == CONTROL => stage.cluster.api.clone(),
+        None => return Ok(None),
+    };
+    Ok(in_use_bytes(&server.get("/metrics")?.success()?.text).map(|bytes| bytes / 1024))
+}
+
+fn in_use_bytes(metrics: &str) -> Option<u64> {
+    metrics.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        name.ends_with(IN_USE).then(|| value.parse().ok())?
+    })
 }
 
 fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sample> {
@@ -60,6 +93,7 @@ fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sam
         is_settled,
         resident_kib: field("Rss:")?,
         anonymous_kib: field("Anonymous:")?,
+        in_use_kib: None,
         files: fs::read_dir(format!("/proc/{pid}/fd"))?.count() as u64,
         threads: fs::read_dir(format!("/proc/{pid}/task"))?.count() as u64,
     })
@@ -87,11 +121,6 @@ pub(super) fn holdings(pid: u32) -> Result<Vec<String>> {
     Ok(counts.into_iter().map(|(what, count)| format!("{count} × {what}")).collect())
 }
 
-/// What comes of pools that grow when there is much to do, up to a bound: the readers of the store, and threads that may wait.
-const POOLED: [&str; 3] = ["control.sqlite", "sqlx-sqlite", "tokio-rt-worker"];
-/// So many more than before may be of a pool: the store has four readers.
-const POOL_MAX: usize = 4;
-
 /// Whether lines of [`holdings`] say of nothing that there is more than others do.
 pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
     let counts = |lines: &[String]| -> BTreeMap<String, usize> {
@@ -99,10 +128,7 @@ pub(super) fn holds_no_more(now: &[String], then: &[String]) -> bool {
         parts.map(|(count, what)| (what.to_owned(), count.parse().unwrap_or(0))).collect()
     };
     let then = counts(then);
-    counts(now).into_iter().all(|(what, count)| {
-        let spare = if POOLED.iter().any(|pooled| what.contains(pooled)) { POOL_MAX } else { 0 };
-        then.get(&what).is_some_and(|allowed| count <= *allowed + spare)
-    })
+    counts(now).into_iter().all(|(what, count)| then.get(&what).is_some_and(|allowed| count <= *allowed))
 }
 
 /// A name without the numbers that tell one of its kind from another.
@@ -113,6 +139,12 @@ fn without_numbers(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_use_is_read_from_what_a_process_shows() {
+        let metrics = "# TYPE tidegate_x_heap_in_use_bytes gauge\ntidegate_x_heap_in_use_bytes 2048\n# EOF\n";
+        assert_eq!((in_use_bytes(metrics), in_use_bytes("other 1\n")), (Some(2048), None));
+    }
 
     #[test]
     fn more_of_anything_is_more() {

@@ -36,6 +36,21 @@ const BATCH: usize = 500;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 const ROUTER: u8 = 1;
+/// What the kernel of a node remembers of a connection of TCP that says nothing goes after so many seconds, instead of up to five days:
+/// what is still there in the end is then kept by somebody.
+const TCP_SECONDS: &str = "10";
+/// The clocks of these: none of the connections of clients here lives for a second.
+const TCP_CLOCKS: [&str; 9] = [
+    "close_wait",
+    "established",
+    "fin_wait",
+    "last_ack",
+    "max_retrans",
+    "syn_recv",
+    "syn_sent",
+    "time_wait",
+    "unacknowledged",
+];
 
 /// The cluster and what is around it.
 #[derive(Debug)]
@@ -49,8 +64,8 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Everything runs, and there are no objects but Nodes.
-    pub(super) fn start() -> Result<Self> {
-        let options = Options { nodes: 3, modes: MODES.to_vec(), ..Options::default() };
+    pub(super) fn start(members: u8) -> Result<Self> {
+        let options = Options { nodes: 3, modes: MODES.to_vec(), members, ..Options::default() };
         let mut cluster = Cluster::start_control(&options)?;
         let router_place = cluster.topology.add_place("router", ROUTER)?;
         let outside = Namespace::new("outside")?;
@@ -70,6 +85,12 @@ impl Stage {
             for address in extra_addresses(number) {
                 node.ip(&[format!("route add {address}/32 dev work11")])?;
                 web.ip(&[format!("addr add {address}/32 dev eth0")])?;
+            }
+        }
+        for machine in cluster.topology.nodes.values() {
+            for clock in TCP_CLOCKS {
+                let path = format!("net/netfilter/nf_conntrack_tcp_timeout_{clock}");
+                machine.namespace.sysctl(&path, TCP_SECONDS)?;
             }
         }
         let before_agents = cluster.topology.nodes.iter().map(|(name, machine)| {
@@ -227,15 +248,15 @@ fn live(cluster: &Cluster) -> Result<Vec<Value>> {
             json!({"selector": {"app": "web"}, "ports": ports, "healthCheck": checked}),
         ),
         object("Service", "live-sticky", sticky),
-        object("Service", LIVE_SET, json!({"ports": [{"port": 80, "targetPort": BACKEND_PORT}]})),
+        object("Service", LIVE_SET, json!({ "ports": ports })),
         endpoint_set(LIVE_SET, &[(1, 0, 1), (2, 0, 1), (3, 0, 1)]),
     ]);
     Ok(all)
 }
 
-/// One client stays on one endpoint, for a short time: what the kernel remembers of a client goes by that time, and not with the Service.
+/// One client stays on one endpoint, for longer than a soak takes to its end: what the kernel remembers of clients has to go with the Service.
 pub(super) fn affinity() -> Value {
-    json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10}}})
+    json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10_800}}})
 }
 
 /// The Service in use whose endpoints change all the time.

@@ -33,10 +33,12 @@ pub enum Kind {
     RelayKilled,
     /// Somebody empties the connection tracking of a Node.
     FlowsFlushed,
+    /// A member of the store, which is etcd, gets SIGKILL, and is started again.
+    MemberKilled,
 }
 
-/// All kinds.
-pub const KINDS: [Kind; 11] = [
+/// All kinds; the last one takes a store that has members.
+pub const KINDS: [Kind; 12] = [
     Kind::ControlKilled,
     Kind::ControlPaused,
     Kind::AgentKilled,
@@ -48,6 +50,7 @@ pub const KINDS: [Kind; 11] = [
     Kind::RuleDeleted,
     Kind::RelayKilled,
     Kind::FlowsFlushed,
+    Kind::MemberKilled,
 ];
 
 /// Which clients may lose connections.
@@ -68,7 +71,9 @@ impl Kind {
     #[must_use]
     pub const fn harm(self) -> Harm {
         match self {
-            Self::ControlKilled | Self::ControlPaused | Self::CutOff | Self::Reset => Harm::Nobody,
+            Self::ControlKilled | Self::ControlPaused | Self::CutOff | Self::Reset | Self::MemberKilled => {
+                Harm::Nobody
+            }
             Self::AgentKilled | Self::AgentPaused => Harm::Announced,
             Self::RulesFlushed | Self::RuleDeleted | Self::RelayKilled | Self::FlowsFlushed => {
                 Harm::ThroughNode
@@ -92,6 +97,7 @@ impl Kind {
             Self::RuleDeleted => "rules deleted",
             Self::RelayKilled => "relay killed",
             Self::FlowsFlushed => "connection tracking emptied",
+            Self::MemberKilled => "member of the store killed",
         }
     }
 
@@ -107,7 +113,7 @@ impl Kind {
 pub struct Fault {
     /// What.
     pub kind: Kind,
-    /// The number of the Node; 0 for the control server.
+    /// The number of the Node; 0 for the control server and its store.
     pub node: u8,
 }
 

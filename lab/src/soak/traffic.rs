@@ -183,6 +183,7 @@ fn targets(stage: &Stage) -> Result<Vec<Vec<Target>>> {
             target(&from, "live-checked", at(ip("live-checked", 0)?, 80), false, number)?,
             target(&from, "live-sticky", at(ip("live-sticky", 0)?, 80), false, number)?,
             target(&from, LIVE_SET, at(ip(LIVE_SET, 0)?, 80), false, number)?,
+            target(&from, LIVE_SET, at(ip(LIVE_SET, 0)?, 53), true, number)?,
         ]);
     }
     let node_port = cluster.node_port("default/live-node-port", 0)?;
