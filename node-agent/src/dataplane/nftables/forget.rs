@@ -113,7 +113,9 @@ impl NftablesBackend {
         let mut concluded = Found::default();
         let maps = mirror.structure.sets.iter().filter_map(|set| match set.role {
             SetRole::Affinity(place) => Some((*set, place)),
-            SetRole::Dispatch(_)
+            SetRole::Chains(_)
+            | SetRole::ChainsFrom(_)
+            | SetRole::Dispatch(_)
             | SetRole::DispatchFrom(..)
             | SetRole::Endpoints(_)
             | SetRole::AffinitySlots(_)
