@@ -26,10 +26,12 @@ judged.
 At the very end everything is deleted, and rules, sets, links, addresses, routes, translated flows, what is remembered of clients with affinity
 (for three hours, if nobody removes it), listening sockets, the files, threads and children of every process and the names of files on disk
 have to be what they were before the first object; after `tidegate-agent cleanup` the rules and the network of each node have to be what they
-were before its agent. Three things are let pass, with a reason. A process may hold less than before: one that was started again has not made
-yet what is made when it is needed first. Flows of TCP are left to end by themselves (`removalPolicy: Keep`), so the kernels of the nodes are
-told to forget them after ten silent seconds instead of up to five days; what is there after that, somebody keeps. And chains of nftables
-to which nothing leads stay for the next Service of their shape (how many slots, which affinity): there is one for each shape ever seen.
+were before its agent. Four things are let pass, with a reason. A process may hold less than before: one that was started again has not made
+yet what is made when it is needed first. It may have up to four more of the threads in which its runtime waits for files: two that are there
+share the work of every second, and neither is idle for long enough to end. Flows of TCP are left to end by themselves (`removalPolicy:
+Keep`), so the kernels of the nodes are told to forget them after ten silent seconds instead of up to five days; what is there after that,
+somebody keeps. And chains of nftables to which nothing leads stay for the next Service of their shape (how many slots, which affinity):
+there is one for each shape ever seen.
 ";
 
 /// The page.
