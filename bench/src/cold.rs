@@ -104,7 +104,7 @@ fn cold(estate: &mut Estate, point: &mut Point) -> Result<()> {
     point.cold_processor_ms.push(usage.processor_ns as f64 / 1e6);
     point.messages = estate.cluster.agent_counter(NODE, "kernelMessages")?;
     point.transactions = estate.cluster.agent_counter(NODE, "kernelTransactions")?;
-    point.resident_kib.push(usage.resident_kib);
+    point.resident_kib.push(Usage::resident_kib_at_rest(agent(estate)?)?);
     point.peak_kib.push(usage.resident_peak_kib);
     Ok(())
 }
@@ -122,7 +122,7 @@ fn restart(estate: &mut Estate, point: &mut Point) -> Result<()> {
     point.restart_processor_ms.push(usage.processor_ns as f64 / 1e6);
     let heard = listened.events()?;
     point.restart_writes.push(heard + estate.cluster.agent_counter(NODE, "kernelTransactions")?);
-    point.restart_resident_kib.push(usage.resident_kib);
+    point.restart_resident_kib.push(Usage::resident_kib_at_rest(agent(estate)?)?);
     Ok(())
 }
 

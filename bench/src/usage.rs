@@ -1,10 +1,20 @@
 //! What a process has used so far: processor time, memory, context switches.
 
-use std::fs;
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use lab::process::Process;
 use serde::Serialize;
+
+/// Memory is at rest when it has not fallen for so long; an allocator gives back what was freed within about a second.
+const REST: Duration = Duration::from_secs(2);
+/// How long that is waited for: what still falls then is taken as it is.
+const REST_PATIENCE: Duration = Duration::from_secs(15);
+/// Time between two looks.
+const REST_POLL: Duration = Duration::from_millis(100);
 
 /// Counters and gauges of a process, of all its threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -39,6 +49,23 @@ impl Usage {
             resident_kib: field("VmRSS:")?,
             resident_peak_kib: field("VmHWM:")?,
         })
+    }
+
+    /// Waits until the resident memory of a process falls no more; answers it, in KiB.
+    ///
+    /// # Errors
+    /// The process does not run.
+    pub fn resident_kib_at_rest(process: &Process) -> Result<u64> {
+        let begun = Instant::now();
+        let (mut least, mut since) = (Self::of(process)?.resident_kib, begun);
+        while since.elapsed() < REST && begun.elapsed() < REST_PATIENCE {
+            thread::sleep(REST_POLL);
+            let resident = Self::of(process)?.resident_kib;
+            if resident < least {
+                (least, since) = (resident, Instant::now());
+            }
+        }
+        Ok(Self::of(process)?.resident_kib)
     }
 }
 

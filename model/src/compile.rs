@@ -61,7 +61,7 @@ pub fn compile(snapshot: &Snapshot, key: &ServiceKey) -> Option<CompiledService>
         proxy_protocol: spec.proxy_protocol,
         removal_policy: spec.removal_policy,
         drain_seconds: spec.drain_seconds,
-        health_check,
+        health_check: health_check.map(Box::new),
         unsupported: blocking(spec),
     })
 }

@@ -70,7 +70,7 @@ impl Node {
     /// Checks the endpoints of a Service, or stops doing so.
     fn set(&self, service: &str, check: Option<&Value>, endpoints: &[&str]) {
         let mut compiled = CompiledService::new(key(service));
-        compiled.health_check = check.map(health_check);
+        compiled.health_check = check.map(health_check).map(Box::new);
         compiled.ports = endpoints.iter().map(|endpoint| compiled_port(endpoint.parse().unwrap())).collect();
         let services = BTreeMap::from([(key(service), Some(Arc::new(compiled)))]);
         self.running.checking.follow(Changes { services, checkers: None });

@@ -37,11 +37,11 @@ pub struct Point {
     pub restart_writes: Vec<u64>,
     /// Loading the same rules by the kernel's own tool.
     pub bound_ms: Vec<f64>,
-    /// Resident memory of the agent after a start with nothing.
+    /// Resident memory of the agent after a start with nothing, when it is at rest.
     pub resident_kib: Vec<u64>,
     /// The most that it had then.
     pub peak_kib: Vec<u64>,
-    /// Resident memory after a start with everything in place.
+    /// Resident memory after a start with everything in place, when it is at rest.
     pub restart_resident_kib: Vec<u64>,
 }
 

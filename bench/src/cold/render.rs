@@ -24,7 +24,8 @@ the kernel, and its saved state is removed; the clock runs from its start until 
 programmed, and read back from the kernel. *Restart*: the agent is killed and started with its saved state and all rules in place, until it
 has read them back. *Writes* are the changes of rules that `nft monitor` hears of meanwhile, and the transactions that the agent counts. *The
 tool alone*: what was in the kernel, saved as text before, is loaded by `nft -f` or `iptables-restore` into an empty network; it computes
-nothing, fetches nothing and reads nothing back. Agent and tool have their turns in the same run. Times are looked at every 20 ms.
+nothing, fetches nothing and reads nothing back. *Memory* is what is resident, pages of the program included, once that has not fallen for two
+seconds after the clock has stopped; *peak* is the most that it was until then. Agent and tool have their turns in the same run. Times are looked at every 20 ms.
 ";
 
 /// The page.

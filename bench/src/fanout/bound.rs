@@ -1,7 +1,7 @@
 //! One who only sends: the same bytes to the same number of sockets at the same pace, and knows nothing of what is in them.
 
 use std::{
-    io::Write,
+    io::{self, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     time::{Duration, Instant},
 };
@@ -13,15 +13,23 @@ use lab::{
     netns::Namespace,
 };
 
+use nix::sys::{
+    socket::{Backlog, setsockopt, sockopt::ReceiveTimeout},
+    time::{TimeVal, TimeValLike},
+};
+
 use super::{Options, measured::Measured};
 
 /// Where it listens, inside its namespace.
 const SENDER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
 
+/// How long the next socket may take to connect, in seconds: a connection request that was lost is sent again after one, three and seven.
+const PATIENCE_SECS: i64 = 60;
+
 /// Sends to so many.
 pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Measured> {
     let namespace = Namespace::new("bound")?;
-    let listener = namespace.inside(|| TcpListener::bind(SENDER)).context("the sender cannot listen")?;
+    let listener = namespace.inside(listen).context("the sender cannot listen")?;
     let start = Start { program: &options.program, role: Role::Socket, server: SENDER, count, resume: None };
     let mut fleet = Fleet::start(&namespace, &start)?;
     let mut message = vec![0; bytes.max(size_of::<u64>())];
@@ -40,7 +48,20 @@ pub(super) fn measure(options: &Options, count: u16, bytes: usize) -> Result<Mea
         written.push(Written { sent_ns, answered_ns: now_ns(), revision: number.into() });
     }
     fleet.wait(options.changes.into())?;
-    Ok(Measured::of(&written, &fleet.take()?))
+    let seen = fleet.take()?;
+    // Before the sockets, or each of them complains that the sender has ended.
+    drop(fleet);
+    Ok(Measured::of(&written, &seen))
+}
+
+fn listen() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(SENDER)?;
+    // All come at once. Who finds the queue of the standard library full is connected as far as it knows, waits for the first
+    // byte, and is forgotten here.
+    nix::sys::socket::listen(&listener, Backlog::MAXALLOWABLE)?;
+    // The time is that of a wait in `accept` too.
+    setsockopt(&listener, ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECS))?;
+    Ok(listener)
 }
 
 fn accept(listener: &TcpListener, bytes: usize) -> Result<TcpStream> {

@@ -15,7 +15,7 @@ use model::{
 };
 use smallvec::SmallVec;
 
-use super::Outcome;
+use super::{Outcome, addresses::AddressMap};
 
 const PORT_MIN: Port = Port::new(1).expect("1 is not 0");
 
@@ -28,8 +28,8 @@ pub struct Claims {
     programs: BTreeMap<Arc<ServiceKey>, Arc<Program>>,
     /// The claimants of each frontend, in order.
     frontends: BTreeMap<Frontend, SmallVec<[Arc<ServiceKey>; 1]>>,
-    virtual_addresses: BTreeMap<IpAddr, u32>,
-    hairpins: BTreeMap<IpAddr, u32>,
+    virtual_addresses: AddressMap<u32>,
+    hairpins: AddressMap<u32>,
 }
 
 /// What has to be looked at, and for the sake of which Service.
@@ -38,9 +38,9 @@ pub struct Touched {
     /// Frontends.
     pub frontends: BTreeMap<Frontend, Option<Arc<ServiceKey>>>,
     /// Virtual addresses.
-    pub virtual_addresses: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+    pub virtual_addresses: AddressMap<Option<Arc<ServiceKey>>>,
     /// Endpoints that may connect to themselves.
-    pub hairpins: BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+    pub hairpins: AddressMap<Option<Arc<ServiceKey>>>,
 }
 
 impl Claims {
@@ -151,35 +151,35 @@ impl Claims {
     /// Whether any Service has this virtual address.
     #[must_use]
     pub fn wants_virtual_address(&self, address: IpAddr) -> bool {
-        self.virtual_addresses.contains_key(&address)
+        self.virtual_addresses.contains(address)
     }
 
     /// Whether any Service has this endpoint on this node.
     #[must_use]
     pub fn wants_hairpin(&self, address: IpAddr) -> bool {
-        self.hairpins.contains_key(&address)
+        self.hairpins.contains(address)
     }
 }
 
-fn take(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
+fn take(counts: &mut AddressMap<u32>, addresses: &BTreeSet<IpAddr>) {
     for address in addresses {
-        *counts.entry(*address).or_default() += 1;
+        *counts.or_default(*address) += 1;
     }
 }
 
-fn release(counts: &mut BTreeMap<IpAddr, u32>, addresses: &BTreeSet<IpAddr>) {
+fn release(counts: &mut AddressMap<u32>, addresses: &BTreeSet<IpAddr>) {
     for address in addresses {
-        if let Some(count) = counts.get_mut(address) {
+        if let Some(count) = counts.get_mut(*address) {
             *count -= 1;
             if *count == 0 {
-                counts.remove(address);
+                counts.remove(*address);
             }
         }
     }
 }
 
 fn note(
-    touched: &mut BTreeMap<IpAddr, Option<Arc<ServiceKey>>>,
+    touched: &mut AddressMap<Option<Arc<ServiceKey>>>,
     addresses: &BTreeSet<IpAddr>,
     service: &Arc<ServiceKey>,
 ) {
@@ -200,10 +200,10 @@ impl Touched {
             self.frontends.entry(frontend).or_default();
         }
         for address in virtual_addresses {
-            self.virtual_addresses.entry(address).or_default();
+            self.virtual_addresses.or_default(address);
         }
         for address in hairpins {
-            self.hairpins.entry(address).or_default();
+            self.hairpins.or_default(address);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the cost of a pass follows its scope. Every backend recognises its own kernel objects without memory of having made
 //! them, never touches others, and survives being killed between any two kernel calls.
 
+pub mod addresses;
 pub mod claims;
 pub mod iptables;
 pub mod ipvs;

@@ -100,7 +100,7 @@ impl Plan {
 
     fn look_at(&mut self, key: ServiceKey, service: Option<Arc<CompiledService>>) -> Option<Delta> {
         let before = self.services.remove(&key);
-        let check = service.as_ref().and_then(|service| service.health_check.clone());
+        let check = service.as_ref().and_then(|service| service.health_check.as_deref().cloned());
         let (Some(service), Some(check)) = (service, check) else {
             // Nothing to say of the many that never had a check.
             let before = before?;
@@ -192,7 +192,7 @@ mod tests {
 
     fn service(check: Option<HealthCheck>, endpoints: Vec<CompiledEndpoint>) -> Arc<CompiledService> {
         let mut service = CompiledService::new(service_key("default/web"));
-        service.health_check = check;
+        service.health_check = check.map(Box::new);
         service.ports = vec![CompiledPort {
             name: None,
             protocol: Protocol::Tcp,

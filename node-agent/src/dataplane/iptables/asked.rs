@@ -130,10 +130,10 @@ impl Asked {
             }
         }
         for (address, service) in &looked.touched.virtual_addresses {
-            if IpFamily::of(*address) == family {
+            if IpFamily::of(address) == family {
                 let part = parts.entry(service.clone()).or_insert_with(|| Part::of(service.as_ref()));
-                let (chain, key, line) = render::virtual_address(layout, *address);
-                let is_wanted = self.claims.wants_virtual_address(*address);
+                let (chain, key, line) = render::virtual_address(layout, address);
+                let is_wanted = self.claims.wants_virtual_address(address);
                 part.wanted.lines.insert((chain, key), if is_wanted { vec![line] } else { Vec::new() });
             }
         }

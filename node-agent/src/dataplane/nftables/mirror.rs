@@ -1,9 +1,6 @@
 //! What we last saw in the kernel or wrote there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use litemap::LiteMap;
 use model::program::{Frontend, Target};
@@ -12,6 +9,7 @@ use super::{
     element::{Dispatch, Edge, Element, Key, Slot, Span, TargetId},
     schema::{Chain, NetworkSet, Pool, SetId, Source},
 };
+use crate::dataplane::addresses::AddressSet;
 
 /// Our table as the kernel has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,9 +19,9 @@ pub struct Mirror {
     /// The elements of the maps, by frontend.
     pub frontends: BTreeMap<Frontend, Box<Held>>,
     /// The virtual addresses.
-    pub virtual_addresses: BTreeSet<IpAddr>,
+    pub virtual_addresses: AddressSet,
     /// The endpoints that may connect to themselves.
-    pub hairpins: BTreeSet<IpAddr>,
+    pub hairpins: AddressSet,
     /// The edges of networks.
     pub networks: BTreeSet<(NetworkSet, Edge)>,
     /// Keys of elements that we would not have written.
@@ -171,10 +169,10 @@ impl Mirror {
             | Element::Allowed(frontend, _)
             | Element::Range(frontend) => self.frontends.entry(frontend).or_default().insert(element),
             Element::VirtualAddress(address) => {
-                self.virtual_addresses.insert(address);
+                self.virtual_addresses.insert(address, ());
             }
             Element::Hairpin(address) => {
-                self.hairpins.insert(address);
+                self.hairpins.insert(address, ());
             }
             Element::Network(set, edge) => {
                 self.networks.insert((set, edge));
@@ -200,10 +198,10 @@ impl Mirror {
                 }
             }
             Element::VirtualAddress(address) => {
-                self.virtual_addresses.remove(&address);
+                self.virtual_addresses.remove(address);
             }
             Element::Hairpin(address) => {
-                self.hairpins.remove(&address);
+                self.hairpins.remove(address);
             }
             Element::Network(set, edge) => {
                 self.networks.remove(&(set, edge));

@@ -176,12 +176,16 @@ impl NftablesBackend {
         for payload in &sets {
             observation.set(&received(payload)).map_err(invalid)?;
         }
+        // There are many elements, so no list of them is made. What a dump had shown when it began anew stays taken in: when that
+        // was for a writer, the generation is another one and all of this is read again, and otherwise it is as true as before.
         for set in observation.sets().into_iter().filter(|set| !set.is_dynamic()) {
-            let elements =
-                self.netlink.dump(&render::dump_elements(table, set), Vec::new, |elements, answer| {
-                    parse::for_each_element(set, answer, |element| elements.push(element))
-                })?;
-            observation.take_elements(set, elements);
+            self.netlink.dump(
+                &render::dump_elements(table, set),
+                || (),
+                |(), answer| {
+                    parse::for_each_element(set, answer, |element| observation.take_element(set, element))
+                },
+            )?;
         }
         Ok(observation.finish())
     }
@@ -204,7 +208,7 @@ impl NftablesBackend {
         let plan = self.plan(desired, &touched, everything);
         self.chains_made.clear();
         let mut failed = self.commit_plan(&plan, pass)?;
-        self.verify(desired, &touched, &plan, everything, &mut failed)?;
+        self.verify(desired, &touched, plan, everything, &mut failed)?;
         affected.extend(
             touched.frontends.keys().flat_map(|frontend| self.claims.claimants(frontend).iter().cloned()),
         );
@@ -244,8 +248,8 @@ impl NftablesBackend {
                 if let Some(mirror) = &self.mirror {
                     touched.add(
                         mirror.frontends.keys().copied(),
-                        mirror.virtual_addresses.iter().copied(),
-                        mirror.hairpins.iter().copied(),
+                        mirror.virtual_addresses.keys(),
+                        mirror.hairpins.keys(),
                     );
                 }
             }

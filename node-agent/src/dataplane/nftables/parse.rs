@@ -143,14 +143,12 @@ impl Observation {
         self.mirror.structure.sets.iter().copied().collect()
     }
 
-    /// Takes in elements of a set, and the keys of those that we would not have written.
-    pub fn take_elements(&mut self, set: SetId, elements: Vec<Result<Element, Key>>) {
-        for element in elements {
-            match element {
-                Ok(element) => self.mirror.insert(&element),
-                Err(key) => {
-                    self.mirror.strays.insert((set, key));
-                }
+    /// Takes in an element of a set, or the key of one that we would not have written.
+    pub fn take_element(&mut self, set: SetId, element: Result<Element, Key>) {
+        match element {
+            Ok(element) => self.mirror.insert(&element),
+            Err(key) => {
+                self.mirror.strays.insert((set, key));
             }
         }
     }
@@ -379,9 +377,7 @@ mod tests {
             let _ = observation.table(&message);
             let _ = (observation.chain(&message), observation.rule(&message), observation.set(&message), generation(&message));
             for set in SetId::all() {
-                let mut elements = Vec::new();
-                let _ = for_each_element(set, &message, |element| elements.push(element));
-                observation.take_elements(set, elements);
+                let _ = for_each_element(set, &message, |element| observation.take_element(set, element));
             }
             let _ = observation.finish();
         }

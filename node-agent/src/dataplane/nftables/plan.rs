@@ -101,13 +101,13 @@ pub fn plan(
             difference(&held.elements(frontend), &wanted.unwrap_or_default().elements(frontend)),
         );
     }
-    for (&address, service) in &touched.virtual_addresses {
+    for (address, service) in &touched.virtual_addresses {
         let (is, should) =
-            (mirror.virtual_addresses.contains(&address), claims.wants_virtual_address(address));
+            (mirror.virtual_addresses.contains(address), claims.wants_virtual_address(address));
         plan.add(service.as_ref(), plan_presence(Element::VirtualAddress(address), is, should));
     }
-    for (&address, service) in &touched.hairpins {
-        let (is, should) = (mirror.hairpins.contains(&address), claims.wants_hairpin(address));
+    for (address, service) in &touched.hairpins {
+        let (is, should) = (mirror.hairpins.contains(address), claims.wants_hairpin(address));
         plan.add(service.as_ref(), plan_presence(Element::Hairpin(address), is, should));
     }
     for set in NetworkSet::ALL {

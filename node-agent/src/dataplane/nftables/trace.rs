@@ -88,7 +88,7 @@ impl<'a> Walk<'a> {
             }
         }
         let address = self.subject.packet.destination;
-        if self.mirror.virtual_addresses.contains(&address) {
+        if self.mirror.virtual_addresses.contains(address) {
             self.element(&Element::VirtualAddress(address), "a virtual address, and no port of it");
             if self.enter(Chain::Refuse, "reject") {
                 self.recorder.end(End::Refused);
@@ -267,7 +267,7 @@ impl<'a> Walk<'a> {
                         self.recorder.end(End::Unknown(format!("{at} is not as it was made")));
                         continue;
                     }
-                    let is_itself = address == source && self.mirror.hairpins.contains(&address);
+                    let is_itself = address == source && self.mirror.hairpins.contains(address);
                     if is_itself {
                         self.element(
                             &Element::Hairpin(address),

@@ -34,12 +34,12 @@ type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl NftablesBackend {
     /// Compares what was written with what the kernel shows; a difference is a failure of the Service. When there
-    /// was one the mirror is forgotten.
+    /// was one the mirror is forgotten. The plan ends here: after one of everything it is as large as the state.
     pub(super) fn verify(
         &mut self,
         desired: &Desired,
         touched: &Touched,
-        plan: &Plan,
+        plan: Plan,
         everything: bool,
         failed: &mut Failed,
     ) -> Result<(), KernelError> {
@@ -50,6 +50,7 @@ impl NftablesBackend {
         // Service and change rarely.
         let has_networks = plan.groups.contains_key(&None);
         let wrong: BTreeSet<_> = if everything || has_networks || plan.writes() > VERIFY_BY_KEY_MAX {
+            drop(plan);
             self.look_again(desired, touched, everything)?
         } else {
             let reading = |source| KernelError { action: "reading back what was written".into(), source };
