@@ -197,6 +197,7 @@ impl Run<'_> {
             self.faults.processes_die = part < self.options.all_live_after;
             if part == self.options.all_live_after {
                 stage.make_history(self.options.filling, self.options.history)?;
+                self.outcome.warm_since = self.begun.elapsed();
                 self.settle(stage)?;
             }
             writers.tell(Order::Write)?;

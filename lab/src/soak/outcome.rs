@@ -39,6 +39,8 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// The size of the files of control and of the agents at the end of each part, in KiB.
     pub files_kib: Vec<u64>,
+    /// Since when everything has been made once, and what has a bound is full; since then no process was killed.
+    pub warm_since: Duration,
     /// Whether it took long enough, and rested often enough, that growth of memory says something.
     pub is_growth_judged: bool,
     /// What was wrong.
@@ -50,7 +52,7 @@ pub struct Outcome {
 pub struct Growth {
     /// Which.
     pub process: String,
-    /// Whether it was one life.
+    /// Whether it was one life, all of it after the warm-up.
     pub is_one_life: bool,
     /// Between which times.
     pub between: [Duration; 2],
@@ -96,8 +98,8 @@ impl Outcome {
         self.wrong.iter().cloned().chain(lost).chain(grown).collect()
     }
 
-    /// How the memory of each process has grown until the last settled time: since the second of its last life, because until then what
-    /// has a bound may still have been filling; since the first, when there is no third; since an earlier life, when there is no second.
+    /// How the memory of each process has grown until the last settled time: since the first one after the warm-up, or, when there is
+    /// none, since the first of all.
     #[must_use]
     pub fn growth(&self) -> Vec<Growth> {
         let mut by_process: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
@@ -106,17 +108,15 @@ impl Outcome {
         }
         let growth = |(process, samples): (&str, Vec<&Sample>)| {
             let last = samples.last()?;
-            let own: Vec<_> = samples.iter().filter(|sample| sample.pid == last.pid).collect();
-            let first = match own[..] {
-                [_, second, _, ..] => second,
-                [first, _] => first,
-                _ => samples.first().filter(|first| first.at < last.at)?,
-            };
+            let is_warm = |sample: &&&Sample| sample.pid == last.pid && sample.at >= self.warm_since;
+            let first = samples.iter().find(is_warm).filter(|first| first.at < last.at);
+            let is_one_life = first.is_some();
+            let first = first.or_else(|| samples.first().filter(|first| first.at < last.at))?;
             let both = [*first, *last];
             let in_use = first.in_use_kib.zip(last.in_use_kib);
             Some(Growth {
                 process: process.to_owned(),
-                is_one_life: first.pid == last.pid,
+                is_one_life,
                 between: both.map(|sample| sample.at),
                 kib: in_use.map_or(both.map(|sample| sample.anonymous_kib), |(first, last)| [first, last]),
                 is_in_use: in_use.is_some(),
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn growth_is_that_of_the_last_life_or_of_the_kind() {
+    fn growth_is_judged_after_the_warm_up_and_within_one_life() {
         let sample = |process: &str, minute: u64, pid, is_settled, anonymous_kib| Sample {
             at: Duration::from_secs(60 * minute),
             process: process.to_owned(),
@@ -155,11 +155,12 @@ mod tests {
             sample("relay", 3, 5, true, 200),
             sample("relay", 30, 6, true, 100),
         ];
-        let mut outcome = Outcome { samples, ..Outcome::default() };
+        let warm_since = Duration::from_secs(60 * 20);
+        let mut outcome = Outcome { samples, warm_since, ..Outcome::default() };
         let growth = outcome.growth();
         let told: Vec<_> = growth.iter().map(|one| (one.is_one_life, one.kib, one.is_met())).collect();
         let of_control = (true, [206, 218], Some(false));
-        assert_eq!(told, [(true, [100, 104], None), of_control, (false, [200, 100], None)]);
+        assert_eq!(told, [(false, [100, 104], None), of_control, (false, [200, 100], None)]);
         assert_eq!(outcome.faults_found(), [""; 0], "it was too short to say anything");
         outcome.is_growth_judged = true;
         assert_eq!(outcome.faults_found(), ["the memory of control grew from 206 to 218 KiB (+5.8 %)"]);
