@@ -25,6 +25,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+
 fn main() -> ExitCode {
     let outcome = run();
     if let Err(error) = &outcome {

@@ -257,6 +257,7 @@ impl Metrics {
         ] {
             to.register(name, help, gauge.clone());
         }
+        to.register_collector(Box::new(heap::HeapCollector));
     }
 
     /// Counts a request.

@@ -19,15 +19,16 @@ use serde_json::Value;
 const FILE_LINES_MAX: usize = 600;
 
 /// Which members of the workspace each member may use.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 14] = [
     ("model", &[]),
     ("store", &["model"]),
     ("manual", &[]),
-    ("api", &["manual", "model", "store"]),
+    ("heap", &[]),
+    ("api", &["heap", "manual", "model", "store"]),
     ("bfd", &[]),
     ("bgp", &[]),
     ("trust", &[]),
-    ("node-agent", &["manual", "model", "bfd", "bgp", "trust"]),
+    ("node-agent", &["heap", "manual", "model", "bfd", "bgp", "trust"]),
     ("translate", &["model"]),
     ("cli", &["manual", "model", "translate", "trust"]),
     ("sync", &["manual", "model", "translate", "trust"]),

@@ -51,6 +51,9 @@ use tracing_subscriber::EnvFilter;
 /// Threads for the network; the loop has its own.
 const NETWORK_THREADS: usize = 2;
 
+#[global_allocator]
+static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+
 fn main() -> ExitCode {
     match execute(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -351,3 +351,69 @@ fn connections_are_handed_to_a_listener_of_the_node() {
         assert!(!topology.node.has_table("tidegate-userspace"));
     });
 }
+
+/// What the kernel remembers of clients of a frontend at this address, in both families and at every kind of frontend.
+fn remembered(node: &Namespace, address: &str) -> usize {
+    let listing = node.exec(&["nft", "-j", "list", "ruleset"]);
+    let all: serde_json::Value = serde_json::from_str(&listing).unwrap();
+    let maps = all["nftables"].as_array().unwrap().iter().map(|object| &object["map"]);
+    let maps = maps.filter(|map| ["affinity4", "affinity6"].contains(&map["name"].as_str().unwrap_or("")));
+    let elements = maps.filter_map(|map| map["elem"].as_array()).flatten();
+    elements.filter(|element| element.to_string().contains(&format!("\"{address}\""))).count()
+}
+
+/// Two Services. In: one goes; the other loses its endpoints, gets them back, and then its affinity. Out: what is remembered of clients goes with the
+/// frontend or its affinity and not with its endpoints, of the one Service only, also when the agent ended before.
+#[test]
+fn f047_what_is_remembered_of_clients_goes_with_the_frontend() {
+    let topology = Topology::new("affgone");
+    topology.node.run(|| {
+        let frontend = at("10.96.0.7", Protocol::Tcp, 80);
+        let other = |endpoints: &[(&str, u16, u16)], seconds| {
+            let verdict = match endpoints {
+                [] => model::program::Verdict::Reject,
+                endpoints => forward(Masquerade::Always, endpoints),
+            };
+            let affinity = Route { affinity_seconds: seconds, ..route(&frontend, verdict) };
+            routed(vec![(frontend, affinity)])
+        };
+        let here = [("10.1.1.2", 8080, 1)];
+        let both = || vec![("web", web(1, 1, &sticky(10_800))), ("other", other(&here, Some(10_800)))];
+        let meet = || {
+            let meet = |(ip, port): &(&str, u16)| topology.client.ask_tcp(ip, *port).map(drop).unwrap();
+            FRONTENDS.iter().chain(&[("10.96.0.7", 80)]).for_each(meet);
+        };
+        let seen =
+            || ["10.96.0.1", "fd96::1", "10.96.0.7"].map(|address| remembered(&topology.node, address));
+        let turns = |backend: &mut NftablesBackend, count| (0..count).for_each(|_| backend.upkeep().unwrap());
+        let mut backend = backend();
+        let mut desired = desired(both());
+        verified(&backend.apply(&desired, &Scope::Everything));
+        meet();
+        turns(&mut backend, 10);
+        assert_eq!(seen(), [1, 1, 1], "nothing went");
+        desired.programs.remove(&key("web"));
+        verified(&backend.apply(&desired, &only(&["web"])));
+        turns(&mut backend, 10);
+        assert_eq!(seen(), [0, 0, 1]);
+        assert!(!backend.is_disturbed().unwrap(), "it was nobody else");
+        set(&mut desired, "other", other(&[], Some(10_800)));
+        verified(&backend.apply(&desired, &only(&["other"])));
+        turns(&mut backend, 10);
+        assert_eq!(seen(), [0, 0, 1], "endpoints may come back");
+        desired.programs.remove(&key("other"));
+        verified(&backend.apply(&desired, &only(&["other"])));
+        turns(&mut backend, 100);
+        assert_eq!(seen(), [0, 0, 0], "they did not, and nothing but the frontend was removed");
+        set(&mut desired, "other", other(&here, Some(10_800)));
+        verified(&backend.apply(&desired, &only(&["other"])));
+        topology.client.ask_tcp("10.96.0.7", 80).unwrap();
+        set(&mut desired, "other", other(&here, None));
+        verified(&backend.apply(&desired, &only(&["other"])));
+        assert_eq!(seen(), [0, 0, 1], "it was the last thing that this process did");
+        let mut fresh = self::backend();
+        assert_eq!(verified(&fresh.apply(&desired, &Scope::Everything)), 0);
+        turns(&mut fresh, 1);
+        assert_eq!(seen(), [0, 0, 0]);
+    });
+}

@@ -10,6 +10,7 @@ use model::{report::FailureReason, resource::ServiceKey};
 
 use super::{
     NftablesBackend,
+    element::Element,
     kernel::{self, Refused},
     mirror::Mirror,
     plan::{Change, Plan, Structural},
@@ -117,6 +118,9 @@ impl NftablesBackend {
         }
         let mirror = self.mirror.get_or_insert_default();
         absorb(mirror, structure, &chains, changes);
+        if changes.iter().any(|change| matches!(change, Change::Remove(Element::AffinityTarget(..)))) {
+            self.forgetting.note();
+        }
         self.chains_made.extend(&chains);
         pass.writes += u64::try_from(structure.len() + chains.len() + changes.len()).unwrap_or(u64::MAX);
         Ok(Ok(()))

@@ -390,6 +390,12 @@ const fn ports_bytes(ports: PortRange) -> [u8; 4] {
     [a, b, c, d]
 }
 
+/// The frontend at the beginning of a key, whatever follows it; `None` when there is none.
+#[must_use]
+pub fn frontend_of(place: Place, family: IpFamily, key: &[u8]) -> Option<Frontend> {
+    Fields(key).frontend(place, family)
+}
+
 /// The fields of a key or value that have not been read yet.
 struct Fields<'a>(&'a [u8]);
 

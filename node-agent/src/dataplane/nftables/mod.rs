@@ -12,7 +12,7 @@
 //! There is deliberately no chain, set or rule per Service, and no object outside the table.
 //!
 //! Which source stays on which target is remembered by the kernel alone, in maps that packets fill: no pass reads or
-//! writes them, and only the removal of the table forgets. Schedulers that need a state per frontend (round robin, least
+//! writes them. What is left there of frontends that are gone is forgotten between passes (`forget`). Schedulers that need a state per frontend (round robin, least
 //! connections) have none here, since the chains are shared. Established flows go on without the table as long as anybody
 //! else in the network namespace translates addresses, which is so when another mode has taken over.
 
@@ -20,6 +20,7 @@ mod commit;
 pub mod definition;
 pub mod element;
 pub mod expr;
+mod forget;
 pub(crate) mod kernel;
 pub mod listing;
 pub mod mirror;
@@ -93,6 +94,7 @@ pub struct NftablesBackend {
     /// Pick chains made in this pass.
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
+    forgetting: forget::Forgetting,
     counters: KernelCounters,
 }
 
@@ -115,6 +117,7 @@ impl NftablesBackend {
             claims: Claims::default(),
             chains_made: BTreeSet::new(),
             tally: traffic::Tally::default(),
+            forgetting: forget::Forgetting::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -297,6 +300,8 @@ impl Dataplane for NftablesBackend {
         let (mirror, generation) =
             read.map_err(|source| KernelError { action: "reading our table".into(), source })?;
         (self.mirror, self.generation) = (Some(mirror), generation);
+        // Whoever was here before may have ended before it forgot.
+        self.forgetting.note();
         Ok(())
     }
 
@@ -316,6 +321,12 @@ impl Dataplane for NftablesBackend {
             pass.failed = Some(error);
         }
         pass
+    }
+
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        let forgotten = self.forget();
+        forgotten
+            .map_err(|source| KernelError { action: "forgetting clients of what is gone".into(), source })
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {

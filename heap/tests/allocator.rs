@@ -1,0 +1,52 @@
+//! The allocator in a program that has chosen it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
+use std::hint::black_box;
+
+use heap::{Figures, HeapCollector};
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_threads};
+
+#[global_allocator]
+static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+
+/// Far more than what else the program allocates meanwhile.
+const BYTES: usize = 64 << 20;
+
+#[test]
+fn what_is_allocated_is_in_use_until_it_is_freed() {
+    let before = Figures::read().unwrap();
+    let held = black_box(vec![1_u8; BYTES]);
+    let with = Figures::read().unwrap();
+    let grown = with.in_use_bytes - before.in_use_bytes;
+    // Other tests of this program allocate and free a little meanwhile.
+    let about = BYTES as u64 / 2..2 * BYTES as u64;
+    assert!(about.contains(&grown), "{grown} more than {before:?}");
+    assert!(with.resident_bytes >= with.in_use_bytes, "{with:?}");
+    drop(held);
+    let after = Figures::read().unwrap();
+    assert!(after.in_use_bytes < before.in_use_bytes + BYTES as u64 / 2, "{after:?} after {before:?}");
+}
+
+#[test]
+fn the_settings_are_those_that_are_compiled_in() {
+    assert!(background_thread::read().unwrap());
+    assert_eq!(max_background_threads::read().unwrap(), 1);
+    let arenas: u32 = b"opt.narenas\0"[..].name().read().unwrap();
+    let decay_ms: isize = b"opt.dirty_decay_ms\0"[..].name().read().unwrap();
+    assert_eq!((arenas, decay_ms), (4, 1000));
+}
+
+#[test]
+fn the_figures_are_gauges_under_the_prefix_of_the_registry() {
+    let mut registry = Registry::with_prefix("tidegate_some");
+    registry.register_collector(Box::new(HeapCollector));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for name in ["tidegate_some_heap_in_use_bytes", "tidegate_some_heap_resident_bytes"] {
+        assert!(text.contains(&format!("# TYPE {name} gauge\n")), "{text}");
+        let value = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+        assert!(value.parse::<u64>().unwrap() > 0, "{text}");
+    }
+}
