@@ -310,5 +310,6 @@ impl<F: Form> FormSet<F> {
 pub(crate) fn line(frame: &Frame) -> Bytes {
     let mut text = serde_json::to_vec(frame).expect("frames have string keys only");
     text.push(b'\n');
-    Bytes::from(text)
+    // Held as long as what it tells of: without the room that it was written with.
+    Bytes::from(text.into_boxed_slice())
 }

@@ -6,10 +6,12 @@
 //! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to what it has
 //! ```
 //! While nobody watches, it is looked at when it is some seconds old, and only if something has changed, so that a problem has
-//! the time at which it began when somebody comes because of it. It walks over all Services, so nobody looks in between: what
-//! comes by every ten seconds as well, such as the series of figures, is served by the same look.
+//! the time at which it began when somebody comes because of it. A look passes all Services, though it works out only what follows from
+//! something else than before (`kept`), so nobody looks in between: what comes by every ten seconds as well, such as the series of
+//! figures, is served by the same look.
 
 mod gather;
+mod kept;
 pub(crate) mod stream;
 mod writes;
 
@@ -36,6 +38,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 
+use self::kept::Kept;
 use crate::app::App;
 
 /// Time between two documents at least: four a second look immediate, and cost a bounded share of a processor.
@@ -56,14 +59,20 @@ pub(crate) struct OverviewDesk {
 }
 
 struct State {
-    memory: Memory,
-    writes: Writes,
+    known: Known,
     /// The writes up to here are known.
     written: Revision,
     mark: Option<Mark>,
     number: u64,
     /// When it was last looked whether a document is due.
     looked: Instant,
+}
+
+/// What is known from looks before.
+struct Known {
+    memory: Memory,
+    writes: Writes,
+    kept: Kept,
 }
 
 /// What a document follows from, as cheap as it can be compared.
@@ -106,8 +115,7 @@ impl OverviewDesk {
     /// A desk without a document.
     pub(crate) fn new(now: Timestamp) -> Self {
         let state = State {
-            memory: Memory::new(now),
-            writes: Writes::default(),
+            known: Known { memory: Memory::new(now), writes: Writes::default(), kept: Kept::default() },
             written: Revision(0),
             mark: None,
             number: 0,
@@ -139,17 +147,16 @@ impl OverviewDesk {
         if let (Some(known), Some(before)) = (known, &state.mark)
             && is_same(before, &mark)
         {
-            state.memory.look_again(mark.now);
+            state.known.memory.look_again(mark.now);
             return Some(known);
         }
         let published = app.hub.load();
-        let State { writes, written, .. } = &mut *state;
-        writes::follow(app, &published, writes, written).await;
+        let State { known, written, .. } = &mut *state;
+        writes::follow(app, &published, &mut known.writes, written).await;
         let owned = Arc::clone(app);
         // Thousands of objects are looked at: too long for a thread that others wait for.
         let worked = tokio::task::spawn_blocking(move || {
-            let State { memory, writes, .. } = &mut *state;
-            let gathered = gather::gather(&owned, published, memory, writes);
+            let gathered = gather::gather(&owned, published, &mut state.known);
             (state, gathered)
         });
         let (mut state, (overview, counts, is_moving)) = worked.await.ok()?;

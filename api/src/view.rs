@@ -9,9 +9,10 @@ use model::{
     announcements::AnnouncementBook,
     assign::Scene,
     bgp_book::BgpBook,
+    compiled::CompiledService,
     health::Bench,
     name::Name,
-    quantity::Timestamp,
+    quantity::{Position, Timestamp},
     resource::{Object, ServiceKey, Spec},
     rollup::{
         Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
@@ -20,8 +21,8 @@ use model::{
     },
     service_health::ServiceHealth,
     status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeStatus,
-        ServiceStatus,
+        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeCounts,
+        NodeStatus, ServiceStatus,
     },
 };
 use serde_json::Value;
@@ -133,6 +134,12 @@ impl Shower<'_> {
             self.nodes(),
             Observed { announced_on_record, health: self.health(&key) },
         ))
+    }
+
+    /// How far the nodes are with a form of a Service; nothing where they are told nothing.
+    pub(crate) fn progress(&self, key: &ServiceKey, form: &CompiledService) -> NodeCounts {
+        let wanted = Position { epoch: self.view.published().epoch, revision: form.revision };
+        if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
     }
 
     /// The health of a Service's endpoints; nothing where they are not checked.

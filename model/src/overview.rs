@@ -16,7 +16,7 @@ pub mod problems;
 mod restrict;
 pub mod services;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -59,7 +59,9 @@ pub struct Overview {
     /// How long changes take until the nodes have them.
     pub convergence: ConvergenceBrief,
     /// The Services, in the order of namespaces and names.
-    pub services: Vec<ServiceRow>,
+    // A row that is as it was is shared with the document before.
+    #[schema(value_type = Vec<ServiceRow>)]
+    pub services: Vec<Arc<ServiceRow>>,
     /// The Nodes, in the order of names.
     pub nodes: Vec<NodeRow>,
     /// What is wrong: by impact, then the oldest first, then those of which nobody knows since when; at most 100.

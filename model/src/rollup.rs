@@ -114,7 +114,9 @@ impl<'a> NodeViews<'a> {
         &self.views
     }
 
-    fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
+    /// How far the nodes are with a form of a Service.
+    #[must_use]
+    pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
         let total = saturating(self.views.len());
         let reached =
             |rung: &[Position]| saturating(rung.len() - rung.partition_point(|position| *position < wanted));

@@ -162,8 +162,8 @@ fn judge_node(report: Option<&Value>, lag_millis: Option<u64>) -> (NodeRow, Vec<
         panic!("a Node")
     };
     let status = node_status(&spec, &view, head);
-    let forms = (1..=12).map(|n| (Revision(80 + n), key(&format!("s{n}")))).collect();
-    let forms = Forms::new(Epoch(1), forms);
+    let forms = || (1..=12).map(|n| (Revision(80 + n), key(&format!("s{n}")))).collect();
+    let forms = Forms::new(Epoch(1), &forms);
     let sight =
         NodeSight { view: &view, status: &status, zone: Some("a"), lag_millis, addresses: 2, sessions: None };
     let mut findings = Vec::new();

@@ -9,12 +9,11 @@ use model::{
         AddressTotals, BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow,
         NodeTotals, Overview, PoolTotals, Replica, ServiceRow, ServiceTotals, SlowestNode, Totals,
         affects::Forms,
-        memory::{Finding, Memory},
-        nodes::{self, NodeSight, node_key, says_failures, two_digits},
+        memory::Finding,
+        nodes::{self, NodeSight, node_key, two_digits},
         others,
-        preceding::Writes,
         problems::{problems, worst_by_object},
-        services::{self, ServiceView},
+        services,
     },
     report::PeerState,
     resource::{Kind, Object, ServiceKey, Spec},
@@ -22,7 +21,10 @@ use model::{
     status::{Condition, ConditionStatus, ConditionType, EndpointCounts},
 };
 
-use super::Counts;
+use super::{
+    Counts, Known,
+    kept::{Kept, Look},
+};
 use crate::{
     app::App,
     hub::Published,
@@ -32,7 +34,7 @@ use crate::{
 /// What is worked out so far.
 #[derive(Default)]
 struct Gathered {
-    services: Vec<ServiceRow>,
+    services: Vec<Arc<ServiceRow>>,
     nodes: Vec<NodeRow>,
     findings: Vec<Finding>,
     endpoints: EndpointCounts,
@@ -42,27 +44,24 @@ struct Gathered {
 
 /// What is known of addresses and sessions, gathered in one look at the books.
 #[derive(Default)]
-struct Announced {
-    standing: BTreeMap<IpAddr, AddressStanding>,
+pub(super) struct Announced {
+    pub(super) standing: BTreeMap<IpAddr, AddressStanding>,
     totals: AddressTotals,
     by_owner: BTreeMap<Name, usize>,
     sessions: BTreeMap<Name, BgpSessionTotals>,
 }
 
 /// Makes the document of this moment; says besides whether time alone may change it.
-pub(super) fn gather(
-    app: &App,
-    published: Arc<Published>,
-    memory: &mut Memory,
-    writes: &Writes,
-) -> (Overview, Counts, bool) {
+pub(super) fn gather(app: &App, published: Arc<Published>, known: &mut Known) -> (Overview, Counts, bool) {
+    let Known { memory, writes, kept } = known;
     let view = app.view_of(published);
     let shower = view.shower();
     let now = app.source.now();
     let mut gathered = Gathered::default();
     let announced = announced(&view, &shower);
     let lag = app.convergence.brief(&view.table().views(), view.published().nodes_head(), Instant::now());
-    gather_services(&view, &shower, &announced, &mut gathered);
+    let look = Look { view: &view, shower: &shower, announced: &announced };
+    gather_services(look, kept, &mut gathered);
     gather_nodes(&view, &shower, &announced, &lag, &mut gathered);
     gather_others(app, &view, &shower, &mut gathered);
     let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
@@ -94,7 +93,7 @@ pub(super) fn gather(
     (overview, counts, is_moving)
 }
 
-fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
+pub(super) fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
     let mut announced = Announced::default();
     let records = view.published().snapshot.list(Kind::Address, None, None);
     let records =
@@ -124,29 +123,14 @@ fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
     announced
 }
 
-fn gather_services(view: &View<'_>, shower: &Shower<'_>, announced: &Announced, into: &mut Gathered) {
-    let published = view.published();
-    let says_failures = |node: &Name| view.table().view(node).is_some_and(|view| says_failures(&view));
-    for object in published.snapshot.list(Kind::Service, None, None) {
-        let (Some(spec), Some(namespace)) = (object.as_service(), &object.metadata.namespace) else {
-            continue;
-        };
-        let Some(status) = shower.service(object) else { continue };
-        let key = ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() };
-        let is_announced =
-            |address: &IpAddr| announced.standing.get(address) == Some(&AddressStanding::Announced);
-        let sight = ServiceView {
-            key: &key,
-            object,
-            spec,
-            status: &status,
-            compiled: published.compiled.get(&key).map(|entry| &*entry.form),
-            health: published.snapshot.endpoint_health(&key),
-            announced: status.load_balancer.ingress.iter().filter(|one| is_announced(&one.ip)).count(),
-        };
-        into.services.push(services::judge(&sight, &says_failures, &mut into.findings));
-        into.endpoints = [into.endpoints, status.endpoints].into_iter().sum();
-        into.counts.ready += usize::from(holds(&status.conditions, ConditionType::Ready));
+fn gather_services(look: Look<'_>, kept: &mut Kept, into: &mut Gathered) {
+    let (shares, worked_out) = kept.look(look);
+    tracing::debug!(services = shares.len(), worked_out, "the overview was worked out");
+    for share in shares {
+        into.services.push(Arc::clone(&share.row));
+        into.findings.extend_from_slice(&share.findings);
+        into.endpoints = [into.endpoints, share.endpoints].into_iter().sum();
+        into.counts.ready += usize::from(share.is_ready);
     }
 }
 
@@ -158,9 +142,9 @@ fn gather_nodes(
     into: &mut Gathered,
 ) {
     let published = view.published();
-    let programmable = published.compiled.after(None).filter(|(_, entry)| entry.form.is_programmable());
-    let forms = programmable.map(|(key, entry)| (entry.form.revision, key.clone())).collect();
-    let forms = Forms::new(published.epoch, forms);
+    let programmable = || published.compiled.after(None).filter(|(_, entry)| entry.form.is_programmable());
+    let forms = || programmable().map(|(key, entry)| (entry.form.revision, key.clone())).collect();
+    let forms = Forms::new(published.epoch, &forms);
     let now = view.now();
     for (view, lag_millis) in view.table().views().iter().zip(&lag.waiting_ms) {
         let Some(object) = published.snapshot.get(&node_key(view.name)) else { continue };
@@ -220,15 +204,17 @@ fn gather_others(app: &App, view: &View<'_>, shower: &Shower<'_>, into: &mut Gat
     }
 }
 
-fn explain_rows(findings: &[Finding], services: &mut [ServiceRow], nodes: &mut [NodeRow]) {
+fn explain_rows(findings: &[Finding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {
     if findings.is_empty() {
         return;
     }
     let worst = worst_by_object(findings);
-    for row in services {
-        let key = ServiceKey { namespace: row.namespace.clone(), name: row.name.clone() }.object_key();
-        if let Some(worst) = worst.get(&key) {
-            services::explain(row, worst);
+    for (about, worst) in &worst {
+        let Some(key) = ServiceKey::of_object_key(about) else { continue };
+        let found =
+            services.binary_search_by(|row| (&row.namespace, &row.name).cmp(&(&key.namespace, &key.name)));
+        if let Some(row) = found.ok().and_then(|at| services.get_mut(at)) {
+            services::explain(Arc::make_mut(row), worst);
         }
     }
     for row in nodes {
@@ -241,7 +227,7 @@ fn explain_rows(findings: &[Finding], services: &mut [ServiceRow], nodes: &mut [
 
 fn totals(
     view: &View<'_>,
-    services: &[ServiceRow],
+    services: &[Arc<ServiceRow>],
     nodes: &[NodeRow],
     endpoints: EndpointCounts,
     pools: PoolTotals,
@@ -289,6 +275,7 @@ fn convergence(lag: LagBrief) -> ConvergenceBrief {
     ConvergenceBrief { p50_millis: p50_ms.map(two_digits), p99_millis: p99_ms.map(two_digits), slowest }
 }
 
-fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
+/// Whether a condition is true.
+pub(super) fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
     conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
 }

@@ -1,6 +1,6 @@
 //! What differs between two documents, and how a reader makes one of the other.
 
-use std::{cmp::Ordering, collections::BTreeMap};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -86,7 +86,8 @@ pub struct OverviewChange {
 pub struct ServiceChanges {
     /// New or changed rows, each whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changed: Vec<ServiceRow>,
+    #[schema(value_type = Vec<ServiceRow>)]
+    pub changed: Vec<Arc<ServiceRow>>,
     /// Rows that are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<ServiceName>,
@@ -181,8 +182,16 @@ fn nothing(old: &Overview) -> OverviewChange {
 }
 
 fn services(old: &Overview, new: &Overview) -> Option<ServiceChanges> {
-    let key = |row: &ServiceRow| ServiceName { namespace: row.namespace.clone(), name: row.name.clone() };
-    let compare = |a: &ServiceRow, b: &ServiceRow| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
+    let key =
+        |row: &Arc<ServiceRow>| ServiceName { namespace: row.namespace.clone(), name: row.name.clone() };
+    let compare = |a: &Arc<ServiceRow>, b: &Arc<ServiceRow>| {
+        // Most rows are shared: their names need not be read.
+        if Arc::ptr_eq(a, b) {
+            Ordering::Equal
+        } else {
+            (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
+        }
+    };
     let (changed, removed) = rows(&old.services, &new.services, compare);
     let changes = ServiceChanges { changed, removed: removed.into_iter().map(key).collect() };
     (changes != ServiceChanges::default()).then_some(changes)
@@ -249,8 +258,10 @@ impl Overview {
         replace(&mut self.convergence, convergence);
         replace(&mut self.problems_total, problems_total);
         if let Some(ServiceChanges { changed, removed }) = services {
-            let key =
-                |row: &ServiceRow| ServiceName { namespace: row.namespace.clone(), name: row.name.clone() };
+            let key = |row: &Arc<ServiceRow>| ServiceName {
+                namespace: row.namespace.clone(),
+                name: row.name.clone(),
+            };
             merge(&mut self.services, changed, &removed, key);
         }
         if let Some(NodeChanges { changed, removed }) = nodes {

@@ -46,7 +46,12 @@ pub fn says_failures(view: &NodeView<'_>) -> bool {
 }
 
 /// Makes the row of a Node, and adds what is wrong with it.
-pub fn judge(sight: &NodeSight<'_>, forms: &Forms, now: Timestamp, findings: &mut Vec<Finding>) -> NodeRow {
+pub fn judge(
+    sight: &NodeSight<'_>,
+    forms: &Forms<'_>,
+    now: Timestamp,
+    findings: &mut Vec<Finding>,
+) -> NodeRow {
     let NodeSight { view, status, zone, lag_millis, addresses, sessions } = *sight;
     let found = disconnected(sight, forms)
         .or_else(|| failing(sight, forms))
@@ -117,7 +122,7 @@ fn finding(view: &NodeView<'_>, aspect: &'static str, impact: Impact, condition:
     Finding { hint: hint.clone(), basis: Basis::Reports, ..found }
 }
 
-fn disconnected(sight: &NodeSight<'_>, forms: &Forms) -> Option<(NodeState, Finding)> {
+fn disconnected(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
     let NodeSight { view, status, .. } = sight;
     let condition = condition(status, ConditionType::Connected)?;
     let (affects, affects_more) = forms.beyond(status.verified);
@@ -131,7 +136,7 @@ fn disconnected(sight: &NodeSight<'_>, forms: &Forms) -> Option<(NodeState, Find
     Some((state, Finding { since, affects, affects_more, ..found }))
 }
 
-fn failing(sight: &NodeSight<'_>, forms: &Forms) -> Option<(NodeState, Finding)> {
+fn failing(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
     let NodeSight { view, status, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
     if let Some(held) = status.held {
@@ -157,7 +162,7 @@ fn failing(sight: &NodeSight<'_>, forms: &Forms) -> Option<(NodeState, Finding)>
     Some((NodeState::Failing, Finding { affects, affects_more, ..found }))
 }
 
-fn lagging(sight: &NodeSight<'_>, forms: &Forms) -> Option<(NodeState, Finding)> {
+fn lagging(sight: &NodeSight<'_>, forms: &Forms<'_>) -> Option<(NodeState, Finding)> {
     let NodeSight { view, status, lag_millis, .. } = sight;
     let condition = condition(status, ConditionType::Converged)?;
     if condition.reason == "OtherMode" {

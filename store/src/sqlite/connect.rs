@@ -29,6 +29,9 @@ const WAL_PAGES: &str = "4096";
 /// Size of a connection's page cache (negative: in KiB): the working set of 10,000 Services, so that changing one of
 /// them reads nothing.
 const CACHE_KIB: &str = "-32768";
+/// The same of a reader: it reads a range once, and what it read is with the kernel if somebody wants it again. With the cache of
+/// a writer, each reader would hold 32 MiB for the rest of its life after a start.
+const READER_CACHE_KIB: &str = "-2048";
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +91,7 @@ pub(super) async fn writer(path: &Path, durability: Durability) -> Result<Sqlite
 
 /// Connections that only read. None is made before it is needed.
 pub(super) fn readers(path: &Path) -> SqlitePool {
-    let options = options(path, Durability::Full).read_only(true);
+    let options = options(path, Durability::Full).read_only(true).pragma("cache_size", READER_CACHE_KIB);
     SqlitePoolOptions::new()
         .max_connections(READERS_MAX)
         .acquire_timeout(BUSY_TIMEOUT)
@@ -173,5 +176,15 @@ mod tests {
                 sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut connection).await.unwrap();
             assert_eq!(mode, "wal");
         }
+    }
+
+    #[tokio::test]
+    async fn a_reader_keeps_no_more_than_2_mib_of_pages() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StoreFile::open(&directory.path().join("state.db")).unwrap();
+        prepare(&file, Timestamp::from_unix_seconds(0)).await.unwrap();
+        let cache: i64 =
+            sqlx::query_scalar("PRAGMA cache_size").fetch_one(&readers(file.path())).await.unwrap();
+        assert_eq!(cache, -2048);
     }
 }
