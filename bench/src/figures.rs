@@ -1,9 +1,9 @@
 //! Order statistics of a few measured figures.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a column of a table says of a set of figures.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Half of the figures are at most this.
     pub median: f64,

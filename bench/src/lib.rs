@@ -13,6 +13,7 @@ pub mod failover;
 pub mod fanout;
 pub mod figures;
 pub mod fit;
+mod guest;
 pub mod host;
 pub mod layout;
 pub mod page;

@@ -162,7 +162,7 @@ enum Benchmark {
         #[arg(long, value_delimiter = ',', default_values_t = [10, 10_000],
             value_parser = clap::value_parser!(u32).range(1..=50_000))]
         sizes: Vec<u32>,
-        /// Proxy modes; ipvs is left out where the kernel has none.
+        /// Proxy modes; ipvs is measured on a second kernel, beside the same peers, where this one does not have it.
         #[arg(long, value_delimiter = ',', default_value = "nftables,iptables,userspace,ipvs",
             value_parser = PossibleValuesParser::new(connections::MODES))]
         modes: Vec<String>,

@@ -7,6 +7,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use lab::process::Process;
+use nix::{
+    time::{clock_getcpuclockid, clock_gettime},
+    unistd::Pid,
+};
 use serde::Serialize;
 
 /// Memory is at rest when it has not fallen for so long; an allocator gives back what was freed within about a second.
@@ -20,7 +24,7 @@ const REST_POLL: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {
-    /// Time on a processor, in nanoseconds, of the threads that live.
+    /// Time on a processor, in nanoseconds, of the threads that live and of those that have ended.
     pub processor_ns: u64,
     /// Resident memory, in KiB.
     pub resident_kib: u64,
@@ -69,23 +73,12 @@ impl Usage {
     }
 }
 
-/// The sum of `schedstat` over the threads: nanoseconds, where `stat` has hundredths of a second.
+/// The clock of the process: nanoseconds, where `stat` has hundredths of a second, and those of threads that have ended are in it.
 fn processor_ns(pid: u32) -> Result<u64> {
-    let directory = format!("/proc/{pid}/task");
-    let mut sum = 0;
-    for task in fs::read_dir(&directory).with_context(|| format!("cannot read {directory}"))? {
-        let path = task.with_context(|| format!("cannot read {directory}"))?.path().join("schedstat");
-        // A thread may have ended meanwhile.
-        let Ok(text) = fs::read_to_string(&path) else { continue };
-        sum += parse_schedstat(&text)?;
-    }
-    Ok(sum)
-}
-
-/// The first of: time on a processor, time waiting for one, time slices.
-fn parse_schedstat(text: &str) -> Result<u64> {
-    let word = text.split_whitespace().next().context("an empty schedstat")?;
-    word.parse().with_context(|| format!("no number in schedstat: {word}"))
+    let pid = Pid::from_raw(i32::try_from(pid).context("a process id")?);
+    let clock = clock_getcpuclockid(pid).context("the process has no clock")?;
+    let time = Duration::from(clock_gettime(clock).context("the clock of the process")?);
+    u64::try_from(time.as_nanos()).context("a time of some centuries")
 }
 
 fn read(path: String) -> Result<String> {
@@ -97,9 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_on_a_processor_is_the_first_number() {
-        assert_eq!(parse_schedstat("123456789 42 7\n").unwrap(), 123_456_789);
-        assert!(parse_schedstat("").is_err());
-        assert!(processor_ns(std::process::id()).unwrap() > 0);
+    fn what_an_ended_thread_has_used_stays_in_the_time_of_its_process() {
+        let own = std::process::id();
+        let before = processor_ns(own).unwrap();
+        let work = || (0..5_000_000u64).fold(0, |sum, number| std::hint::black_box(sum ^ number));
+        let _sum = thread::spawn(work).join().unwrap();
+        let between = processor_ns(own).unwrap();
+        assert!(before < between, "{before} {between}");
+        assert!(between <= processor_ns(own).unwrap());
     }
 }

@@ -13,8 +13,13 @@ use lab::netns::Namespace;
 
 /// Time between two attempts: nothing is measured finer.
 const INTERVAL: Duration = Duration::from_micros(200);
-/// How long an attempt may be silent; a refusal is told at once.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(250);
+/// How long an attempt may wait to be connected. A refusal is told at once, but the address of a Service that is still to come is
+/// silent, and what was sent to it before then is lost: nothing that begins so is measured finer.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(2);
+/// How long an address is silent that counts as silent.
+const SILENCE: Duration = Duration::from_millis(25);
+/// How long whoever took a connection may be silent.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 /// When a change counts as lost.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -45,7 +50,7 @@ pub(super) fn until_answered(from: &Namespace, to: SocketAddr) -> Result<Asking>
         let deadline = Instant::now() + PATIENCE;
         let mut begun = Some(tell_begun);
         let result = loop {
-            match attempt(to) {
+            match attempt(to, CONNECT_TIMEOUT) {
                 Ok(()) => break Ok(Instant::now()),
                 Err(error) if Instant::now() > deadline => {
                     break Err(error.context(format!("no answer of {to} in {PATIENCE:?}")));
@@ -66,13 +71,13 @@ pub(super) fn until_answered(from: &Namespace, to: SocketAddr) -> Result<Asking>
 
 /// Whether nobody answers.
 pub(super) fn is_refused(from: &Namespace, to: SocketAddr) -> bool {
-    from.inside(|| attempt(to).is_err())
+    from.inside(|| attempt(to, SILENCE).is_err())
 }
 
 /// Connects and reads the beginning of the answer: of a relay, the connection alone proves nothing.
-fn attempt(to: SocketAddr) -> Result<()> {
-    let mut stream = TcpStream::connect_timeout(&to, ATTEMPT_TIMEOUT)?;
-    stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
+fn attempt(to: SocketAddr, patience: Duration) -> Result<()> {
+    let mut stream = TcpStream::connect_timeout(&to, patience)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.read_exact(&mut [0])?;
     Ok(())
 }

@@ -77,7 +77,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     for &mode in &options.modes {
         if mode == guest::MODE && !host::has_ipvs() {
             let measured = guest::measure(options, say).context("on the second kernel")?;
-            record.versions.push(format!("{mode} mode on kernel {}, in user space", measured.kernel));
+            record.versions.push(format!("{mode} mode on kernel {}, in user space", measured.host.kernel));
             record.points.extend(measured.points);
             continue;
         }

@@ -3,7 +3,8 @@
 use std::{fmt, path::Path};
 
 use anyhow::Result;
-use serde::Serialize;
+use lab::guest;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, render};
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// One turn of a contestant; latencies in microseconds, from the call that connects to the backend's answer.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Round {
     /// Of one client that makes one connection after the other.
@@ -44,11 +45,13 @@ impl fmt::Display for Round {
 }
 
 /// All turns of a contestant.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
     /// The contestant.
-    pub contestant: &'static str,
+    pub contestant: String,
+    /// Whether it was measured on the second kernel, where ratios mean something, and rates little.
+    pub is_guest: bool,
     /// Services on the node; 0 where there is no such thing.
     pub services: u32,
     /// How it is set.
@@ -87,8 +90,6 @@ pub struct Measured {
     pub slice_ms: u64,
     /// Clients at once where the rate is measured.
     pub clients: u16,
-    /// What was asked for and cannot run here.
-    pub left_out: Vec<String>,
     /// Set at the end.
     pub load: Option<Load>,
     /// By contestant and number of Services.
@@ -99,17 +100,25 @@ impl Measured {
     pub(super) fn new(host: Host, options: Options, versions: Vec<String>) -> Self {
         let Options { rounds: _, slice, sizes: _, modes: _, clients } = options;
         let slice_ms = u64::try_from(slice.as_millis()).unwrap_or(u64::MAX);
-        Self { host, versions, slice_ms, clients, left_out: Vec::new(), load: None, series: Vec::new() }
+        Self { host, versions, slice_ms, clients, load: None, series: Vec::new() }
     }
 
-    pub(super) fn add_series(&mut self, contestant: &'static str, services: u32, settings: String) {
+    pub(super) fn add_series(&mut self, contestant: &str, services: u32, settings: String) {
         let (rounds, latencies_us) = (Vec::new(), Vec::new());
-        self.series.push(Series { contestant, services, settings, rounds, latency_us: None, latencies_us });
+        self.series.push(Series {
+            contestant: contestant.to_owned(),
+            is_guest: guest::is_inside(),
+            services,
+            settings,
+            rounds,
+            latency_us: None,
+            latencies_us,
+        });
     }
 
     pub(super) fn enter(&mut self, contestant: &str, services: u32, turn: (Round, Vec<f64>)) {
         let mut all = self.series.iter_mut();
-        let series = all.find(|series| (series.contestant, series.services) == (contestant, services));
+        let series = all.find(|series| (&*series.contestant, series.services) == (contestant, services));
         let series = series.expect("every contestant has a series");
         series.rounds.push(turn.0);
         series.latencies_us.extend(turn.1);
@@ -122,10 +131,18 @@ impl Measured {
         }
     }
 
-    /// The series of a contestant with so many Services, if it was measured.
+    /// The series of a contestant with so many Services, if it was measured on this kernel.
     #[must_use]
     pub fn find(&self, contestant: &str, services: u32) -> Option<&Series> {
-        self.series.iter().find(|series| (series.contestant, series.services) == (contestant, services))
+        let mut all = self.series.iter().filter(|series| series.is_guest == guest::is_inside());
+        all.find(|series| (&*series.contestant, series.services) == (contestant, services))
+    }
+
+    /// The series of a peer on the kernel on which another was measured.
+    #[must_use]
+    pub fn beside(&self, own: &Series, peer: &str) -> Option<&Series> {
+        let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);
+        all.find(|series| (&*series.contestant, series.services) == (peer, 0))
     }
 
     /// The page, as it is written.

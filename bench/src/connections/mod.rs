@@ -10,10 +10,12 @@
 //!   in a round, every contestant in turn:
 //!     one client, one connection after the other (latency) ─▶ many clients (rate, processor time) ─▶ one long flow (bytes)
 //! ```
+//! Where the kernel has no IPVS, that mode and the same peers are measured on the second kernel (`lab/guest.sh`), for ratios.
 
 pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod contestant;
+mod guest;
 mod measured;
 mod render;
 
@@ -45,7 +47,7 @@ pub struct Options {
     pub slice: Duration,
     /// Numbers of Services, ascending.
     pub sizes: Vec<u32>,
-    /// Proxy modes; one that this kernel cannot run is left out, and named.
+    /// Proxy modes; ipvs is measured on the second kernel where this one does not have it.
     pub modes: Vec<&'static str>,
     /// Clients that connect at once where the rate is measured.
     pub clients: u16,
@@ -77,6 +79,16 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
         contestants.rotate_left(1);
     }
     measured.finish(meter.load()?);
+    drop(contestants);
+    if is_for_guest(options) {
+        let written = guest::measure(options, say).context("on the second kernel")?;
+        measured.versions.push(format!(
+            "{} mode on kernel {}, in user space",
+            guest::MODE,
+            written.host.kernel
+        ));
+        measured.series.extend(written.points);
+    }
     Ok(measured)
 }
 
@@ -85,10 +97,7 @@ fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec
     let mut contestants =
         vec![contestant::direct()?, contestant::relay(Relay::Haproxy)?, contestant::relay(Relay::Nginx)?];
     for &mode in &options.modes {
-        if mode == "ipvs" && !host::has_ipvs() {
-            let why = "ipvs mode: this kernel has no IPVS";
-            say(&format!("left out: {why}"))?;
-            measured.left_out.push(why.to_owned());
+        if mode == guest::MODE && is_for_guest(options) {
             continue;
         }
         for &services in &options.sizes {
@@ -105,6 +114,11 @@ fn start(options: &Options, measured: &mut Measured, say: Say<'_>) -> Result<Vec
         ensure!(!warm.latencies_us.is_empty(), "{}: {:?}", contestant.name, warm.first_failure);
     }
     Ok(contestants)
+}
+
+/// Whether a mode is asked for that needs another kernel.
+fn is_for_guest(options: &Options) -> bool {
+    options.modes.contains(&guest::MODE) && !host::has_ipvs()
 }
 
 /// How long a contestant is used before anything is measured.

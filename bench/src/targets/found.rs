@@ -121,8 +121,10 @@ pub(super) fn ipvs_rate(written: &Value) -> Option<Found> {
 }
 
 fn connections(written: &Value, own: &str) -> Option<Found> {
+    let is_guest = point(written, &[("contestant", json!(own))])?.get("isGuest")?.clone();
     let rate = |contestant: &str, services: u32| {
-        let fields = [("contestant", json!(contestant)), ("services", json!(services))];
+        let fields =
+            [("contestant", json!(contestant)), ("services", json!(services)), ("isGuest", is_guest.clone())];
         Some(summary(point(written, &fields)?, "rounds", "/perSecond")?.median)
     };
     let (many, few) = (rate(own, 10_000)?, rate(own, 10)?);
@@ -131,7 +133,11 @@ fn connections(written: &Value, own: &str) -> Option<Found> {
         Some(format!("{rival} {} a second: {} times as many", short(rival_rate), short(many / rival_rate)))
     });
     Some(Found {
-        measured: format!("{} ({} a second)", short(many / few), short(many)),
+        measured: if is_guest == true {
+            format!("{} (in a guest)", short(many / few))
+        } else {
+            format!("{} ({} a second)", short(many / few), short(many))
+        },
         beside: beside.collect::<Vec<_>>().join("; "),
         is_met: many / few >= 0.95,
     })

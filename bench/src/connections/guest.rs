@@ -1,0 +1,33 @@
+//! The same benchmark on the second kernel, for a mode that this one does not have, beside the same peers.
+
+use anyhow::Result;
+
+use super::{Options, Series};
+use crate::{
+    guest::{Guest, Written},
+    say::Say,
+};
+
+/// The mode that is measured there.
+pub(super) const MODE: &str = "ipvs";
+/// One processor carries everything there; more turns say no more.
+const ROUNDS_MAX: u16 = 10;
+/// For two nodes of it with their control servers, and the peers.
+const GUEST: Guest = Guest { memory: "4096M", timeout_secs: 1_800 };
+
+/// Runs this benchmark there.
+///
+/// # Errors
+/// The guest or this program is not installed, or the benchmark fails there.
+pub(super) fn measure(options: &Options, say: Say<'_>) -> Result<Written<Series>> {
+    let sizes: Vec<_> = options.sizes.iter().map(u32::to_string).collect();
+    let arguments = [
+        format!("--modes={MODE}"),
+        format!("--rounds={}", options.rounds.min(ROUNDS_MAX)),
+        format!("--slice-ms={}", options.slice.as_millis()),
+        format!("--sizes={}", sizes.join(",")),
+        format!("--clients={}", options.clients),
+    ];
+    let is_progress = |line: &str| line.contains("connections/s,") || line.starts_with(MODE);
+    GUEST.measure("connections", &arguments, &is_progress, say)
+}
