@@ -60,8 +60,9 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     estate.wait_converged()?;
     let listings = [&whole, &added, &changed, &saved(estate)?].map(|text| Listing::parse(text));
     let [whole_listing, added, changed, removed] = listings;
-    let (whole_listing, added, changed) = (whole_listing?, added?, changed?);
-    ensure!(removed? == whole_listing, "a Service that is gone leaves nothing behind");
+    let (whole_listing, added, changed, removed) = (whole_listing?, added?, changed?, removed?);
+    let left = whole_listing.changed_into(&removed, TABLE)?;
+    ensure!(left.is_empty(), "a Service that is gone leaves nothing behind: {left}");
     let step = |before: &Listing, after: &Listing| {
         let text = before.changed_into(after, TABLE)?;
         ensure!(!text.is_empty(), "a change changes something");

@@ -14,23 +14,31 @@ use super::schema::{AFFINITY_SLOTS_MAX, SLOTS_MAX, TARGETS_MAX};
 /// targets, whichever is more.
 #[must_use]
 pub fn counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
-    counts_up_to(weights, SLOTS_MAX)
+    up_to(SLOTS_MAX, shares(weights))
 }
 
-/// The same where sources stay on targets: at most [`AFFINITY_SLOTS_MAX`] in sum or, of more targets than that, [`TARGETS_MAX`].
+/// The same where sources stay on targets: at most [`AFFINITY_SLOTS_MAX`] in sum or, of more targets than that, exactly [`TARGETS_MAX`].
 #[must_use]
 pub fn affinity_counts(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
-    let counts = counts_up_to(weights, AFFINITY_SLOTS_MAX);
-    let total: u32 = counts.values().sum();
-    if total <= AFFINITY_SLOTS_MAX { counts } else { quantise(&counts, total.into(), TARGETS_MAX) }
+    let shares = shares(weights);
+    let is_many = u32::try_from(shares.len()).is_ok_and(|targets| targets > AFFINITY_SLOTS_MAX);
+    if is_many { quantise(&shares, total(&shares), TARGETS_MAX) } else { up_to(AFFINITY_SLOTS_MAX, shares) }
 }
 
-fn counts_up_to(weights: &BTreeMap<Target, Weight>, most: u32) -> BTreeMap<Target, u32> {
+/// The weights above 0, divided by what they have in common.
+fn shares(weights: &BTreeMap<Target, Weight>) -> BTreeMap<Target, u32> {
     let weights = || weights.iter().filter(|(_, weight)| weight.0 > 0);
     let divisor = weights().map(|(_, weight)| u32::from(weight.0)).fold(0, greatest_common_divisor).max(1);
-    let total: u64 = weights().map(|(_, weight)| u64::from(u32::from(weight.0) / divisor)).sum();
-    let exact = weights().map(|(&target, weight)| (target, u32::from(weight.0) / divisor));
-    if total <= most.into() { exact.collect() } else { quantise(&exact.collect(), total, most) }
+    weights().map(|(&target, weight)| (target, u32::from(weight.0) / divisor)).collect()
+}
+
+fn total(shares: &BTreeMap<Target, u32>) -> u64 {
+    shares.values().map(|&share| u64::from(share)).sum()
+}
+
+fn up_to(most: u32, shares: BTreeMap<Target, u32>) -> BTreeMap<Target, u32> {
+    let total = total(&shares);
+    if total <= most.into() { shares } else { quantise(&shares, total, most) }
 }
 
 const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
@@ -107,6 +115,19 @@ mod tests {
         assert_eq!(counted(&[0, 7]), [1]);
         assert_eq!(counted(&[]), [0u32; 0]);
         assert_eq!(counted(&[65535, 1]), [1023, 1]);
+    }
+
+    #[test]
+    fn with_affinity_many_targets_have_as_many_slots_as_there_can_be_by_their_weights() {
+        let few: BTreeMap<_, _> = (0..512).map(|number| (target(number), Weight(7))).collect();
+        assert_eq!(affinity_counts(&few).values().sum::<u32>(), AFFINITY_SLOTS_MAX);
+        assert_eq!(affinity_counts(&weighted(&[65535, 1])).into_values().collect::<Vec<_>>(), [511, 1]);
+        let weight = |number: u32| Weight(if number.is_multiple_of(2) { 300 } else { 100 });
+        let many: BTreeMap<_, _> = (0..600).map(|number| (target(number), weight(number))).collect();
+        let counts = affinity_counts(&many);
+        assert_eq!(counts.values().sum::<u32>(), TARGETS_MAX);
+        let of = |number| counts[&target(number)];
+        assert!((38..=41).contains(&of(0)) && (13..=15).contains(&of(1)), "{} {}", of(0), of(1));
     }
 
     #[test]
