@@ -90,7 +90,8 @@ pub struct CompiledService {
     /// How long they may go on with the policy `drain`, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_seconds: Option<u32>,
-    /// How the endpoints are checked; most Services say nothing, and all of them are held everywhere.
+    /// How the endpoints are checked.
+    // Most Services say nothing of it, and every node holds all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<Box<HealthCheck>>,
     /// Settings that no agent of this version carries out; with any of these the Service is not programmed at all,
