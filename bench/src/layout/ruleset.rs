@@ -1,5 +1,7 @@
 //! What each layout loads, and what each of its changes says.
 
+use std::net::Ipv4Addr;
+
 use super::{
     Layout,
     listing::Listing,
@@ -42,22 +44,19 @@ impl Ruleset {
 
 /// What the node of an estate has for its Services, and what the estate's agent makes of changes.
 pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
-    let whole = saved(estate)?;
     let [before, after] = served::added_endpoints(estate.size().endpoints);
-    estate.cluster.apply_objects(&served::added_objects(&before))?;
-    estate.wait_converged()?;
+    // The first of its kind leaves chains and their numbers to the next.
+    come(estate, &before)?;
+    go(estate)?;
+    let whole = saved(estate)?;
+    come(estate, &before)?;
     let added = saved(estate)?;
     let std::net::IpAddr::V4(address) = estate.cluster.cluster_ip(&format!("default/{ADDED}"), 0)? else {
         anyhow::bail!("the first address of a Service of the estate is of IPv4");
     };
-    estate.cluster.apply_objects(&served::added_objects(&after))?;
-    estate.wait_converged()?;
+    come(estate, &after)?;
     let changed = saved(estate)?;
-    for kind in ["endpointsets", "services"] {
-        let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
-        estate.cluster.api.send("DELETE", &path, &[], String::new())?.success()?;
-    }
-    estate.wait_converged()?;
+    go(estate)?;
     let listings = [&whole, &added, &changed, &saved(estate)?].map(|text| Listing::parse(text));
     let [whole_listing, added, changed, removed] = listings;
     let (whole_listing, added, changed, removed) = (whole_listing?, added?, changed?, removed?);
@@ -72,6 +71,21 @@ pub(super) fn ours(estate: &Estate) -> Result<(Ruleset, Changing)> {
     let served = |endpoints| Served { name: format!("default/{ADDED}"), address, endpoints };
     let changing = Changing { before: served(before), after: served(after) };
     Ok((Ruleset { layout: Layout::Tidegate, whole, steps }, changing))
+}
+
+/// The Service comes, or has other endpoints.
+fn come(estate: &Estate, endpoints: &[Ipv4Addr]) -> Result<()> {
+    estate.cluster.apply_objects(&served::added_objects(endpoints))?;
+    estate.wait_converged()
+}
+
+/// The Service goes.
+fn go(estate: &Estate) -> Result<()> {
+    for kind in ["endpointsets", "services"] {
+        let path = format!("/v1/namespaces/default/{kind}/{ADDED}");
+        estate.cluster.api.send("DELETE", &path, &[], String::new())?.success()?;
+    }
+    estate.wait_converged()
 }
 
 /// The Service that comes, before and after its change.
