@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use lab::scratch::Scratch;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::say::Say;
@@ -50,7 +51,7 @@ impl Guest {
         say: Say<'_>,
     ) -> Result<Written<P>> {
         ensure!(!lab::guest::is_inside(), "the second kernel has no IPVS either: see `lab/setup.sh`");
-        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir()?;
+        let directory = Scratch::new("bench")?;
         let mut command = lab::guest::command(&lab::binaries::find("bench")?);
         command
             .arg("--busy-anyway")

@@ -65,7 +65,7 @@ enum Benchmark {
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         rounds: u16,
         /// Groups of changes whose cost is measured, at each size in each mode.
-        #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         groups: u16,
         /// Changes in each of these groups.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=10_000))]

@@ -18,7 +18,6 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use fantoccini::{Client, ClientBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 pub use axe::Finding;
@@ -28,6 +27,7 @@ use crate::{
     binaries,
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     wait,
 };
 
@@ -66,7 +66,7 @@ pub struct Browser {
     client: Option<Client>,
     runtime: Runtime,
     driver: Process,
-    profile: TempDir,
+    profile: Scratch,
     namespace: Namespace,
     console: Vec<String>,
 }
@@ -77,7 +77,7 @@ impl Browser {
     /// # Errors
     /// Chromium or ChromeDriver is not installed, or does not start.
     pub fn start(namespace: &Namespace, look: Look) -> Result<Self> {
-        let profile = tempfile::Builder::new().prefix("tidegate-browser-").tempdir()?;
+        let profile = Scratch::new("browser")?;
         let mut driver = Process::start(Plan {
             label: "chromedriver".to_owned(),
             namespace: namespace.clone(),

@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
     binaries, client,
@@ -18,6 +17,7 @@ use crate::{
     etcd,
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     shell,
     topology::{self, Topology},
     wait,
@@ -75,7 +75,7 @@ pub struct Cluster {
     pub topology: Topology,
     modes: Vec<&'static str>,
     agent_arguments: Vec<String>,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Cluster {
@@ -101,8 +101,7 @@ impl Cluster {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_control(options: &Options) -> Result<Self> {
-        let directory =
-            tempfile::Builder::new().prefix("tidegate-lab-").tempdir().context("no temporary directory")?;
+        let directory = Scratch::new("lab")?;
         let topology = Topology::new(options.nodes)?;
         if options.lan {
             topology.join_lan()?;

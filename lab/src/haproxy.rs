@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use tempfile::TempDir;
 
 use crate::{
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     shell,
 };
 
@@ -23,7 +23,7 @@ const CONNECTIONS_MAX: u32 = 4_096;
 #[derive(Debug)]
 pub struct Haproxy {
     _process: Process,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Haproxy {
@@ -32,7 +32,7 @@ impl Haproxy {
     /// # Errors
     /// It is not installed, or refuses its configuration; what it said is in the error.
     pub fn start(namespace: &Namespace, sections: &str) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("tidegate-haproxy-").tempdir()?;
+        let directory = Scratch::new("haproxy")?;
         let path = |name: &str| directory.path().join(name).display().to_string();
         let global = format!("global\n  maxconn {CONNECTIONS_MAX}\n  stats socket {}\n", path("control"));
         fs::write(path("haproxy.cfg"), global + sections)?;

@@ -35,6 +35,7 @@ pub mod process;
 pub mod registry;
 pub mod routers;
 pub mod scene;
+pub mod scratch;
 pub mod shell;
 pub mod soak;
 pub mod storm;

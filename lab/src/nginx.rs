@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use tempfile::TempDir;
 
 use crate::{
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     shell,
 };
 
@@ -33,7 +33,7 @@ pub enum Serves {
 #[derive(Debug)]
 pub struct Nginx {
     process: Process,
-    _directory: TempDir,
+    _directory: Scratch,
 }
 
 impl Nginx {
@@ -42,7 +42,7 @@ impl Nginx {
     /// # Errors
     /// It is not installed, or refuses its configuration; what it said is in the error.
     pub fn start(namespace: &Namespace, name: &str, serves: &Serves) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("tidegate-nginx-").tempdir()?;
+        let directory = Scratch::new("nginx")?;
         // Its workers run as somebody else.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
         let path = |name: &str| directory.path().join(name).display().to_string();
@@ -80,7 +80,7 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(directory: &TempDir, serves: &Serves) -> String {
+fn configuration(directory: &Scratch, serves: &Serves) -> String {
     let directory = directory.path().display();
     let common = format!(
         "daemon off;\npid {directory}/pid;\nworker_processes auto;\nworker_rlimit_nofile {files};\n\

@@ -1,11 +1,13 @@
 //! What has to be undone when the process is interrupted, because then no destructor runs.
 //!
 //! ```text
-//! SIGINT/SIGTERM ─▶ watcher thread ─▶ kill registered processes ─▶ delete registered namespaces ─▶ last word ─▶ exit
+//! SIGINT/SIGTERM ─▶ watcher thread ─▶ kill registered processes ─▶ delete registered namespaces and directories ─▶ last word ─▶ exit
 //! ```
 
 use std::{
     collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, Once, PoisonError},
 };
 
@@ -26,11 +28,16 @@ pub type LastWord = Box<dyn FnOnce() -> i32 + Send>;
 struct Registry {
     namespaces: BTreeSet<String>,
     processes: BTreeSet<i32>,
+    directories: BTreeSet<PathBuf>,
     last_word: Option<LastWord>,
 }
 
-static REGISTRY: Mutex<Registry> =
-    Mutex::new(Registry { namespaces: BTreeSet::new(), processes: BTreeSet::new(), last_word: None });
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    namespaces: BTreeSet::new(),
+    processes: BTreeSet::new(),
+    directories: BTreeSet::new(),
+    last_word: None,
+});
 
 static WATCHER: Once = Once::new();
 
@@ -56,6 +63,15 @@ pub(crate) fn add_process(pid: u32) {
 
 pub(crate) fn forget_process(pid: u32) {
     lock().processes.remove(&as_pid(pid).as_raw());
+}
+
+pub(crate) fn add_directory(path: &Path) {
+    watch_signals();
+    lock().directories.insert(path.to_owned());
+}
+
+pub(crate) fn forget_directory(path: &Path) {
+    lock().directories.remove(path);
 }
 
 pub(crate) fn as_pid(pid: u32) -> Pid {
@@ -104,6 +120,9 @@ fn remove_everything() -> i32 {
     for name in &registry.namespaces {
         netns::kill_processes_inside(name);
         let _already_gone = shell::run("ip", &["netns", "delete", name]);
+    }
+    for path in &registry.directories {
+        let _already_gone = fs::remove_dir_all(path);
     }
     let last_word = registry.last_word.take();
     drop(registry);

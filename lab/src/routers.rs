@@ -13,11 +13,11 @@ use std::{
 use anyhow::{Context, Result};
 use nix::unistd::{Group, User, chown};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::{
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
 };
 
 /// Where Debian puts FRR's daemons.
@@ -52,7 +52,7 @@ pub struct Frr {
     /// Where it runs.
     pub namespace: Namespace,
     daemons: Vec<Process>,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Frr {
@@ -143,7 +143,7 @@ pub struct Bird {
     /// Where it runs.
     pub namespace: Namespace,
     _daemon: Process,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Bird {
@@ -205,8 +205,8 @@ pub fn learned(namespace: &Namespace) -> Result<Vec<Value>> {
     Ok(routes)
 }
 
-fn directory() -> Result<TempDir> {
-    let directory = tempfile::Builder::new().prefix("tidegate-router-").tempdir()?;
+fn directory() -> Result<Scratch> {
+    let directory = Scratch::new("router")?;
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755))?;
     Ok(directory)
 }

@@ -200,6 +200,35 @@ async fn what_is_folded_and_trimmed_reads_the_same() {
     fresh.commit(at(12_001), &[commit(12_002, [(Modified, 0)])]).await.unwrap();
 }
 
+/// In: commits of one large object, on an etcd that may grow by little. Out: etcd forgets within seconds what was before them, and
+/// what the store keeps is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_forgets_sooner_when_much_is_written() {
+    let cluster = Cluster::start(1, &[]);
+    let mut options = Options::default();
+    options.etcd.growth_bytes_max = 4 * 1024 * 1024;
+    let place = Place::in_etcd(&cluster, options, None);
+    let store = place.open().await;
+    store.commit(at(0), &[added(1, 0)]).await.unwrap();
+    let head = format!("{}head", prefix(&place));
+    let found = cluster.ctl(&["get", "-w", "fields", &head]);
+    let line = found.lines().find(|line| line.starts_with("\"Revision\"")).unwrap();
+    let early = format!("--rev={}", line.rsplit(' ').next().unwrap());
+    assert!(cluster.try_ctl(&["get", &early, &head]).is_ok());
+    let mut written = 1_u64;
+    eventually("etcd to forget the first commit", async || {
+        let large = Change { kind: Modified, object: large_object(0, written + 1, 100_000) };
+        let group = [Commit { changes: vec![large], ..added(written + 1, 0) }];
+        store.commit(at(written), &group).await.unwrap();
+        written += 1;
+        cluster.try_ctl(&["get", &early, &head]).is_err_and(|error| error.contains("compacted"))
+    })
+    .await;
+    let loaded = place.open().await.load().await.unwrap();
+    assert_eq!((loaded.position, loaded.objects.len()), (at(written), 1));
+    assert_eq!(loaded.recent.len() as u64, written);
+}
+
 /// In: writes, loads and compactions of etcd at once. Out: every load is of one state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loads_begin_again_when_etcd_is_compacted_under_them() {

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use lab::{
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     topology::{Topology, node_addresses},
     wait,
 };
 use serde_json::Value;
-use tempfile::TempDir;
 
 use super::{
     announcer::{ASN, Announcer, HOLD_TIME, address, resident_kib},
@@ -27,7 +27,7 @@ pub(super) struct Gobgp {
     routers: Routers,
     daemon: Process,
     topology: Topology,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Gobgp {
@@ -36,7 +36,7 @@ impl Gobgp {
         let topology = Topology::new(1)?;
         let own = node_addresses(1)[0];
         let routers = Routers::start(&topology, own)?;
-        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir()?;
+        let directory = Scratch::new("bench")?;
         let configuration = directory.path().join("gobgpd.conf");
         fs::write(&configuration, text())?;
         let machine = topology.nodes.get(NODE).context("the topology has a node")?;

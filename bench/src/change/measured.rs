@@ -140,14 +140,12 @@ impl fmt::Display for Point {
         };
         write!(
             out,
-            "{} Services × {}: write {}, first answer {}, of a new Service {}; control {} MiB, agent {} MiB",
+            "{} Services × {}: write {}, first answer {}, of a new Service {}",
             self.services,
             self.endpoints,
             summary(&self.write_ms),
             summary(&self.first_ms),
-            summary(&self.service_first_ms),
-            self.control_kib / 1024,
-            self.agent_kib / 1024
+            summary(&self.service_first_ms)
         )
     }
 }

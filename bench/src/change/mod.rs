@@ -67,6 +67,12 @@ pub struct Options {
     pub modes: Vec<&'static str>,
 }
 
+impl Options {
+    fn quiet(&self) -> Quiet {
+        Quiet { time: self.quiet, share: self.quiet_share }
+    }
+}
+
 /// Measures all modes at all sizes.
 ///
 /// # Errors
@@ -81,64 +87,92 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
             record.points.extend(measured.points);
             continue;
         }
-        let mut estate = Estate::start(Size { mode, services: 0, endpoints: options.endpoints, live: LIVE })
-            .with_context(|| format!("{mode} mode"))?;
+        let mut served = Vec::new();
         for &services in &options.sizes {
+            let size = Size { mode, services, endpoints: options.endpoints, live: LIVE };
             let begun = Instant::now();
-            estate.fill(services).with_context(|| format!("{mode} mode, {services} Services"))?;
+            let estate =
+                Served::begin(size, options).with_context(|| format!("{mode} mode, {services} Services"))?;
             say(&format!("{mode}: {services} Services are there after {:.1?}", begun.elapsed()))?;
-            let point = measure(&estate, options, say)
-                .with_context(|| format!("{mode} mode, {services} Services"))?;
-            say(&format!("{mode}: {point}"))?;
-            record.points.push(point);
+            say(&format!("{mode}: {}", estate.point))?;
+            served.push(estate);
+        }
+        for group in 0..options.groups {
+            for estate in &mut served {
+                let services = estate.point.services;
+                estate
+                    .group(group, options, say)
+                    .with_context(|| format!("{mode} mode, {services} Services"))?;
+            }
+        }
+        for estate in served {
+            record.points.push(estate.end()?);
         }
     }
     record.load = Some(meter.load()?);
     Ok(record)
 }
 
-fn measure(estate: &Estate, options: &Options, say: Say<'_>) -> Result<Point> {
-    let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
-    let mut point = Point::new(estate.size());
-    let quiet = Quiet { time: options.quiet, share: options.quiet_share };
-    wait_quiet(estate, quiet)?;
-    for round in 0..options.rounds {
-        latency(estate, &client, u32::from(round) % LIVE, &mut point)?;
+/// A node that serves so many Services, and what was measured of it. All sizes are there at once, and have their turns: what the
+/// machine does otherwise, or does slower than before, meets all of them.
+struct Served {
+    estate: Estate,
+    client: KeepAlive,
+    comings: comings::Comings,
+    point: Point,
+}
+
+impl Served {
+    /// Brings it up, and measures latencies.
+    fn begin(size: Size, options: &Options) -> Result<Self> {
+        let estate = Estate::start(size)?;
+        let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
+        let mut point = Point::new(estate.size());
+        wait_quiet(&estate, options.quiet())?;
+        for round in 0..options.rounds {
+            latency(&estate, &client, u32::from(round) % LIVE, &mut point)?;
+        }
+        // Every live Service has its endpoints from now on, and loses and gets one.
+        for number in 0..LIVE {
+            client.merge_patch(&Estate::live_path(number), &Estate::live_patch(options.endpoints))?;
+        }
+        let comings = comings::Comings::begin(&estate)?;
+        estate.wait_converged()?;
+        for round in 0..options.rounds {
+            let first_ms = comings.latency(&estate, &client, u32::from(round) % LIVE)?;
+            point.service_first_ms.push(first_ms);
+        }
+        Ok(Self { estate, client, comings, point })
     }
-    // Every live Service has its endpoints from now on, and loses and gets one.
-    for number in 0..LIVE {
-        client.merge_patch(&Estate::live_path(number), &Estate::live_patch(options.endpoints))?;
-    }
-    let comings = comings::Comings::begin(estate)?;
-    estate.wait_converged()?;
-    for round in 0..options.rounds {
-        let first_ms = comings.latency(estate, &client, u32::from(round) % LIVE)?;
-        point.service_first_ms.push(first_ms);
-    }
-    let pace =
-        point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3)).max(PACE_MIN);
-    let pace = Pace { each: pace, changes: options.changes.into(), quiet };
-    for group in 0..u32::from(options.groups) {
-        let first = group * pace.changes;
+
+    /// Measures what changes cost, in a group of them.
+    fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
+        let Self { estate, client, comings, point } = self;
+        let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
+        let pace =
+            Pace { each: typical.max(PACE_MIN), changes: options.changes.into(), quiet: options.quiet() };
+        let first = u32::from(group) * pace.changes;
         let spent = cost(estate, pace, f64::from(pace.changes), |change| {
-            move_endpoint(&client, options.endpoints, first + change)
+            move_endpoint(client, options.endpoints, first + change)
         })?;
-        say(&format!("  group {}: a change of endpoints costs {spent}", group + 1))?;
+        let label = format!("  group {}, {} Services", group + 1, point.services);
+        say(&format!("{label}: a change of endpoints costs {spent}"))?;
         point.costs.push(spent);
         // One of two writes adds, the other one removes.
         let pairs = pace.changes / 2;
         let pace = Pace { changes: pairs * 2, ..pace };
-        let spent = cost(estate, pace, f64::from(pairs), |change| comings.come_or_go(&client, change))?;
-        say(&format!("  group {}: a Service that comes and goes costs {spent}", group + 1))?;
+        let spent = cost(estate, pace, f64::from(pairs), |change| comings.come_or_go(client, change))?;
+        say(&format!("{label}: a Service that comes and goes costs {spent}"))?;
         point.service_costs.push(spent);
+        Ok(())
     }
-    let (control, agent) = (Usage::of(&estate.cluster.server)?, Usage::of(agent(estate)?)?);
-    (point.control_kib, point.agent_kib) = (control.resident_kib, agent.resident_kib);
-    for number in 0..LIVE {
-        client.merge_patch(&Estate::live_path(number), &Estate::live_patch(0))?;
+
+    fn end(self) -> Result<Point> {
+        let Self { estate, mut point, .. } = self;
+        let (control, agent) = (Usage::of(&estate.cluster.server)?, Usage::of(agent(&estate)?)?);
+        (point.control_kib, point.agent_kib) = (control.resident_kib, agent.resident_kib);
+        Ok(point)
     }
-    estate.wait_converged()?;
-    Ok(point)
 }
 
 /// One live Service gets its endpoints, is asked until it answers, and loses them again.

@@ -56,11 +56,13 @@ const METHOD: &str = "\
 One control server (SQLite, a commit is on disk before it is answered) and one node, in network namespaces of one machine. All Services have
 one port and the stated number of endpoints, each with an address of its own. *First answer*: a Service without endpoints gets all of its
 endpoints by one PATCH; a workload behind the node connects to its virtual address every 0.2 ms and is refused until it reads an answer. The
-clock starts before the PATCH is sent. *Of a new Service*: its endpoints are there, and it is created by one POST.
+clock starts before the PATCH is sent. *Of a new Service*: its endpoints are there, and it is created by one POST. That is measured while
+nodes with fewer Services are there and idle.
 
 *Costs*: one endpoint of a Service is taken away or given back, or a Service is deleted and created again, at a steady pace, in groups; the
 figure of a group is its mean (of the two writes together, of a Service), less what both processes use in the same time without changes. The
-time of the agent has in it what the kernel does for it. *Slope*: of a straight line through all groups of all sizes, with its 95 % interval
+time of the agent has in it what the kernel does for it. A node and a control server for each number of Services are there at the same time,
+and have a group each by turns, so that a machine that is slower for a while is so for all. *Slope*: of a straight line through all groups of all sizes, with its 95 % interval
 (Student's t): a cost that follows the change has a slope that cannot be told from zero.
 
 *In the guest*: on a machine whose kernel has no IPVS, that mode is measured on User Mode Linux, with one processor, slow system calls and

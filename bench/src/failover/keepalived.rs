@@ -10,6 +10,7 @@ use lab::{
     echo::EchoServer,
     kernel,
     process::{Plan, Process},
+    scratch::Scratch,
     shell,
     topology::{CONTROL, Topology},
     wait,
@@ -18,7 +19,6 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use tempfile::TempDir;
 
 use super::contestant::{ADDRESS, BACKEND_PORT, Contestant, NODES, PORT};
 
@@ -46,7 +46,7 @@ pub struct Keepalived {
     log_before_start: BTreeMap<String, usize>,
     _backend: EchoServer,
     topology: Topology,
-    directory: TempDir,
+    directory: Scratch,
 }
 
 impl Keepalived {
@@ -55,7 +55,7 @@ impl Keepalived {
     /// # Errors
     /// It is not installed, or does not start.
     pub fn start(pace: Pace) -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir()?;
+        let directory = Scratch::new("bench")?;
         let topology = Topology::new(NODES)?;
         let backend = EchoServer::start(&topology.control, "backend", BACKEND_PORT)?;
         let mut daemons = BTreeMap::new();

@@ -13,10 +13,10 @@ use lab::{
     fleet::{self, Position},
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
 };
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 /// Where the control server listens, inside its namespace.
 pub(super) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7440);
@@ -34,14 +34,13 @@ pub(super) struct Scene {
     pub(super) position: Position,
     services: u32,
     endpoints: u8,
-    _directory: TempDir,
+    _directory: Scratch,
 }
 
 impl Scene {
     pub(super) fn start(services: u32, endpoints: u8, nodes: u16) -> Result<Self> {
         // Where disks are, not memory: every change is durable before anybody is told.
-        let directory =
-            tempfile::Builder::new().prefix("tidegate-bench-").tempdir().context("no directory")?;
+        let directory = Scratch::new("bench")?;
         let namespace = Namespace::new("fanout")?;
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),

@@ -9,12 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use lab::{netns::Namespace, wait};
+use lab::{netns::Namespace, scratch::Scratch, wait};
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeVal,
 };
-use tempfile::TempDir;
 
 /// The first and the last message of a transaction (`NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`).
 const BEGIN: u32 = 16;
@@ -52,15 +51,14 @@ pub(super) struct Sent {
 /// The tool, with files for what it loads.
 #[derive(Debug)]
 pub(super) struct Tool {
-    directory: TempDir,
+    directory: Scratch,
     /// The group of processes for whose sake the kernel's memory is counted; none where there is no such count.
     group: Option<Group>,
 }
 
 impl Tool {
     pub(super) fn new() -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("tidegate-bench-").tempdir();
-        Ok(Self { directory: directory.context("no temporary directory")?, group: Group::make() })
+        Ok(Self { directory: Scratch::new("bench")?, group: Group::make() })
     }
 
     /// Loads a text.

@@ -84,17 +84,17 @@ fn costs_ratio(written: &Value, costs: &str) -> Option<Found> {
     let (many, few) = (point(written, &many)?, point(written, &few)?);
     let of = |pointer| Some((summary(many, costs, pointer)?.median, summary(few, costs, pointer)?.median));
     let ((control, control_few), (agent, agent_few)) = (of("/controlUs")?, of("/agentUs")?);
-    let ratio = (control + agent) / (control_few + agent_few);
+    let ratios = [control / control_few, agent / agent_few];
     Some(Found {
-        measured: short(ratio),
+        measured: format!("control {}, agent with its kernel {}", short(ratios[0]), short(ratios[1])),
         beside: format!(
-            "control {} and {} µs, agent with its kernel {} and {} µs",
+            "control {} and {} µs, agent {} and {} µs",
             short(control),
             short(control_few),
             short(agent),
             short(agent_few)
         ),
-        is_met: ratio <= 1.2,
+        is_met: ratios.into_iter().all(|ratio| ratio <= 1.2),
     })
 }
 

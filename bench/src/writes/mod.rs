@@ -20,6 +20,7 @@ use lab::{
     crowd::{self, Sent},
     etcd,
     netns::Namespace,
+    scratch::Scratch,
     storm::machines::{Fabric, Machine, Program},
 };
 use serde_json::{Value, json};
@@ -65,8 +66,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let etcd_version = lab::shell::run("etcd", &["--version"])?;
     let etcd_version = etcd_version.lines().next().unwrap_or_default().to_owned();
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), etcd_version])?;
-    let directory =
-        tempfile::Builder::new().prefix("tidegate-bench-").tempdir().context("no temporary directory")?;
+    let directory = Scratch::new("bench")?;
     let fabric = Fabric::new()?;
     let from = fabric.place("clients", CLIENT_HOST)?;
     let mut contestants = vec![on_sqlite(&fabric, directory.path())?, on_etcd(&fabric, directory.path())?];

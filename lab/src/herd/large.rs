@@ -11,7 +11,6 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use model::quantity::{Position, Revision};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use super::{Herd, objects};
 use crate::{
@@ -19,6 +18,7 @@ use crate::{
     control::{Http, string},
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     storm, wait,
 };
 
@@ -65,7 +65,7 @@ pub struct Large {
     options: Options,
     /// The position of all objects.
     filled: Position,
-    _directory: TempDir,
+    _directory: Scratch,
 }
 
 impl Large {
@@ -186,7 +186,7 @@ impl Laps {
     }
 }
 
-fn plan(options: &Options, namespace: &Namespace, directory: &TempDir) -> Result<Plan> {
+fn plan(options: &Options, namespace: &Namespace, directory: &Scratch) -> Result<Plan> {
     let program = match &options.program {
         Some(program) => program.clone(),
         None => binaries::find("tidegate-api")?,

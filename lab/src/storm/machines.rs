@@ -11,6 +11,7 @@ use crate::{
     control::Http,
     netns::Namespace,
     process::{Plan, Process},
+    scratch::Scratch,
     topology::{fabric_addresses, plug_in, port_of},
 };
 
@@ -22,10 +23,8 @@ const TABLE: &str = "inet storm";
 ///
 /// # Errors
 /// It cannot be made.
-pub fn directory() -> Result<tempfile::TempDir> {
-    let mut builder = tempfile::Builder::new();
-    let in_memory = builder.prefix("tidegate-storm-").tempdir_in("/dev/shm");
-    in_memory.or_else(|_| builder.tempdir()).context("no temporary directory")
+pub fn directory() -> Result<Scratch> {
+    Scratch::in_memory("storm")
 }
 
 /// A switch with machines on it.

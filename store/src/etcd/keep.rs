@@ -2,14 +2,13 @@
 //! let etcd forget its own history. The leader does it; two at once do no harm, because each step compares `base`.
 
 use std::{
-    collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tokio::{sync::watch, time::sleep};
 
-use super::{Core, fold, read, trim};
+use super::{Core, fold, options::EtcdOptions, past::Past, read, trim};
 use crate::StoreError;
 
 /// How often it is looked whether there is something to do.
@@ -20,31 +19,30 @@ const FOLD_AGE: Duration = Duration::from_secs(60);
 const FOLD_BYTES: usize = 8 * 1024 * 1024;
 /// How often it is looked for pieces of commits that were never made.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
-/// How much of its own history etcd keeps: longer than the longest read of one revision takes.
-const ETCD_HISTORY: Duration = Duration::from_secs(300);
-/// How finely that is measured.
-const ETCD_HISTORY_STEP: Duration = Duration::from_secs(30);
 
 /// What the keeper remembers from look to look.
 struct Keeper {
     fold_after: usize,
     folded_at: Instant,
     swept_at: Option<Instant>,
-    /// Revisions of etcd and when they were current, oldest first; at most [`ETCD_HISTORY`] of them by the step.
-    past: VecDeque<(Instant, i64)>,
+    past: Past,
 }
 
 /// Runs until the store is dropped.
 pub(super) async fn run(
     core: Arc<Core>,
-    fold_after: usize,
+    options: EtcdOptions,
     mut leads: watch::Receiver<bool>,
     mut alive: watch::Receiver<()>,
 ) {
     let work = async {
         while leads.wait_for(|leads| *leads).await.is_ok() {
-            let mut keeper =
-                Keeper { fold_after, folded_at: Instant::now(), swept_at: None, past: VecDeque::new() };
+            let mut keeper = Keeper {
+                fold_after: options.fold_after,
+                folded_at: Instant::now(),
+                swept_at: None,
+                past: Past::new(options.growth_bytes_max),
+            };
             while *leads.borrow() {
                 if let Err(error) = keeper.look(&core).await {
                     tracing::debug!(error = %crate::error::Chain(&error), "the log was not folded");
@@ -81,13 +79,10 @@ impl Keeper {
 
     /// Notes a revision of etcd, and lets etcd drop what is older than one of a while ago.
     async fn forget(&mut self, core: &Core, at: i64) -> Result<(), StoreError> {
-        let now = Instant::now();
-        if self.past.back().is_none_or(|(noted, _)| now.duration_since(*noted) >= ETCD_HISTORY_STEP) {
-            self.past.push_back((now, at));
-        }
-        let is_old = |(noted, _): &&(Instant, i64)| now.duration_since(*noted) >= ETCD_HISTORY;
-        let Some((_, revision)) = self.past.front().filter(is_old).copied() else { return Ok(()) };
-        self.past.pop_front();
+        // A user who may not ask is forgotten for by time alone.
+        let room = core.link.room().await.ok();
+        let Some(revision) = self.past.note(Instant::now(), at, room) else { return Ok(()) };
+        tracing::debug!(revision, used = room.map(|room| room.used), "etcd forgets what was before");
         match core.link.compact(revision).await {
             // Somebody else has dropped more.
             Ok(()) | Err(super::link::Failure::Compacted { .. }) => Ok(()),

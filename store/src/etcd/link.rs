@@ -6,15 +6,15 @@ use std::{
 };
 
 use etcd_client::{
-    Client, ConnectOptions, Error, GetOptions, GetResponse, KvClient, LeaseClient, Txn, TxnResponse,
-    WatchClient, WatchOptions, WatchStream,
+    Client, ConnectOptions, Error, GetOptions, GetResponse, KvClient, LeaseClient, MaintenanceClient, Txn,
+    TxnResponse, WatchClient, WatchOptions, WatchStream,
 };
 use tokio::{
     sync::Mutex,
     time::{error::Elapsed, sleep, timeout},
 };
 
-use super::{figures::Counters, options::Reach};
+use super::{figures::Counters, options::Reach, past::Room};
 use crate::StoreError;
 
 /// How long a connection may take to come about; members are near.
@@ -85,6 +85,7 @@ struct Session {
     kv: KvClient,
     lease: LeaseClient,
     watch: WatchClient,
+    maintenance: MaintenanceClient,
 }
 
 /// Pauses that grow, until patience ends.
@@ -162,6 +163,18 @@ impl Link {
         self.judge(at, started, answer).await.map(|_| ())
     }
 
+    /// How much of its database the member uses that answers.
+    pub(super) async fn room(&self) -> Result<Room, Failure> {
+        let (at, mut session) = self.session().await?;
+        let started = Instant::now();
+        let answer = timeout(CALL_TIMEOUT, session.maintenance.status()).await;
+        let status = self.judge(at, started, answer).await?;
+        // The name in the client library is not etcd's: `dbSizeInUse`.
+        let [used, quota] = [status.raft_used_db_size(), status.db_size_quota()];
+        let [used, quota] = [used, quota].map(|bytes| u64::try_from(bytes).unwrap_or(0));
+        Ok(Room { used, quota })
+    }
+
     /// Takes out a lease.
     pub(super) async fn grant(&self, ttl: Duration) -> Result<i64, Failure> {
         let (at, mut session) = self.session().await?;
@@ -217,6 +230,7 @@ impl Link {
                     kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
                     lease: client.lease_client(),
                     watch: client.watch_client(),
+                    maintenance: client.maintenance_client(),
                 };
                 *slot = Some(session.clone());
                 Ok(Ok((at, session)))

@@ -41,6 +41,7 @@ mod lead;
 mod link;
 mod mirror;
 mod options;
+mod past;
 mod prepare;
 mod read;
 mod replace;
@@ -124,7 +125,7 @@ impl Etcd {
         let (leader, leads) = watch::channel(false);
         tokio::spawn(follow::run(Arc::clone(&core), alive.subscribe()));
         tokio::spawn(lead::run(Arc::clone(&core), leader, candidate.subscribe()));
-        tokio::spawn(keep::run(Arc::clone(&core), options.fold_after, leads.clone(), alive.subscribe()));
+        tokio::spawn(keep::run(Arc::clone(&core), options.clone(), leads.clone(), alive.subscribe()));
         tracing::info!(prefix = core.keys.prefix(), %position, "store opened in etcd");
         Ok(Self { core, local, leads, _alive: alive, candidate: std::sync::Mutex::new(Some(candidate)) })
     }

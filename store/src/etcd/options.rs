@@ -4,7 +4,10 @@ use std::fmt;
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
-use super::link::{CONNECT_TIMEOUT, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
+use super::{
+    link::{CONNECT_TIMEOUT, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT},
+    past::GROWTH_BYTES_MAX,
+};
 use crate::OpenError;
 
 /// Prefix of all keys unless another is given.
@@ -28,6 +31,8 @@ pub struct EtcdOptions {
     pub user: Option<(String, String)>,
     /// Commits that wait to be folded into the objects before that is done.
     pub fold_after: usize,
+    /// Bytes that etcd's database may grow by before etcd keeps only the last seconds of its own history.
+    pub growth_bytes_max: u64,
 }
 
 impl Default for EtcdOptions {
@@ -38,19 +43,21 @@ impl Default for EtcdOptions {
             identity_pem: None,
             user: None,
             fold_after: ETCD_FOLD_AFTER_DEFAULT,
+            growth_bytes_max: GROWTH_BYTES_MAX,
         }
     }
 }
 
 impl fmt::Debug for EtcdOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { prefix, ca_pem, identity_pem, user, fold_after } = self;
+        let Self { prefix, ca_pem, identity_pem, user, fold_after, growth_bytes_max } = self;
         f.debug_struct("EtcdOptions")
             .field("prefix", prefix)
             .field("has_ca", &ca_pem.is_some())
             .field("has_identity", &identity_pem.is_some())
             .field("user", &user.as_ref().map(|(name, _)| name))
             .field("fold_after", fold_after)
+            .field("growth_bytes_max", growth_bytes_max)
             .finish()
     }
 }
@@ -64,7 +71,7 @@ pub(super) struct Reach {
 
 /// Checks the part after `etcd:` with the options.
 pub(super) fn check(members: &str, options: &EtcdOptions) -> Result<Reach, OpenError> {
-    let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _ } = options;
+    let EtcdOptions { prefix, ca_pem, identity_pem, user, fold_after: _, growth_bytes_max: _ } = options;
     // The text itself is not repeated in the refusals: somebody may have put a password there.
     let refuse = |reason: &str| OpenError::Etcd(reason.to_owned());
     let members: Vec<_> = members.split(',').map(|member| member.trim_end_matches('/').to_owned()).collect();
