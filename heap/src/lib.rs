@@ -17,7 +17,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric as _},
     metrics::{MetricType, gauge::ConstGauge},
 };
-use tikv_jemalloc_ctl::{epoch, stats};
+use tikv_jemalloc_ctl::{Access as _, AsName as _, epoch, stats};
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
 /// The value that a program's `#[global_allocator]` is set to.
@@ -45,7 +45,8 @@ static SETTINGS_SYMBOL: &[u8; SETTINGS.len()] = SETTINGS;
 /// What the allocator holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes that the program has asked for and not given back, with what sizes are rounded up by.
+    /// Bytes that the program has asked for and not given back, with what sizes are rounded up by. What threads have given back, and the
+    /// allocator keeps at hand for each of them, is not among them.
     pub in_use_bytes: u64,
     /// Bytes of memory that the allocator keeps from the system, with its own records and what is free and not yet given back.
     pub resident_bytes: u64,
@@ -57,11 +58,18 @@ impl Figures {
         // The figures stand still until the allocator is told to count again.
         epoch::advance().ok()?;
         let bytes = |figure: usize| u64::try_from(figure).ok();
+        let allocated = stats::allocated::read().ok()?;
         Some(Self {
-            in_use_bytes: bytes(stats::allocated::read().ok()?)?,
+            in_use_bytes: bytes(allocated.saturating_sub(kept_for_threads()?))?,
             resident_bytes: bytes(stats::resident::read().ok()?)?,
         })
     }
+}
+
+/// Bytes that the allocator keeps at hand for each thread: it counts them as allocated. 4096 stands for all arenas
+/// (`MALLCTL_ARENAS_ALL`).
+fn kept_for_threads() -> Option<usize> {
+    b"stats.arenas.4096.tcache_bytes\0"[..].name().read().ok()
 }
 
 /// Shows the figures of the moment as metrics, under the prefix of the registry.

@@ -30,6 +30,29 @@ fn what_is_allocated_is_in_use_until_it_is_freed() {
 }
 
 #[test]
+fn what_a_thread_has_freed_and_keeps_at_hand_is_not_in_use() {
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let before = Figures::read().unwrap();
+    let (freed, has_freed) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // Of all sizes that are kept, as many as are.
+        for size in (1..=28).map(|number| number * 1024) {
+            let held: Vec<_> = (0..40).map(|_| black_box(vec![1_u8; size])).collect();
+            drop(held);
+        }
+        freed.send(()).unwrap();
+        let _end = told.recv();
+    });
+    has_freed.recv().unwrap();
+    let with = Figures::read().unwrap();
+    let kept: usize = b"stats.arenas.4096.tcache_bytes\0"[..].name().read().unwrap();
+    drop(tell);
+    thread.join().unwrap();
+    assert!(kept > 500 << 10, "{kept} bytes are kept for threads");
+    assert!(with.in_use_bytes < before.in_use_bytes + (200 << 10), "{with:?} after {before:?}, {kept} kept");
+}
+
+#[test]
 fn the_settings_are_those_that_are_compiled_in() {
     assert!(background_thread::read().unwrap());
     assert_eq!(max_background_threads::read().unwrap(), 1);

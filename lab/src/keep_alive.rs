@@ -32,6 +32,8 @@ pub struct Timed {
     pub begun: Instant,
     /// When the answer had been read.
     pub answered: Instant,
+    /// The revision that the store was at then, of a write.
+    pub revision: Option<u64>,
 }
 
 impl KeepAlive {
@@ -79,12 +81,14 @@ impl KeepAlive {
                 let begun = Instant::now();
                 let answer = request.send().await.with_context(|| what.clone())?;
                 let status = answer.status();
+                let revision = answer.headers().get("x-revision").and_then(|value| value.to_str().ok());
+                let revision = revision.and_then(|text| text.parse().ok());
                 let text = answer.text().await.with_context(|| what.clone())?;
                 let answered = Instant::now();
                 if !status.is_success() {
                     bail!("{what} answered {status}: {text}");
                 }
-                Ok(Timed { begun, answered })
+                Ok(Timed { begun, answered, revision })
             })
         })
     }

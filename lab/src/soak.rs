@@ -210,6 +210,10 @@ impl Run<'_> {
             }
             writers.tell(Order::Tidy)?;
             self.calm(stage)?;
+            if part + 1 == self.options.parts.len() {
+                // What control remembers of recent changes is as large as the changes are: the same ones as before the first look that counts.
+                stage.make_history(self.options.filling, self.options.history)?;
+            }
             self.settle(stage)?;
         }
         self.outcome.fates = traffic.end();

@@ -147,3 +147,30 @@ fn a_cold_start_with_5000_services_of_10_endpoints_is_whole_and_a_restart_writes
         println!("5000 x 10: cold load and verification {cold:?}, {counters:?}; restart: read {observed:?}, compared {:?}", start.elapsed() - observed);
     });
 }
+
+/// In: a Service whose number of endpoints is another one each time, up to 200. Out: the chains of numbers that nobody has are gone, those
+/// of Services that are there stay, and a number that comes again has its chain again.
+#[test]
+fn chains_that_nothing_leads_to_go_when_there_are_many() {
+    let namespace = Namespace::new("sweep");
+    namespace.run(|| {
+        let (mut backend, mut desired, _) = loaded(3, 2);
+        let chains = || namespace.list_table("tidegate").matches("chain cluster-").count();
+        for endpoints in 3..=200 {
+            set(&mut desired, "s7", numbered(7, endpoints, 0));
+            verified(&backend.apply(&desired, &only(&["s7"])));
+            backend.upkeep().unwrap();
+            assert!(chains() < 64 + 2, "{}", chains());
+        }
+        let mut fresh = NftablesBackend::open(NftablesOptions::default()).unwrap();
+        assert_eq!(verified(&fresh.apply(&desired, &Scope::Everything)), 0, "what is known is what is there");
+        set(&mut desired, "s7", numbered(7, 5, 0));
+        verified(&backend.apply(&desired, &only(&["s7"])));
+        assert!(!backend.is_disturbed().unwrap());
+        let idle = backend.counters();
+        backend.upkeep().unwrap();
+        assert_eq!(backend.counters(), idle, "nothing to remove is nothing done");
+        let listing = namespace.list_table("tidegate");
+        assert!(listing.contains("chain cluster-2 {") && listing.contains("chain cluster-5 {"), "{listing}");
+    });
+}

@@ -21,8 +21,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::{keep_alive::KeepAlive, wait};
+use serde_json::json;
 
 pub use self::measured::{Cost, Point};
 use crate::{
@@ -37,6 +38,8 @@ use crate::{
 pub const MODES: [&str; 4] = ["nftables", "iptables", "ipvs", "userspace"];
 /// Services whose endpoints are changed, by turns.
 const LIVE: u32 = 20;
+/// Where every store begins, however many writes its filling took: the number is in what agents are told, and a longer one is a byte more.
+const REVISION: u64 = 200;
 /// The least time from change to change while costs are measured, so that changes are not carried out together.
 const PACE_MIN: Duration = Duration::from_millis(20);
 /// How long both processes have to be idle before anything is measured, unless another time is asked for.
@@ -127,6 +130,7 @@ impl Served {
     fn begin(size: Size, options: &Options) -> Result<Self> {
         let estate = Estate::start(size)?;
         let client = KeepAlive::new(estate.cluster.place("control")?, estate.cluster.api.url())?;
+        advance(&client)?;
         let mut point = Point::new(estate.size());
         wait_quiet(&estate, options.quiet())?;
         for round in 0..options.rounds {
@@ -173,6 +177,18 @@ impl Served {
         (point.control_kib, point.agent_kib) = (control.resident_kib, agent.resident_kib);
         Ok(point)
     }
+}
+
+/// Writes what no agent is told of, until the store is at [`REVISION`].
+fn advance(client: &KeepAlive) -> Result<()> {
+    for turn in 0..=REVISION {
+        let patch = json!({"metadata": {"labels": {"turn": turn.to_string()}}});
+        let timed = client.merge_patch(&Estate::live_path(0), &patch)?;
+        if timed.revision.context("a write says its revision")? >= REVISION {
+            return Ok(());
+        }
+    }
+    bail!("no write brought the store to revision {REVISION}")
 }
 
 /// One live Service gets its endpoints, is asked until it answers, and loses them again.

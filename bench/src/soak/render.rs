@@ -19,8 +19,8 @@ At the end of each part nobody writes or strikes; every node has to verify every
 the API says. Then the writers undo what they made, and memory is looked at, eleven times in ten seconds, of which the middle counts: the
 estate is then the same each time. What is judged is the heap in use, which both servers tell of themselves (`…_heap_in_use_bytes` at
 `/metrics`); what they have taken from the kernel (`Anonymous` in `smaps_rollup`) and what is resident is beside it. It is compared from the
-middle of the soak to its end: by then everything was made once, so many changes were made at once that control remembers as many as it
-keeps, and no process is killed any more. The relay, which tells nothing of itself, is shown and not judged.
+middle of the soak to its end: by then everything was made once, and no process is killed any more. Just before both looks the same changes
+are made, as many as control remembers. The relay, which tells nothing of itself, is shown and not judged.
 
 At the very end everything is deleted, and rules, sets, links, addresses, routes, translated flows, what is remembered of clients with affinity
 (for three hours, if nobody removes it), listening sockets, the files, threads and children of every process and the names of files on disk
@@ -29,8 +29,8 @@ were before its agent. Four things are let pass, with a reason. A process may ho
 yet what is made when it is needed first. It may have up to four more of the threads in which its runtime waits for files: two that are there
 share the work of every second, and neither is idle for long enough to end. Flows of TCP are left to end by themselves (`removalPolicy:
 Keep`), so the kernels of the nodes are told to forget them after ten silent seconds instead of up to five days; what is there after that,
-somebody keeps. And chains of nftables to which nothing leads stay for the next Service of their shape (how many slots, which affinity):
-there is one for each shape ever seen.
+somebody keeps. And chains of nftables to which nothing leads stay for the next Service of their shape (how many slots, which affinity),
+until they are more than the others and 64.
 ";
 
 /// The page.

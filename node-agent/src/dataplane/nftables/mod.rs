@@ -33,6 +33,7 @@ pub mod render;
 mod rules;
 pub mod schema;
 pub mod slots;
+mod sweep;
 mod trace;
 mod traffic;
 pub(crate) mod uapi;
@@ -96,6 +97,7 @@ pub struct NftablesBackend {
     chains_made: BTreeSet<Pick>,
     tally: traffic::Tally,
     forgetting: forget::Forgetting,
+    sweeping: sweep::Sweeping,
     counters: KernelCounters,
 }
 
@@ -119,6 +121,7 @@ impl NftablesBackend {
             chains_made: BTreeSet::new(),
             tally: traffic::Tally::default(),
             forgetting: forget::Forgetting::default(),
+            sweeping: sweep::Sweeping::default(),
             counters: KernelCounters::default(),
         })
     }
@@ -331,7 +334,9 @@ impl Dataplane for NftablesBackend {
     fn upkeep(&mut self) -> Result<(), KernelError> {
         let forgotten = self.forget();
         forgotten
-            .map_err(|source| KernelError { action: "forgetting clients of what is gone".into(), source })
+            .map_err(|source| KernelError { action: "forgetting clients of what is gone".into(), source })?;
+        let swept = self.sweep();
+        swept.map_err(|source| KernelError { action: "removing chains that nothing leads to".into(), source })
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {

@@ -139,7 +139,7 @@ fn plan_structure(structure: &Structure) -> Vec<Structural> {
 }
 
 /// The numbers that a frontend needs and that no chain has. Several Services may bring the same one, each in its own transaction;
-/// what they are for stays, like the chains.
+/// what they are for stays for a while, like the chains (see [`super::sweep`]).
 fn missing_chains(mirror: &Mirror, frontend: &Frontend, wanted: &Held) -> Vec<Change> {
     let missing = wanted.chains(frontend).filter(|chain| !mirror.chains.contains(chain));
     missing.map(|(numbers, dispatch)| Change::Add(Element::Chain(numbers, dispatch))).collect()

@@ -32,6 +32,8 @@ pub enum Command {
     AddChain(Chain),
     /// Removes the rules of a chain.
     FlushChain(Chain),
+    /// Removes a chain with its rules; nothing may lead to it.
+    DeleteChain(Chain),
     /// Appends a rule.
     AddRule(Chain, Vec<Expr>),
     /// Removes the elements with these keys.
@@ -110,6 +112,10 @@ impl Command {
                 message(uapi::NFT_MSG_NEWCHAIN, uapi::NLM_F_CREATE, chain_definition(table, *chain))
             }
             Self::FlushChain(chain) => message(uapi::NFT_MSG_DELRULE, 0, rule_place(table, *chain)),
+            Self::DeleteChain(chain) => {
+                let attributes = Attributes::default().text(uapi::NFTA_CHAIN_TABLE, table);
+                message(uapi::NFT_MSG_DELCHAIN, 0, attributes.text(uapi::NFTA_CHAIN_NAME, &chain.to_string()))
+            }
             Self::AddRule(chain, exprs) => {
                 let list = exprs
                     .iter()
@@ -275,6 +281,7 @@ impl fmt::Display for Command {
                 None => write!(f, "add chain {chain}"),
             },
             Self::FlushChain(chain) => write!(f, "flush chain {chain}"),
+            Self::DeleteChain(chain) => write!(f, "delete chain {chain}"),
             Self::AddRule(chain, exprs) => {
                 let exprs: Vec<_> = exprs.iter().map(ToString::to_string).collect();
                 write!(f, "add rule {chain} {}", exprs.join("; "))

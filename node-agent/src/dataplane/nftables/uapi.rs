@@ -13,6 +13,7 @@ pub(crate) const NFT_MSG_GETTABLE: u16 = nft(1);
 pub(crate) const NFT_MSG_DELTABLE: u16 = nft(2);
 pub(crate) const NFT_MSG_NEWCHAIN: u16 = nft(3);
 pub(crate) const NFT_MSG_GETCHAIN: u16 = nft(4);
+pub(crate) const NFT_MSG_DELCHAIN: u16 = nft(5);
 pub(crate) const NFT_MSG_NEWRULE: u16 = nft(6);
 pub(crate) const NFT_MSG_GETRULE: u16 = nft(7);
 pub(crate) const NFT_MSG_DELRULE: u16 = nft(8);

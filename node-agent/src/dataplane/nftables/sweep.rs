@@ -1,0 +1,155 @@
+//! Removing chains that nothing leads to.
+//!
+//! A chain is made for the first frontend of its shape (how many slots, who is masqueraded, …) and stays when that goes or changes: the
+//! next one of the shape is likely, and a transaction that makes a chain is looked at by the kernel longer than others. But where
+//! weights move all the time, shapes come that never come again. So when the chains have become twice as many as were needed at the
+//! last look, and some more, those go that no frontend needs. Between two looks so many were made that the look, over all
+//! frontends, costs a change no more in a large estate than a chain costs anyway.
+
+use std::{collections::BTreeSet, io};
+
+use super::{
+    NftablesBackend,
+    element::{Dispatch, Element, Numbers},
+    kernel::Refused,
+    mirror::Mirror,
+    render::Command,
+    schema::{Chain, Pick},
+};
+
+/// Chains that nobody needs and that are left alone, beside as many as are needed.
+const SPARE: usize = 64;
+/// Chains that go in one transaction.
+const SWEPT_AT_ONCE: usize = 256;
+
+/// When it is looked for chains that nobody needs.
+#[derive(Debug, Default)]
+pub(super) struct Sweeping {
+    /// Chains that were needed at the last look.
+    needed: usize,
+}
+
+/// What nothing leads to.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Unneeded {
+    numbers: Vec<(Numbers, Dispatch)>,
+    picks: Vec<Pick>,
+}
+
+fn picks(mirror: &Mirror) -> impl Iterator<Item = Pick> {
+    mirror.structure.chains.keys().filter_map(|chain| match chain {
+        Chain::Pick(pick) => Some(*pick),
+        Chain::Refuse
+        | Chain::Discard
+        | Chain::BySource(_)
+        | Chain::Checked(_)
+        | Chain::Services
+        | Chain::Prerouting
+        | Chain::Output
+        | Chain::Postrouting => None,
+    })
+}
+
+const fn pick(dispatch: Dispatch) -> Option<Pick> {
+    match dispatch {
+        Dispatch::Forward(pick) => Some(pick),
+        Dispatch::Refuse | Dispatch::Discard | Dispatch::BySource(_) | Dispatch::Checked(_) => None,
+    }
+}
+
+/// What no frontend needs, and how many chains some do.
+fn unneeded(mirror: &Mirror) -> (Unneeded, usize) {
+    let needed: BTreeSet<(Numbers, Dispatch)> =
+        mirror.frontends.iter().flat_map(|(frontend, held)| held.chains(frontend)).collect();
+    let needed_picks: BTreeSet<Pick> = needed.iter().filter_map(|(_, dispatch)| pick(*dispatch)).collect();
+    // Chains that are always there keep their numbers.
+    let is_idle = |(numbers, dispatch): &&(Numbers, Dispatch)| {
+        pick(*dispatch).is_some() && !needed.contains(&(*numbers, *dispatch))
+    };
+    let numbers = mirror.chains.iter().filter(is_idle).copied().collect();
+    let idle = picks(mirror).filter(|pick| !needed_picks.contains(pick)).collect();
+    (Unneeded { numbers, picks: idle }, needed_picks.len())
+}
+
+impl NftablesBackend {
+    /// Removes what nothing leads to, if there may be much of it.
+    pub(super) fn sweep(&mut self) -> io::Result<()> {
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        if mirror.structure.foreign || mirror.structure.chains.len() < 2 * self.sweeping.needed + SPARE {
+            return Ok(());
+        }
+        let (Unneeded { numbers, picks }, needed) = unneeded(mirror);
+        // First what leads there, so that every transaction leaves a table that is whole.
+        for numbers in numbers.chunks(SWEPT_AT_ONCE) {
+            let delete = |&(set, dispatch): &(Numbers, Dispatch)| {
+                Command::DeleteElements(set.set(), vec![Element::Chain(set, dispatch)])
+            };
+            self.remove(&numbers.iter().map(delete).collect::<Vec<_>>())?;
+            if let Some(mirror) = &mut self.mirror {
+                for chain in numbers {
+                    mirror.chains.remove(chain);
+                }
+            }
+        }
+        for picks in picks.chunks(SWEPT_AT_ONCE) {
+            let chains = || picks.iter().map(|pick| Chain::Pick(*pick));
+            self.remove(&chains().map(Command::DeleteChain).collect::<Vec<_>>())?;
+            if let Some(mirror) = &mut self.mirror {
+                for chain in chains() {
+                    mirror.structure.chains.remove(&chain);
+                }
+            }
+        }
+        tracing::debug!(chains = picks.len(), needed, "chains that nothing leads to are gone");
+        self.sweeping.needed = needed;
+        Ok(())
+    }
+
+    /// One transaction. When the kernel refuses it, it has something else than is known here: that is read again.
+    fn remove(&mut self, commands: &[Command]) -> io::Result<()> {
+        let outcome = self.send(commands)?.map_err(Refused::to_error);
+        if outcome.is_err() {
+            self.mirror = None;
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{
+        program::{Destination, Frontend},
+        quantity::Port,
+        service::Protocol,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_a_frontend_of_another_family_needs_stays_and_so_do_chains_that_are_always_there() {
+        let frontend = |address: &str| Frontend {
+            destination: Destination::Address(address.parse().unwrap()),
+            protocol: Protocol::Tcp,
+            ports: Port::new(80).unwrap().into(),
+        };
+        let [v4, v6] = [frontend("10.96.0.1"), frontend("2001:db8::1")];
+        let pick = |slots| Pick::parse(&format!("cluster-{slots}")).unwrap();
+        let [v4_numbers, v6_numbers] = [v4, v6].map(|frontend| Numbers::of(&frontend, false));
+        let mut mirror = Mirror::default();
+        for chain in Chain::FIXED.into_iter().chain([1, 2, 3].map(|slots| Chain::Pick(pick(slots)))) {
+            mirror.structure.chains.insert(chain, true);
+        }
+        for (numbers, dispatch) in [
+            (v4_numbers, Dispatch::Refuse),
+            (v4_numbers, Dispatch::Forward(pick(1))),
+            (v4_numbers, Dispatch::Forward(pick(2))),
+            (v6_numbers, Dispatch::Forward(pick(2))),
+        ] {
+            mirror.insert(&Element::Chain(numbers, dispatch));
+        }
+        mirror.insert(&Element::Dispatch(v6, Dispatch::Forward(pick(2))));
+        let (found, needed) = unneeded(&mirror);
+        let numbers = [1, 2].map(|slots| (v4_numbers, Dispatch::Forward(pick(slots)))).to_vec();
+        assert_eq!((found, needed), (Unneeded { numbers, picks: vec![pick(1), pick(3)] }, 1));
+    }
+}
