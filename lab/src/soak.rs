@@ -238,7 +238,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let begun = Instant::now();
         let (mut looked, mut turned) = (begun, begun);
-        let mut struck = 0;
+        let (mut struck, mut told) = (0, [0; 2]);
         while begun.elapsed() < lasts || struck < self.options.faults_min {
             self.look_for_deaths(stage)?;
             struck += usize::from(self.faults.turn(stage)?.is_some());
@@ -262,6 +262,12 @@ impl Run<'_> {
                     self.memory()
                 );
                 (self.say)(&line)?;
+                for (list, told) in [&fates.told, &fates.again_told].into_iter().zip(&mut told) {
+                    for line in list.iter().skip(*told) {
+                        (self.say)(&format!("not answered: {line}"))?;
+                    }
+                    *told = list.len();
+                }
             }
             thread::sleep(TURN);
         }

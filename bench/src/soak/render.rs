@@ -11,7 +11,8 @@ Network namespaces on one machine: a control server, a node of each of the modes
 out: the kernel here has none), a router (FRR) with BGP, and clients inside the cluster, beside it and behind the router. Writers change
 endpoints, weights, Services of all sorts, pools, Workloads, what is announced, and drain Nodes; every answer is looked at, and what is not
 answered is asked for again. Clients connect all the time, and each connection is answered, or lost to a fault that may cost it (then or
-within 15 seconds after it), or lost without a reason. The agent of one node is never killed, and no process of Tidegate in the second
+within 15 seconds after it), or lost without a reason. By UDP they ask again when there is no answer: what is on its way to an endpoint, or
+back, when the endpoint is taken away is lost, in every mode. More than one in a thousand of these is wrong. The agent of one node is never killed, and no process of Tidegate in the second
 half, where they are stopped instead, so that their memory at the end is that of a long life. Where the store is etcd, one of its members
 is killed now and then, to the end.
 
@@ -79,7 +80,8 @@ fn summary(outcome: &Outcome) -> String {
          - {} with writers and faults (`TIDEGATE_SEED={seed}`), nodes in {}, store: {store}\n\
          - {requests} requests that change something were answered: {rate:.1} per second, {alive:.1} per second of the time in which control was \
          neither dead nor stopped; {revisions} revisions; asked for again: {}\n\
-         - {faults} faults; {} connections answered, {} lost to faults that may cost them, {} without a reason\n\
+         - {faults} faults; {} connections answered, {} lost to faults that may cost them, {} without a reason; {} by UDP were answered when \
+         they asked again, and had met no fault\n\
          - every node verified everything, and every address led where the API says, at the end of {} of {} parts ({} addresses)\n\
          - files of control and agents at the end of the parts: {} MiB",
         long(*took),
@@ -88,6 +90,7 @@ fn summary(outcome: &Outcome) -> String {
         fates.answered,
         fates.excused.values().sum::<u64>(),
         fates.lost,
+        fates.again,
         frontends.len(),
         outcome.parts,
         verified.join(", "),

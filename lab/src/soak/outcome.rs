@@ -90,12 +90,16 @@ impl Outcome {
         let lost = (self.fates.lost > 0).then(|| {
             format!("{} connections were lost without a reason: {:#?}", self.fates.lost, self.fates.told)
         });
+        let again = self.fates.is_asked_again_too_often().then(|| {
+            let (again, told) = (self.fates.again, &self.fates.again_told);
+            format!("{again} questions by UDP had no answer at first, without a reason: {told:#?}")
+        });
         let growth = if self.is_growth_judged { self.growth() } else { Vec::new() };
         let grown = growth.iter().filter(|growth| growth.is_met() == Some(false)).map(|growth| {
             let ([before, after], percent) = (growth.kib, growth.percent());
             format!("the memory of {} grew from {before} to {after} KiB ({percent:+.1} %)", growth.process)
         });
-        self.wrong.iter().cloned().chain(lost).chain(grown).collect()
+        self.wrong.iter().cloned().chain(lost).chain(again).chain(grown).collect()
     }
 
     /// How the memory of each process has grown until the last settled time: since the first one after the warm-up, or, when there is

@@ -39,6 +39,20 @@ struct Target {
     way: Way,
 }
 
+impl Target {
+    /// Asks who is there. By UDP a second time when the first question had no answer: what came of that is told with the answer.
+    fn ask(&self) -> Result<Option<anyhow::Error>> {
+        if !self.is_udp {
+            return client::tcp(&self.from, self.to).map(|_| None);
+        }
+        let client = client::UdpClient::open(&self.from, self.to)?;
+        match client.ask() {
+            Ok(_) => Ok(None),
+            Err(error) => client.ask().map(|_| Some(error)),
+        }
+    }
+}
+
 /// What became of connections.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Fates {
@@ -52,6 +66,23 @@ pub struct Fates {
     pub lost: u64,
     /// The first of these.
     pub told: Vec<String>,
+    /// Those of UDP that had no answer at first and one when the client asked again, without a fault that may cost them: what is on its
+    /// way to an endpoint, or back from it, when that is taken away is lost, and whoever speaks UDP has to ask again.
+    pub again: u64,
+    /// The first of these.
+    pub again_told: Vec<String>,
+}
+
+impl Fates {
+    /// How many connections of a thousand may have needed a second question: an endpoint is taken away every other second, and a
+    /// question is under way for less than a thousandth of one.
+    pub const AGAIN_MAX_PER_THOUSAND: u64 = 1;
+
+    /// Whether more had to ask again than such moments explain.
+    #[must_use]
+    pub const fn is_asked_again_too_often(&self) -> bool {
+        self.again * 1_000 > self.answered * Self::AGAIN_MAX_PER_THOUSAND
+    }
 }
 
 /// The running clients. Dropping it ends them.
@@ -133,19 +164,38 @@ impl Client {
                 return;
             }
             let begun = Instant::now();
-            let connect = if target.is_udp { client::udp } else { client::tcp };
-            match connect(&target.from, target.to) {
-                Ok(_) => _ = self.answered.fetch_add(1, Ordering::Relaxed),
+            match target.ask() {
+                Ok(first) => {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    if let Some(error) = first {
+                        self.asked_again(target, begun, &error);
+                    }
+                }
                 Err(error) => self.lost(target, begun, &error),
             }
             thread::sleep(PAUSE);
         }
     }
 
+    fn what(&self, target: &Target, begun: Instant, error: &anyhow::Error) -> String {
+        let (at, took) = ((begun - self.begun).as_secs_f64(), begun.elapsed().as_secs_f64());
+        format!("{at:.1} s ({took:.2} s): {}: {error:#}", target.label)
+    }
+
+    fn asked_again(&self, target: &Target, begun: Instant, error: &anyhow::Error) {
+        if self.timeline.excuse(target.way, begun, Instant::now()).is_some() {
+            return;
+        }
+        let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
+        fates.again += 1;
+        if fates.again_told.len() < TOLD_MAX {
+            fates.again_told.push(self.what(target, begun, error));
+        }
+    }
+
     fn lost(&self, target: &Target, begun: Instant, error: &anyhow::Error) {
         let excuse = self.timeline.excuse(target.way, begun, Instant::now());
-        let (at, took) = ((begun - self.begun).as_secs_f64(), begun.elapsed().as_secs_f64());
-        let what = format!("{at:.1} s ({took:.2} s): {}: {error:#}", target.label);
+        let what = self.what(target, begun, error);
         let mut fates = self.fates.lock().unwrap_or_else(PoisonError::into_inner);
         match excuse {
             Some(kind) => {
