@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
-use std::hint::black_box;
+use std::{
+    hint::black_box,
+    sync::{Mutex, PoisonError},
+};
 
 use heap::{Figures, HeapCollector};
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -11,11 +14,15 @@ use tikv_jemalloc_ctl::{Access, AsName, background_thread, max_background_thread
 #[global_allocator]
 static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
 
+/// Held by a test that allocates much, and by one that counts.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Far more than what else the program allocates meanwhile.
 const BYTES: usize = 64 << 20;
 
 #[test]
 fn what_is_allocated_is_in_use_until_it_is_freed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let before = Figures::read().unwrap();
     let held = black_box(vec![1_u8; BYTES]);
     let with = Figures::read().unwrap();
@@ -31,6 +38,7 @@ fn what_is_allocated_is_in_use_until_it_is_freed() {
 
 #[test]
 fn what_a_thread_has_freed_and_keeps_at_hand_is_not_in_use() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let before = Figures::read().unwrap();
     let (freed, has_freed) = std::sync::mpsc::channel::<()>();

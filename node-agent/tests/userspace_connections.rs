@@ -577,3 +577,21 @@ fn f086_what_a_target_did_before_it_went_is_told_a_last_time() {
     });
     assert!(told.is_some_and(|failed| failed.refused >= 3), "{told:?}");
 }
+
+/// An endpoint that goes may still answer what it was asked; what the client says next goes to another.
+#[test]
+fn the_last_answer_of_an_endpoint_that_goes_arrives() {
+    let (topology, mut backend) = relaying("us-last", &only_a(9000), Limits::default());
+    let target = topology.a.run(|| std::net::UdpSocket::bind("[::]:9000").unwrap());
+    target.set_read_timeout(Some(support::relay::PATIENCE)).unwrap();
+    let client = udp(&topology.client, VIPS[0], 80);
+    client.send(b"question").unwrap();
+    let (_, relay) = target.recv_from(&mut [0; 64]).unwrap();
+    verified(&backend.apply(&desired(vec![("web", service(8080, true))]), &only(&["web"])));
+    target.send_to(b"answer", relay).unwrap();
+    let mut buffer = [0; 256];
+    let length = client.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], b"answer");
+    client.send(b"who?\n").unwrap();
+    assert!(client.recv(&mut buffer).unwrap() > 0);
+}

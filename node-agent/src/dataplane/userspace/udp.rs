@@ -1,5 +1,6 @@
 //! UDP: one flow per client, each with a task and a socket of its own. A flow ends when it is silent for long, when its
-//! target goes, or when nobody takes it; the client's next datagram begins another.
+//! target goes, or when nobody takes it; the client's next datagram begins another. A target that goes may answer what it was asked
+//! last, and what has not reached it goes to another.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,6 +9,7 @@ use std::{
     os::fd::AsRawFd as _,
     pin::pin,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use model::{net::IpFamily, service::Protocol};
@@ -19,7 +21,7 @@ use tokio::{
     io::Interest,
     net::UdpSocket,
     sync::{OwnedSemaphorePermit, mpsc},
-    time::{Instant, interval, sleep},
+    time::{Instant, interval, sleep, timeout},
 };
 
 use super::{
@@ -33,6 +35,8 @@ use super::{
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Datagrams of one client that wait for its flow; more are dropped, as a full socket buffer would.
 const QUEUE_MAX: usize = 64;
+/// How long an answer may take that was asked for just before the target went.
+const LAST_ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Targets tried for a flow that nobody has answered.
 const TRIES_MAX: usize = 8;
 
@@ -137,20 +141,25 @@ enum Left {
     Over,
     /// The target refused before it ever answered; this was sent to it last.
     Refused(Vec<u8>),
+    /// The target went, and owes no answer.
+    Gone,
 }
 
 impl Flow {
     async fn run(mut self) {
         let mut refused = BTreeSet::new();
         let mut unanswered = None;
-        for attempt in 0..TRIES_MAX {
-            if attempt > 0 {
+        for _ in 0..TRIES_MAX {
+            if !refused.is_empty() {
                 count(&self.relay.shared.tally.retries);
             }
             let Some(placed) = self.relay.place(self.client, self.original, &refused) else { break };
             match self.carry(&placed, unanswered.take()).await {
                 Ok(Left::Over) => return drop(self.permit),
                 Ok(Left::Refused(datagram)) => unanswered = Some(datagram),
+                // What has come for it meanwhile goes elsewhere.
+                Ok(Left::Gone) if !self.from_client.is_empty() => continue,
+                Ok(Left::Gone) => return drop(self.permit),
                 // No socket to send from is like nobody to send to.
                 Err(_) => {}
             }
@@ -173,18 +182,31 @@ impl Flow {
         let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
         count(&placed.seat.account.connections);
         let (mut last, mut is_answered) = (Vec::new(), false);
+        // Whether something was said to the target after its last answer.
+        let mut is_owed = false;
         if let Some(datagram) = unanswered {
             self.forward(&target, placed, &datagram).await?;
-            last = datagram;
+            (last, is_owed) = (datagram, true);
         }
         loop {
             buffer.clear();
             let said = tokio::select! {
-                () = placed.seat.cut.cancelled() => return Ok(Left::Over),
+                () = placed.seat.cut.cancelled() => {
+                    if !is_owed {
+                        return Ok(Left::Gone);
+                    }
+                    // What the client says from now on begins another flow.
+                    self.from_client.close();
+                    if let Ok(Ok(_)) = timeout(LAST_ANSWER_TIME, target.recv_buf(&mut buffer)).await {
+                        self.answer(placed, &buffer).await;
+                    }
+                    return Ok(Left::Over);
+                }
                 () = &mut idle => return Ok(Left::Over),
                 datagram = self.from_client.recv() => {
                     let Some(datagram) = datagram else { return Ok(Left::Over) };
                     let sent = self.forward(&target, placed, &datagram).await;
+                    is_owed = true;
                     if !is_answered {
                         last = datagram;
                     }
@@ -193,7 +215,7 @@ impl Flow {
                 received = target.recv_buf(&mut buffer) => match received {
                     Ok(_) => {
                         placed.seat.account.failures.note_taken();
-                        is_answered = true;
+                        (is_answered, is_owed) = (true, false);
                         self.answer(placed, &buffer).await;
                         Ok(())
                     }
