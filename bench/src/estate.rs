@@ -5,7 +5,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -58,6 +58,8 @@ pub struct Size {
 pub struct Estate {
     /// The cluster; its only node is `node1`.
     pub cluster: Cluster,
+    /// When it was there.
+    pub begun: Instant,
     size: Size,
     filled: u32,
     /// The node that the endpoints of the filling are on; none of them says it otherwise.
@@ -86,7 +88,7 @@ impl Estate {
         // Whoever asks for a Service that is not there is told so at once, every time, and need not guess from silence.
         node.run("sysctl", &["-qw", "net.ipv4.icmp_ratelimit=0"])?;
         node.ip(&[format!("route add unreachable {SERVICE_CIDR}")])?;
-        let mut estate = Self { cluster, size, filled: 0, filling_node: None };
+        let mut estate = Self { cluster, begun: Instant::now(), size, filled: 0, filling_node: None };
         estate.apply((0..estate.size.live).flat_map(|number| live_objects(number, 0)).collect())?;
         estate.fill(estate.size.services)?;
         Ok(estate)

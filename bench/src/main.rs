@@ -68,7 +68,7 @@ enum Benchmark {
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1_000))]
         groups: u16,
         /// Changes in each of these groups.
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(2..=10_000))]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(4..=10_000))]
         changes: u16,
         /// Numbers of Services, ascending.
         #[arg(long, value_delimiter = ',', default_values_t = [100, 1_000, 10_000, 50_000],

@@ -1,6 +1,6 @@
 //! The figures of a run.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,8 @@ pub struct Cost {
 /// Counters at a moment, or their difference.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spent {
+    /// Since some beginning.
+    pub(super) time: Duration,
     pub(super) control_ns: u64,
     pub(super) agent_ns: u64,
     pub(super) feed_bytes: u64,
@@ -71,6 +73,7 @@ pub(super) struct Spent {
 impl Spent {
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
+            time: self.time.saturating_sub(before.time),
             // A thread that ended takes its time with it.
             control_ns: self.control_ns.saturating_sub(before.control_ns),
             agent_ns: self.agent_ns.saturating_sub(before.agent_ns),
@@ -81,8 +84,10 @@ impl Spent {
         }
     }
 
+    /// What each of some changes cost, less what the same time costs without them.
     pub(super) fn less(&self, idle: &Self, changes: f64) -> Cost {
-        let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64) / unit / changes;
+        let longer = self.time.as_secs_f64() / idle.time.as_secs_f64().max(1e-3);
+        let each = |busy: u64, idle: u64, unit: f64| (busy as f64 - idle as f64 * longer) / unit / changes;
         Cost {
             control_us: each(self.control_ns, idle.control_ns, 1e3),
             agent_us: each(self.agent_ns, idle.agent_ns, 1e3),

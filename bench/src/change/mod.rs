@@ -82,14 +82,20 @@ impl Options {
 /// Not root, something is not built, or a change never takes effect.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))])?;
+    let is_elsewhere = |mode: &&str| **mode == *guest::MODE && !host::has_ipvs();
+    // First, because nobody has to be quiet for what is only counted.
+    let mut counted = Vec::new();
+    if options.modes.iter().any(is_elsewhere) {
+        let measured = guest::measure(options, say).context("on the second kernel")?;
+        record.versions.push(format!(
+            "{} mode on kernel {}, in user space",
+            guest::MODE,
+            measured.host.kernel
+        ));
+        counted = measured.points;
+    }
     let meter = LoadMeter::start()?;
-    for &mode in &options.modes {
-        if mode == guest::MODE && !host::has_ipvs() {
-            let measured = guest::measure(options, say).context("on the second kernel")?;
-            record.versions.push(format!("{mode} mode on kernel {}, in user space", measured.host.kernel));
-            record.points.extend(measured.points);
-            continue;
-        }
+    for &mode in options.modes.iter().filter(|mode| !is_elsewhere(mode)) {
         let mut served = Vec::new();
         for &services in &options.sizes {
             let size = Size { mode, services, endpoints: options.endpoints, live: LIVE };
@@ -112,6 +118,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
             record.points.push(estate.end()?);
         }
     }
+    record.points.extend(counted);
     record.load = Some(meter.load()?);
     Ok(record)
 }
@@ -155,17 +162,14 @@ impl Served {
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
         let pace =
             Pace { each: typical.max(PACE_MIN), changes: options.changes.into(), quiet: options.quiet() };
-        let first = u32::from(group) * pace.changes;
-        let spent = cost(estate, pace, f64::from(pace.changes), |change| {
-            move_endpoint(client, options.endpoints, first + change)
-        })?;
+        let first = u32::from(group) * (pace.changes + 1);
+        let spent = cost(estate, pace, 1, |change| move_endpoint(client, options.endpoints, first + change))?;
         let label = format!("  group {}, {} Services", group + 1, point.services);
         say(&format!("{label}: a change of endpoints costs {spent}"))?;
         point.costs.push(spent);
         // One of two writes adds, the other one removes.
-        let pairs = pace.changes / 2;
-        let pace = Pace { changes: pairs * 2, ..pace };
-        let spent = cost(estate, pace, f64::from(pairs), |change| comings.come_or_go(client, change))?;
+        let pace = Pace { changes: pace.changes / 2 * 2, ..pace };
+        let spent = cost(estate, pace, 2, |change| comings.come_or_go(client, change))?;
         say(&format!("{label}: a Service that comes and goes costs {spent}"))?;
         point.service_costs.push(spent);
         Ok(())
@@ -239,21 +243,24 @@ impl Pace {
     }
 }
 
-/// What one of `count` equal things costs that are done by changes at a pace, less what the time costs without them.
-fn cost(estate: &Estate, pace: Pace, count: f64, mut change: impl FnMut(u32) -> Result<()>) -> Result<Cost> {
+/// What one of equal things costs that take so many writes each and are done at a pace, less what the same time costs with a single
+/// one: work that comes by time when anything has changed, such as a look at everything, is in both.
+fn cost(estate: &Estate, pace: Pace, writes: u32, mut write: impl FnMut(u32) -> Result<()>) -> Result<Cost> {
     estate.wait_converged()?;
     wait_quiet(estate, pace.quiet)?;
-    let idle = spend(estate, || pace.keep(|_| Ok(())))?;
+    let things = f64::from(pace.changes / writes);
     if lab::guest::is_inside() {
+        let idle = spend(estate, || pace.keep(|_| Ok(())))?;
         // What is counted there must be complete, and no two changes in one; time does not matter.
         let busy = spend(estate, || {
-            pace.keep(|number| change(number).and_then(|()| estate.wait_converged()))?;
+            pace.keep(|number| write(number).and_then(|()| estate.wait_converged()))?;
             wait_quiet(estate, pace.quiet)
         })?;
-        return Ok(busy.less(&idle, count));
+        return Ok(busy.less(&idle, things));
     }
-    let busy = spend(estate, || pace.keep(change))?;
-    Ok(busy.less(&idle, count))
+    let single = spend(estate, || pace.keep(|number| if number < writes { write(number) } else { Ok(()) }))?;
+    let busy = spend(estate, || pace.keep(|number| write(writes + number)))?;
+    Ok(busy.less(&single, things - 1.0))
 }
 
 /// What the processes spend while something is done.
@@ -269,6 +276,7 @@ fn spent(estate: &Estate) -> Result<measured::Spent> {
     let (feed_bytes, kernel_messages) = (counter("feedBytes")?, counter("kernelMessages")?);
     let (kernel_bytes, kernel_transactions) = (counter("kernelBytes")?, counter("kernelTransactions")?);
     Ok(measured::Spent {
+        time: estate.begun.elapsed(),
         control_ns: Usage::of(&estate.cluster.server)?.processor_ns,
         agent_ns: Usage::of(agent(estate)?)?.processor_ns,
         feed_bytes,

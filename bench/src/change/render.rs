@@ -60,7 +60,8 @@ clock starts before the PATCH is sent. *Of a new Service*: its endpoints are the
 nodes with fewer Services are there and idle.
 
 *Costs*: one endpoint of a Service is taken away or given back, or a Service is deleted and created again, at a steady pace, in groups; the
-figure of a group is its mean (of the two writes together, of a Service), less what both processes use in the same time without changes. The
+figure of a group is its mean (of the two writes together, of a Service), less what both processes use in the same time with a single one:
+what comes by time when anything has changed, such as the look at all Services every ten seconds ([notes](notes.md)), is no part of it. The
 time of the agent has in it what the kernel does for it. A node and a control server for each number of Services are there at the same time,
 and have a group each by turns, so that a machine that is slower for a while is so for all. *Slope*: of a straight line through all groups of all sizes, with its 95 % interval
 (Student's t): a cost that follows the change has a slope that cannot be told from zero.

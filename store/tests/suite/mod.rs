@@ -29,7 +29,7 @@ pub(crate) const BIRTH: i64 = 1_795_219_200;
 pub(crate) enum Place {
     Memory,
     Sqlite(tempfile::TempDir),
-    Etcd(EtcdPlace),
+    Etcd(Box<EtcdPlace>),
 }
 
 /// A prefix of the etcd that all tests of the program share.
@@ -71,7 +71,7 @@ impl Place {
         local: Option<tempfile::TempDir>,
     ) -> Self {
         options.etcd.prefix = etcd::fresh_prefix();
-        Self::Etcd(EtcdPlace { url: cluster.url(), options, _local: local })
+        Self::Etcd(Box::new(EtcdPlace { url: cluster.url(), options, _local: local }))
     }
 
     pub(crate) fn url(&self) -> String {
