@@ -46,6 +46,8 @@ const PACE_MIN: Duration = Duration::from_millis(20);
 pub const QUIET: Duration = Duration::from_millis(1_500);
 /// What share of a processor may be used meanwhile, unless another one is asked for.
 pub const QUIET_SHARE: f64 = 0.06;
+/// How many times as long the second kernel is watched without changes, for what comes by time.
+const IDLE_QUIETS: u32 = 16;
 /// How long they may take to be so.
 const QUIET_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -129,6 +131,8 @@ struct Served {
     estate: Estate,
     client: KeepAlive,
     comings: comings::Comings,
+    /// What some time without changes costs, on the second kernel.
+    idle: Option<measured::Spent>,
     point: Point,
 }
 
@@ -153,23 +157,34 @@ impl Served {
             let first_ms = comings.latency(&estate, &client, u32::from(round) % LIVE)?;
             point.service_first_ms.push(first_ms);
         }
-        Ok(Self { estate, client, comings, point })
+        let mut idle = None;
+        if lab::guest::is_inside() {
+            estate.wait_converged()?;
+            wait_quiet(&estate, options.quiet())?;
+            idle = Some(spend(&estate, || {
+                thread::sleep(options.quiet * IDLE_QUIETS);
+                Ok(())
+            })?);
+        }
+        Ok(Self { estate, client, comings, idle, point })
     }
 
     /// Measures what changes cost, in a group of them.
     fn group(&mut self, group: u16, options: &Options, say: Say<'_>) -> Result<()> {
-        let Self { estate, client, comings, point } = self;
+        let Self { estate, client, comings, idle, point } = self;
         let typical = point.typical_ms().map_or(PACE_MIN, |ms| Duration::from_secs_f64(ms * 1.5 / 1e3));
         let pace =
             Pace { each: typical.max(PACE_MIN), changes: options.changes.into(), quiet: options.quiet() };
         let first = u32::from(group) * (pace.changes + 1);
-        let spent = cost(estate, pace, 1, |change| move_endpoint(client, options.endpoints, first + change))?;
+        let spent = cost(estate, idle.as_ref(), pace, 1, |change| {
+            move_endpoint(client, options.endpoints, first + change)
+        })?;
         let label = format!("  group {}, {} Services", group + 1, point.services);
         say(&format!("{label}: a change of endpoints costs {spent}"))?;
         point.costs.push(spent);
         // One of two writes adds, the other one removes.
         let pace = Pace { changes: pace.changes / 2 * 2, ..pace };
-        let spent = cost(estate, pace, 2, |change| comings.come_or_go(client, change))?;
+        let spent = cost(estate, idle.as_ref(), pace, 2, |change| comings.come_or_go(client, change))?;
         say(&format!("{label}: a Service that comes and goes costs {spent}"))?;
         point.service_costs.push(spent);
         Ok(())
@@ -245,18 +260,25 @@ impl Pace {
 
 /// What one of equal things costs that take so many writes each and are done at a pace, less what the same time costs with a single
 /// one: work that comes by time when anything has changed, such as a look at everything, is in both.
-fn cost(estate: &Estate, pace: Pace, writes: u32, mut write: impl FnMut(u32) -> Result<()>) -> Result<Cost> {
+///
+/// On the second kernel everything is waited for, which takes long: `idle` is what a time without changes costs there.
+fn cost(
+    estate: &Estate,
+    idle: Option<&measured::Spent>,
+    pace: Pace,
+    writes: u32,
+    mut write: impl FnMut(u32) -> Result<()>,
+) -> Result<Cost> {
     estate.wait_converged()?;
     wait_quiet(estate, pace.quiet)?;
     let things = f64::from(pace.changes / writes);
-    if lab::guest::is_inside() {
-        let idle = spend(estate, || pace.keep(|_| Ok(())))?;
+    if let Some(idle) = idle {
         // What is counted there must be complete, and no two changes in one; time does not matter.
         let busy = spend(estate, || {
             pace.keep(|number| write(number).and_then(|()| estate.wait_converged()))?;
             wait_quiet(estate, pace.quiet)
         })?;
-        return Ok(busy.less(&idle, things));
+        return Ok(busy.less(idle, things));
     }
     let single = spend(estate, || pace.keep(|number| if number < writes { write(number) } else { Ok(()) }))?;
     let busy = spend(estate, || pace.keep(|number| write(writes + number)))?;
