@@ -17,6 +17,8 @@ use crate::{
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
 /// Attributes that are remembered for one neighbour: routes differ by Advertisements, of which there are few.
 const REMEMBERED_MAX: usize = 1024;
+/// So many that no route has any more are kept at least, beside as many as routes have.
+const SPARE: usize = 16;
 
 /// What is said of a prefix, the same to every neighbour.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,13 +90,15 @@ const fn marks(role: Role) -> bool {
 pub struct Exports {
     towards: BTreeMap<Family, Towards>,
     made: BTreeMap<(Family, Route), Arc<Attributes>>,
+    /// How many were in use when those were dropped that were not.
+    used: usize,
 }
 
 impl Exports {
     /// For a neighbour that takes routes of these families.
     #[must_use]
     pub const fn new(towards: BTreeMap<Family, Towards>) -> Self {
-        Self { towards, made: BTreeMap::new() }
+        Self { towards, made: BTreeMap::new(), used: 0 }
     }
 
     /// The attributes of a route; nothing when the neighbour takes none of that family.
@@ -104,8 +108,14 @@ impl Exports {
         if let Some(made) = self.made.get(&key) {
             return Some(Arc::clone(made));
         }
-        if self.made.len() == REMEMBERED_MAX {
+        if self.made.len() >= 2 * self.used + SPARE {
+            // An Advertisement that changes leaves behind what nobody else holds.
+            self.made.retain(|_, made| Arc::strong_count(made) > 1);
+            self.used = self.made.len();
+        }
+        if self.made.len() >= REMEMBERED_MAX {
             self.made.clear();
+            self.used = 0;
         }
         let made = Arc::new(attributes(route, towards));
         self.made.insert(key, Arc::clone(&made));
@@ -162,5 +172,26 @@ mod tests {
         let again = exports.attributes(Family::Ipv4Unicast, &Route::default()).unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!(exports.attributes(Family::Ipv6Unicast, &Route::default()), None);
+    }
+
+    #[test]
+    fn attributes_that_no_route_has_are_forgotten_and_those_that_some_have_are_shared() {
+        let mut exports = Exports::new([(Family::Ipv4Unicast, towards(true))].into());
+        let mut with = |med| {
+            let made = exports.attributes(Family::Ipv4Unicast, &Route { med: Some(med), ..Route::default() });
+            (made.unwrap(), exports.made.len())
+        };
+        let held: Vec<_> = (0..40).map(|med| with(med).0).collect();
+        for med in 1000..5000 {
+            assert!(with(med).1 <= 2 * held.len() + SPARE);
+        }
+        for (med, held) in (0..).zip(&held) {
+            assert!(Arc::ptr_eq(&with(med).0, held), "{med}");
+        }
+        drop(held);
+        for med in 1000..5000 {
+            with(med);
+        }
+        assert!(with(0).1 <= SPARE + 1);
     }
 }
