@@ -15,10 +15,10 @@ fn every_change_reaches_the_client_and_the_page_says_what_it_cost() {
     let options = Options {
         rounds: 2,
         groups: 2,
-        changes: 4,
+        changes: 12,
         sizes: vec![2, 20],
         endpoints: 3,
-        quiet: Duration::from_millis(100),
+        quiet: Duration::from_millis(500),
         // Counts are looked at, and no times: nobody has to be idle, which others on this machine would keep them from.
         quiet_share: 2.0,
         modes: vec!["nftables", "userspace"],
