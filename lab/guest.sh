@@ -58,7 +58,10 @@ nice -n 5 timeout --signal=KILL "${GUEST_TIMEOUT:-900}" linux.uml mem="${GUEST_M
   init="$work/init" con=null con0=fd:0,fd:1 quiet </dev/null >"$work/console" 2>"$work/boot" &
 guest=$!
 set +m
-tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null || true
+told=0
+tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null || told=$?
+# Whoever listened is gone (SIGPIPE), and wants no answer: the guest goes as well.
+[ "$told" != 141 ] || exit "$told"
 wait "$guest" || true
 if [ ! -s "$work/status" ]; then
   echo "guest: it ended without an answer (timeout, or it did not boot):" >&2
