@@ -19,7 +19,8 @@ command -v linux.uml >/dev/null || { echo "guest: user-mode-linux is not install
 work=$(mktemp -d)
 guest=
 cleanup() {
-  [ -z "$guest" ] || kill -KILL -- "-$guest" 2>/dev/null || true
+  # The kernel is several processes in a session of its own: neither the end of `timeout` nor that of one reaches them all.
+  [ -z "$guest" ] || pkill -KILL --full "init=$work/init" || true
   rm -rf "$work"
 }
 trap cleanup EXIT
@@ -65,7 +66,7 @@ tail -n +1 -s 0.1 -f --pid="$guest" "$work/out" 2>/dev/null || told=$?
 wait "$guest" || true
 if [ ! -s "$work/status" ]; then
   echo "guest: it ended without an answer (timeout, or it did not boot):" >&2
-  tail -5 "$work/boot" "$work/console" >&2
+  tail -n 5 "$work/boot" "$work/console" >&2
   exit 125
 fi
 exit "$(cat "$work/status")"
