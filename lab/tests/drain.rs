@@ -193,7 +193,7 @@ const SHOWN_NOWHERE: [(&str, &str); 7] = [
     ("tidegate_health_words", "how much the server remembers; what it had to forget is shown"),
 ];
 /// Series that are there only once something has happened that does not happen here.
-const NOT_HERE: [&str; 13] = [
+const NOT_HERE: [&str; 14] = [
     "tidegate_store_commits",
     "tidegate_store_conflicts",
     "tidegate_store_in_doubt",
@@ -203,6 +203,7 @@ const NOT_HERE: [&str; 13] = [
     "tidegate_store_commit_seconds",
     "tidegate_agent_certificate_expires",
     "tidegate_agent_health_checks",
+    "tidegate_agent_relay_heap_in_use_bytes",
     "tidegate_bgp_sessions",
     "tidegate_bgp_prefixes_sent",
     "tidegate_bgp_prefixes_received",

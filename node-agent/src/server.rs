@@ -188,6 +188,7 @@ async fn state(State(shown): State<Shown>) -> Json<StateAnswer> {
         problems,
         warnings,
         kernel: _,
+        relay_heap_bytes: _,
         journal_bytes,
         events,
         traffic: _,
@@ -406,7 +407,11 @@ impl Collector for StatusCollector {
             ("failures", "Services that are not as they should be", status.failures_total),
             ("journal_bytes", "Size of the saved state in bytes", status.journal_bytes),
         ];
-        for (name, help, value) in gauges {
+        let relay = status.relay_heap_bytes.map(|bytes| {
+            let help = "Bytes of memory that the relay process of userspace mode has allocated and not freed";
+            ("relay_heap_in_use_bytes", help, bytes)
+        });
+        for (name, help, value) in gauges.into_iter().chain(relay) {
             ConstGauge::new(value).encode(encoder.encode_descriptor(
                 name,
                 help,

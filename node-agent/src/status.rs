@@ -40,6 +40,8 @@ pub struct Status {
     pub warnings: Vec<String>,
     /// What was done to the kernel.
     pub kernel: KernelCounters,
+    /// Bytes of memory in use by the relay process of userspace mode, as it said last.
+    pub relay_heap_bytes: Option<u64>,
     /// The size of the journal, in bytes.
     pub journal_bytes: u64,
     /// What happened of late, oldest first.

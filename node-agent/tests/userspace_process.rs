@@ -78,7 +78,9 @@ fn a_client_that_comes_later_finds_everything_and_changes_only_what_changed() {
     topology.client.ask_tcp(VIP, 81).unwrap();
 
     let mut second = topology.node.run(|| RelayClient::open(home.relays(), mark()).unwrap());
+    assert_eq!(second.relay_heap_bytes(), None, "no relay was asked yet");
     topology.node.run(|| second.observe()).unwrap();
+    assert!(second.relay_heap_bytes() > Some(64 << 10), "{:?}", second.relay_heap_bytes());
     let pass = topology.node.run(|| second.apply(&wanted, &Scope::Everything));
     assert_eq!((verified(&pass), second.process()), (0, Some(relay)));
     assert_eq!(second.counters().transactions, 0, "what an earlier agent did is not counted");

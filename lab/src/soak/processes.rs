@@ -22,7 +22,7 @@ pub struct Sample {
     pub resident_kib: u64,
     /// Memory that is no part of a file, in KiB: what the allocator has taken from the kernel.
     pub anonymous_kib: u64,
-    /// What of it is in use, in KiB, as the process says of itself at a settled time; a relay says nothing.
+    /// What of it is in use, in KiB, as the process says of itself at a settled time, and the agent of its relay.
     pub in_use_kib: Option<u64>,
     /// Open files.
     pub files: u64,
@@ -58,24 +58,22 @@ pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Ve
     Ok(samples)
 }
 
-/// How a series is called that says how much of the heap is in use, behind what it begins with.
-const IN_USE: &str = "_heap_in_use_bytes";
-
-/// What a process says that it has in use, in KiB; nothing where it shows no such thing.
+/// What a process says that it has in use, in KiB, or its agent of a relay; nothing where no such thing is shown.
 fn in_use_kib(stage: &Stage, process: &str) -> Result<Option<u64>> {
-    let server = match process.strip_prefix("agent of ") {
-        Some(node) => stage.cluster.agent(node)?,
-        None if process == CONTROL => stage.cluster.api.clone(),
-        None => return Ok(None),
+    let (server, series) = if process == CONTROL {
+        (stage.cluster.api.clone(), "tidegate_heap_in_use_bytes")
+    } else if let Some(node) = process.strip_prefix("agent of ") {
+        (stage.cluster.agent(node)?, "tidegate_agent_heap_in_use_bytes")
+    } else if let Some(node) = process.strip_prefix("relay of ") {
+        (stage.cluster.agent(node)?, "tidegate_agent_relay_heap_in_use_bytes")
+    } else {
+        return Ok(None);
     };
-    Ok(in_use_bytes(&server.get("/metrics")?.success()?.text).map(|bytes| bytes / 1024))
+    Ok(figure(&server.get("/metrics")?.success()?.text, series).map(|bytes| bytes / 1024))
 }
 
-fn in_use_bytes(metrics: &str) -> Option<u64> {
-    metrics.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        name.ends_with(IN_USE).then(|| value.parse().ok())?
-    })
+fn figure(metrics: &str, series: &str) -> Option<u64> {
+    metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
 
 fn look(process: String, pid: u32, at: Duration, is_settled: bool) -> Result<Sample> {
@@ -151,8 +149,8 @@ mod tests {
 
     #[test]
     fn what_is_in_use_is_read_from_what_a_process_shows() {
-        let metrics = "# TYPE tidegate_x_heap_in_use_bytes gauge\ntidegate_x_heap_in_use_bytes 2048\n# EOF\n";
-        assert_eq!((in_use_bytes(metrics), in_use_bytes("other 1\n")), (Some(2048), None));
+        let metrics = "# TYPE x_in_use_bytes gauge\nx_in_use_bytes_more 1\nx_in_use_bytes 2048\n# EOF\n";
+        assert_eq!((figure(metrics, "x_in_use_bytes"), figure(metrics, "in_use_bytes")), (Some(2048), None));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Agent {
                 conntrack_deletions: kernel.conntrack_deletions + self.cleaner.deleted(),
                 ..kernel
             },
+            relay_heap_bytes: self.backends.current().relay_heap_bytes(),
             journal_bytes: self.journal.bytes(),
             events: self.events.all(),
             traffic: self.readings.last(),

@@ -223,6 +223,12 @@ pub trait Dataplane: Send {
 
     /// What was done since the backend was opened.
     fn counters(&self) -> KernelCounters;
+
+    /// Bytes of memory in use by the process that carries connections for the backend, as it said last; nothing where
+    /// there is none but the kernel.
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// What went to one target of one Service.

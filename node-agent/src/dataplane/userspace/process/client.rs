@@ -430,6 +430,10 @@ impl Dataplane for RelayClient {
     fn counters(&self) -> KernelCounters {
         self.counters
     }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        self.link.as_ref()?.heap_bytes
+    }
 }
 
 impl Drop for RelayClient {

@@ -19,6 +19,8 @@ pub(super) struct Link {
     stream: BufReader<UnixStream>,
     /// What the process had done when last heard.
     counters: KernelCounters,
+    /// The memory that it then had in use, in bytes.
+    pub(super) heap_bytes: Option<u64>,
     /// Whether it has got everything from here.
     pub(super) is_complete: bool,
 }
@@ -27,7 +29,8 @@ impl Link {
     /// Begins after the greeting.
     pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
         let stream = BufReader::new(stream);
-        let mut link = Self { stream, counters: KernelCounters::default(), is_complete: false };
+        let mut link =
+            Self { stream, counters: KernelCounters::default(), heap_bytes: None, is_complete: false };
         let _what_others_asked_for = link.ask(&Request::Count)?;
         Ok(link)
     }
@@ -36,7 +39,8 @@ impl Link {
     pub(super) fn ask(&mut self, request: &Request) -> io::Result<(Result<Reply, Refusal>, KernelCounters)> {
         frames::write(self.stream.get_ref(), request)?;
         let answer = frames::read::<Answer>(&mut self.stream, FRAME_BYTES_MAX)?;
-        let (Answer { counters, reply }, _) = answer.ok_or(ErrorKind::UnexpectedEof)?;
+        let (Answer { counters, heap_in_use_bytes, reply }, _) = answer.ok_or(ErrorKind::UnexpectedEof)?;
+        self.heap_bytes = heap_in_use_bytes;
         let before = std::mem::replace(&mut self.counters, counters);
         let risen = KernelCounters {
             transactions: counters.transactions.saturating_sub(before.transactions),

@@ -324,12 +324,13 @@ fn answer(
         } else {
             work(&mut backend).map_err(|error| Refusal::Failed((&error).into()))
         };
-        Answer { counters: backend.counters(), reply }
+        let heap_in_use_bytes = heap::Figures::read().map(|figures| figures.in_use_bytes);
+        Answer { counters: backend.counters(), heap_in_use_bytes, reply }
     };
     let frame = wire::encode(&answer).or_else(|source| {
         // What is too long to be said is no reason to say nothing more.
         let failure = Failure::from(&KernelError { action: "answering".to_owned(), source });
-        wire::encode(&Answer { counters: answer.counters, reply: Err(Refusal::Failed(failure)) })
+        wire::encode(&Answer { reply: Err(Refusal::Failed(failure)), ..answer })
     });
     stream.write_all(&frame?)
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::dataplane::{KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic};
 
 /// The version of what is said after the greeting.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// The first bytes of both greetings.
 pub const MAGIC: [u8; 8] = *b"tg-relay";
 /// The longest greeting, welcome or farewell.
@@ -136,6 +136,8 @@ pub enum Request {
 pub struct Answer {
     /// What it has done to the kernel since it began.
     pub counters: KernelCounters,
+    /// Bytes of memory that it has allocated and not freed, if its allocator says.
+    pub heap_in_use_bytes: Option<u64>,
     /// What came of the request.
     pub reply: Result<Reply, Refusal>,
 }
