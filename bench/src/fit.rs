@@ -37,10 +37,16 @@ impl Line {
         Some(Self { intercept, slope, slope_margin: student_95(count - 2) * error })
     }
 
-    /// Whether the slope can be told from zero: zero is outside of its interval.
+    /// `grows` or `falls` where the slope can be told from zero, which is then outside of its interval; else `flat`.
     #[must_use]
-    pub fn grows(&self) -> bool {
-        self.slope - self.slope_margin > 0.0
+    pub fn trend(&self) -> &'static str {
+        if self.slope - self.slope_margin > 0.0 {
+            "grows"
+        } else if self.slope + self.slope_margin < 0.0 {
+            "falls"
+        } else {
+            "flat"
+        }
     }
 
     /// The cost at a size over that at another.
@@ -83,15 +89,17 @@ mod tests {
         let points: Vec<_> = (0..10).map(|x| (f64::from(x), 3.0 + 2.0 * f64::from(x))).collect();
         let line = Line::through(&points).unwrap();
         assert!((line.slope - 2.0).abs() < 1e-9 && (line.intercept - 3.0).abs() < 1e-9, "{line:?}");
-        assert!(line.grows());
+        assert_eq!(line.trend(), "grows");
         assert!((line.ratio(9.0, 0.0) - 7.0).abs() < 1e-9);
+        let falling: Vec<_> = points.iter().map(|(x, y)| (*x, -y)).collect();
+        assert_eq!(Line::through(&falling).unwrap().trend(), "falls");
     }
 
     #[test]
     fn noise_around_a_constant_does_not_grow() {
         let noise = [0.3, -0.2, 0.1, -0.4, 0.2, 0.0, -0.1, 0.1];
         let points: Vec<_> = noise.iter().enumerate().map(|(x, noise)| (x as f64, 5.0 + noise)).collect();
-        assert!(!Line::through(&points).unwrap().grows());
+        assert_eq!(Line::through(&points).unwrap().trend(), "flat");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A plot of dots on a logarithmic scale, as SVG: one row per series, one dot per figure, a line at the median.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 /// Figures that make a row.
 #[derive(Debug, Clone)]
@@ -24,6 +24,8 @@ const SCALE_HEIGHT: f64 = 44.0;
 const DOT_RADIUS: f64 = 2.6;
 /// Dots of a row are spread over these heights by turns, so that equal figures stay apart.
 const SPREAD: [f64; 5] = [0.0, -5.0, 5.0, -2.5, 2.5];
+/// Dots on one another that are drawn: with more of them nothing looks different.
+const STACK_MAX: usize = 4;
 
 /// Draws rows under a title; `unit` is written beside the scale, which has a line for each power of ten.
 #[must_use]
@@ -57,15 +59,19 @@ pub fn dots(title: &str, unit: &str, rows: &[Row]) -> String {
 
 fn draw_row(svg: &mut String, scale: &Scale, row: &Row, y: f64) {
     let _ = writeln!(svg, "<text x=\"{MARGIN}\" y=\"{:.1}\">{}</text>", y + 4.0, escape(&row.label));
-    let colour = row.colour;
+    let _ = writeln!(svg, "<g fill=\"{}\" fill-opacity=\"0.45\">", row.colour);
+    let mut stacks: BTreeMap<String, usize> = BTreeMap::new();
     for (figure, offset) in row.figures.iter().zip(SPREAD.iter().cycle()) {
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{DOT_RADIUS}\" fill=\"{colour}\" fill-opacity=\"0.45\"/>",
-            scale.x(*figure),
-            y + offset
-        );
+        let place = format!("cx=\"{:.0}\" cy=\"{:.1}\"", scale.x(*figure), y + offset);
+        let stack = stacks.entry(place).or_default();
+        *stack = STACK_MAX.min(*stack + 1);
     }
+    for (place, count) in stacks {
+        for _ in 0..count {
+            let _ = writeln!(svg, "<circle {place} r=\"{DOT_RADIUS}\"/>");
+        }
+    }
+    svg.push_str("</g>\n");
     if let Some(median) = row.median {
         let x = scale.x(median);
         let _ = writeln!(
@@ -125,6 +131,12 @@ mod tests {
         let scale = Scale { first: 1, last: 3 };
         assert!((scale.x(100.0) - (scale.x(10.0) + scale.x(1000.0)) / 2.0).abs() < 1e-9);
         assert!((scale.x(0.0) - scale.x(10.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn more_dots_in_one_place_than_can_be_seen_are_not_drawn() {
+        let row = Row { label: "x".into(), colour: "navy", figures: vec![20.0; 1_000], median: None };
+        assert_eq!(dots("t", "ms", &[row]).matches("<circle").count(), SPREAD.len() * STACK_MAX);
     }
 
     #[test]

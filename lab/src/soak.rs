@@ -99,7 +99,8 @@ impl Options {
             parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
             faults_min: 0,
             all_live_after: 2,
-            per_second: 50,
+            // 50 with the time in which control is dead or stopped, and nothing is caught up.
+            per_second: 55,
             members: 0,
             writers: 8,
             filling: 300,

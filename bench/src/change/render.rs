@@ -68,7 +68,8 @@ and have a group each by turns, so that a machine that is slower for a while is 
 
 *In the guest*: on a machine whose kernel has no IPVS, that mode is measured on User Mode Linux, with one processor, slow system calls and
 fewer endpoints. Every change is waited for, so that no two are carried out as one and all that follows is counted. Messages, bytes and
-transactions are the same there as anywhere; times are not, and are left out.
+transactions are the same there as anywhere; times are not, and are left out. What the feed says when nothing happens is taken off by time,
+although it says less while something happens: the longer a change takes there, the fewer bytes it seems to have.
 ";
 
 /// The page.
@@ -154,7 +155,7 @@ fn slopes(record: &Record<Point>) -> String {
             for Quantity { name, unit, is_time, of } in QUANTITIES {
                 let Some(line) = line(record, mode, sort, is_time, of) else { continue };
                 let (slope, margin) = (line.slope * 1e3, line.slope_margin * 1e3);
-                let word = if line.grows() { "grows" } else { "flat" };
+                let word = line.trend();
                 let _ = writeln!(
                     table,
                     "| {mode} | {} | {name} | {} | ± {margin:.3}: {word} |",

@@ -146,7 +146,7 @@ fn slopes(record: &Record<Point>) -> String {
             let figures: Vec<_> = points.iter().flat_map(of_point).collect();
             let Some(line) = Line::through(&figures) else { continue };
             let (slope, margin) = (line.slope * 1e3, line.slope_margin * 1e3);
-            let word = if line.grows() { "grows" } else { "flat" };
+            let word = line.trend();
             let _ = writeln!(table, "| {} | {name} | {slope:.3} ms | ± {margin:.3}: {word} |", layout.name());
         }
     }
