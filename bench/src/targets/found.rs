@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::figures::{point, points, sum, summary};
+use super::figures::{point, points, ratio_in_a_round, sum, summary};
 use crate::page::short;
 
 /// What was found of a target.
@@ -122,24 +122,27 @@ pub(super) fn ipvs_rate(written: &Value) -> Option<Found> {
 
 fn connections(written: &Value, own: &str) -> Option<Found> {
     let is_guest = point(written, &[("contestant", json!(own))])?.get("isGuest")?.clone();
-    let rate = |contestant: &str, services: u32| {
+    let series = |contestant: &str, services: u32| {
         let fields =
             [("contestant", json!(contestant)), ("services", json!(services)), ("isGuest", is_guest.clone())];
-        Some(summary(point(written, &fields)?, "rounds", "/perSecond")?.median)
+        point(written, &fields)
     };
-    let (many, few) = (rate(own, 10_000)?, rate(own, 10)?);
-    let beside = ["direct", "haproxy", "nginx"].iter().filter_map(|rival| {
-        let rival_rate = rate(rival, 0)?;
-        Some(format!("{rival} {} a second: {} times as many", short(rival_rate), short(many / rival_rate)))
+    let rate = |series: &Value| Some(summary(series, "rounds", "/perSecond")?.median);
+    let many = series(own, 10_000)?;
+    let ratio = |other: &Value| ratio_in_a_round(many, other, "rounds", "/perSecond");
+    let beside = ["direct", "haproxy", "nginx"].iter().filter_map(|name| {
+        let rival = series(name, 0)?;
+        Some(format!("{name} {} a second: {} times as many", short(rate(rival)?), short(ratio(rival)?)))
     });
+    let over_few = ratio(series(own, 10)?)?;
     Some(Found {
         measured: if is_guest == true {
-            format!("{} (in a guest)", short(many / few))
+            format!("{} (in a guest)", short(over_few))
         } else {
-            format!("{} ({} a second)", short(many / few), short(many))
+            format!("{} ({} a second)", short(over_few), short(rate(many)?))
         },
         beside: beside.collect::<Vec<_>>().join("; "),
-        is_met: many / few >= 0.95,
+        is_met: over_few >= 0.95,
     })
 }
 

@@ -3,6 +3,7 @@
 mod figures;
 mod found;
 mod render;
+mod slope;
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     BENCHMARKS, Written,
     found::{self, Found},
+    slope,
 };
 
 /// What is demanded, and what was found.
@@ -95,6 +96,12 @@ fn rows(written: &Written) -> Vec<Row> {
             "change",
             found::ipvs_ratio,
         ),
+        row(
+            "what 1,000 Services more add to the cost of a change, 100 to 50,000 Services × 10 endpoints, nftables: nothing that can be told from zero",
+            "change",
+            slope::nftables,
+        ),
+        row("the same in ipvs mode, in a guest, by messages to the kernel", "change", slope::ipvs),
         row(
             "new connections a second at 10,000 over those at 10 Services, nftables: ≥ 0.95",
             "connections",
