@@ -22,7 +22,7 @@ pub struct Sample {
     pub resident_kib: u64,
     /// Memory that is no part of a file, in KiB: what the allocator has taken from the kernel.
     pub anonymous_kib: u64,
-    /// What of it is in use, in KiB, as the process says of itself at a settled time; of a relay nothing.
+    /// What of it is in use, in KiB, as the process says of itself at a settled time, and the agent of its relay.
     pub in_use_kib: Option<u64>,
     /// Open files.
     pub files: u64,
@@ -58,12 +58,14 @@ pub(super) fn sample(stage: &Stage, at: Duration, is_settled: bool) -> Result<Ve
     Ok(samples)
 }
 
-/// What a process says that it has in use, in KiB; nothing of a relay, which has buffers for every flow that somebody may go on with.
+/// What a process says that it has in use, in KiB, or its agent of a relay; nothing where no such thing is shown.
 fn in_use_kib(stage: &Stage, process: &str) -> Result<Option<u64>> {
     let (server, series) = if process == CONTROL {
         (stage.cluster.api.clone(), "tidegate_heap_in_use_bytes")
     } else if let Some(node) = process.strip_prefix("agent of ") {
         (stage.cluster.agent(node)?, "tidegate_agent_heap_in_use_bytes")
+    } else if let Some(node) = process.strip_prefix("relay of ") {
+        (stage.cluster.agent(node)?, "tidegate_agent_relay_heap_in_use_bytes")
     } else {
         return Ok(None);
     };
