@@ -6,6 +6,7 @@
 mod support;
 
 use std::{
+    collections::BTreeSet,
     fs::{self, Permissions},
     io::{Read as _, Write as _},
     os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
@@ -98,6 +99,40 @@ fn a_client_that_comes_later_finds_everything_and_changes_only_what_changed() {
     wanted.programs.remove(&key("more"));
     verified(&topology.node.run(|| second.apply(&wanted, &only(&["more"]))));
     assert!(topology.client.ask_tcp("10.96.0.2", 80).is_err());
+}
+
+/// A relay with thousands of clients has no room for the longest datagram for each of them.
+#[test]
+fn flows_and_listeners_that_wait_hold_no_room_for_a_datagram() {
+    const EACH_MAX: u64 = 8 << 10;
+    let topology = Topology::new("usp-room");
+    let home = Home::new("usp-room");
+    let _flows = PortEcho::start(&topology.a, 9000);
+    let mut wanted = services();
+    let mut client = running(&topology.node, &home, mark(), &wanted);
+    let in_use = |client: &mut RelayClient| {
+        topology.node.run(|| client.observe()).unwrap();
+        client.relay_heap_bytes().unwrap()
+    };
+    // What is made when the first datagram comes, and then kept, is there before.
+    ask_port(&udp(&topology.client, VIP, 80));
+    let before = in_use(&mut client);
+    let flows: Vec<_> = (0..200).map(|_| udp(&topology.client, VIP, 80)).collect();
+    let ports: BTreeSet<_> = flows.iter().map(ask_port).collect();
+    assert_eq!(ports.len(), flows.len(), "each is a flow of its own");
+    let with_flows = in_use(&mut client);
+    assert!(with_flows < before + 200 * EACH_MAX, "{before} and then {with_flows}");
+
+    for last in 1..=100 {
+        let vip = format!("10.96.1.{last}");
+        let frontends =
+            [(at(&vip, Protocol::Udp, 80), forward(Masquerade::OffCluster, &[("10.1.1.2", 9000, 1)]))];
+        wanted.programs.extend(desired(vec![(&vip, program(&[&vip], &[], &frontends))]).programs);
+    }
+    verified(&topology.node.run(|| client.apply(&wanted, &Scope::Everything)));
+    let with_listeners = in_use(&mut client);
+    assert!(with_listeners < with_flows + 100 * EACH_MAX, "{with_flows} and then {with_listeners}");
+    assert_eq!(flows.iter().map(ask_port).collect::<BTreeSet<_>>(), ports);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use node_agent::dataplane::{
 use support::{
     net::{Server, Topology},
     programs::{address, at, desired, forward, node_port, only, port, program, set, verified},
-    relay::{change, eventually, open, relaying},
+    relay::{TcpServer, change, connect, echo, echoes, eventually, open, relaying},
 };
 
 const BOTH4: [(&str, u16, u16); 2] = [("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
@@ -99,6 +99,21 @@ fn f053_f054_every_frontend_is_relayed_for_tcp_and_udp_in_both_families() {
 fn listeners(topology: &Topology) -> usize {
     let listing = topology.node.exec(&["ss", "-Hltun"]);
     listing.lines().filter(|line| line.contains("0.0.0.0:*") || line.contains("[::]:*")).count()
+}
+
+/// A client or a target that vanishes frees its place: what a listener accepts is as the listener was told to be.
+#[test]
+fn both_sides_of_a_connection_are_asked_whether_they_are_there() {
+    let frontends =
+        [(at("10.96.0.1", Protocol::Tcp, 80), forward(Masquerade::OffCluster, &[("10.1.1.2", 9000, 1)]))];
+    let wanted = desired(vec![("web", program(&["10.96.0.1"], &[], &frontends))]);
+    let (topology, _backend) = relaying("us-alive", &wanted, Limits::default());
+    let _server = TcpServer::start(&topology.a, 9000, echo);
+    let mut stream = connect(&topology.client, "10.96.0.1", 80).unwrap();
+    assert!(echoes(&mut stream, "hello\n"));
+    let sockets = topology.node.exec(&["ss", "-Htno", "state", "established"]);
+    let asked = sockets.lines().filter(|line| line.contains("timer:(keepalive,4min"));
+    assert_eq!(asked.count(), 2, "{sockets}");
 }
 
 /// Each frontend that forwards has a listener of its own on a port that the kernel chose; rules and listeners go with

@@ -53,6 +53,7 @@ fn bind_tcp(family: IpFamily) -> io::Result<TcpListener> {
             socket
         }
     };
+    tcp::prepare(&socket)?;
     socket.bind(any(family))?;
     socket.listen(tcp::BACKLOG)
 }

@@ -21,6 +21,7 @@ mod origin;
 mod preview;
 pub mod process;
 mod relay;
+mod room;
 mod tcp;
 mod trace;
 mod tracking;

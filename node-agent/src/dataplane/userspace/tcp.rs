@@ -2,20 +2,23 @@
 
 use std::{
     collections::BTreeSet,
+    future::poll_fn,
     io,
     net::SocketAddr,
-    pin::pin,
+    os::fd::AsFd,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use model::service::Protocol;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
-    io::AsyncWriteExt as _,
+    io::{AsyncRead as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf},
     net::{
         TcpListener, TcpStream,
         tcp::{ReadHalf, WriteHalf},
@@ -26,7 +29,7 @@ use tokio::{
 use super::{
     origin,
     relay::{Placed, Relay, count},
-    wire,
+    room, wire,
 };
 
 /// Connections that the kernel holds until they are accepted.
@@ -47,8 +50,6 @@ const PATIENCE: [Duration; 6] = [
 ];
 /// Targets tried for one connection, those that refuse at once included.
 const TRIES_MAX: usize = 32;
-/// Bytes moved at a time. An idle connection has no buffer.
-const CHUNK_BYTES: usize = 64 << 10;
 /// Silence after which a peer is asked whether it is still there, so that vanished ones free their place.
 const KEEPALIVE_IDLE_SECS: u32 = 300;
 /// How long the kernel has to deliver what a target said before the client is told that the target broke off.
@@ -92,8 +93,8 @@ async fn serve(relay: &Relay, mut client: TcpStream, peer: SocketAddr) {
         count(&relay.shared.tally.unplaced);
         return reset(&client);
     };
-    prepare(&client);
-    prepare(&target);
+    // One that refuses is closed already, and that shows by itself.
+    let _closed = prepare(&target);
     count(&placed.seat.account.connections);
     let header = placed.proxy_protocol.map(|version| wire::header(version, Protocol::Tcp, peer, original));
     let carry = async {
@@ -207,27 +208,47 @@ async fn carry(client: &mut TcpStream, target: &mut TcpStream, bytes: &AtomicU64
 
 /// Moves bytes until the source has said all, then says so to the sink. Nothing is read while the sink takes nothing.
 async fn pump(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, bytes: &AtomicU64) -> Result<(), Broken> {
-    loop {
-        from.readable().await.map_err(|_| Broken::Source)?;
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
-        match from.try_read_buf(&mut chunk) {
-            Ok(0) => return to.shutdown().await.map_err(|_| Broken::Sink),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => return Err(Broken::Source),
-        }
-        bytes.fetch_add(u64::try_from(chunk.len()).unwrap_or_default(), Ordering::Relaxed);
-        to.write_all(&chunk).await.map_err(|_| Broken::Sink)?;
+    while let Some(left) =
+        poll_fn(|context| room::lend(|room| poll_move(context, from, to, room, bytes))).await?
+    {
+        to.write_all(&left).await.map_err(|_| Broken::Sink)?;
     }
+    to.shutdown().await.map_err(|_| Broken::Sink)
 }
 
-/// Small packets leave at once, and vanished peers are found. A socket that refuses is closed already, and that shows
-/// by itself.
-fn prepare(stream: &TcpStream) {
-    let _closed = stream
-        .set_nodelay(true)
-        .and_then(|()| Ok(setsockopt(stream, sockopt::KeepAlive, &true)?))
-        .and_then(|()| Ok(setsockopt(stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_SECS)?));
+/// Waits until the source says something, and gives the sink of it what that takes at once. Answers what is left and has to be kept,
+/// or nothing when the source has said all.
+fn poll_move(
+    context: &mut Context<'_>,
+    from: &mut ReadHalf<'_>,
+    to: &mut WriteHalf<'_>,
+    room: &mut [u8],
+    bytes: &AtomicU64,
+) -> Poll<Result<Option<Vec<u8>>, Broken>> {
+    let mut said = ReadBuf::new(room);
+    if ready!(Pin::new(from).poll_read(context, &mut said)).is_err() {
+        return Poll::Ready(Err(Broken::Source));
+    }
+    let said = said.filled();
+    if said.is_empty() {
+        return Poll::Ready(Ok(None));
+    }
+    // Before anybody can have it: who asks what was carried after an answer finds it.
+    bytes.fetch_add(u64::try_from(said.len()).unwrap_or_default(), Ordering::Relaxed);
+    let taken = match Pin::new(to).poll_write(context, said) {
+        Poll::Ready(Ok(taken)) => taken,
+        Poll::Ready(Err(_)) => return Poll::Ready(Err(Broken::Sink)),
+        Poll::Pending => 0,
+    };
+    Poll::Ready(Ok(Some(said[taken..].to_vec())))
+}
+
+/// Small packets leave at once, and vanished peers are found. What a listener is told is true of all that it accepts.
+pub(super) fn prepare(socket: &impl AsFd) -> io::Result<()> {
+    setsockopt(socket, sockopt::TcpNoDelay, &true)?;
+    // Before there are questions, because a change of it would begin their time anew.
+    setsockopt(socket, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_SECS)?;
+    Ok(setsockopt(socket, sockopt::KeepAlive, &true)?)
 }
 
 /// Makes the coming close a reset.

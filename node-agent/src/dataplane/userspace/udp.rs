@@ -15,7 +15,7 @@ use std::{
 use model::{net::IpFamily, service::Protocol};
 use nix::{
     libc,
-    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg},
+    sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, sendmsg},
 };
 use tokio::{
     io::Interest,
@@ -27,12 +27,11 @@ use tokio::{
 use super::{
     origin,
     relay::{Placed, Relay, count},
+    room,
     tcp::CLOSING_GRACE,
     wire,
 };
 
-/// The longest datagram.
-const DATAGRAM_BYTES: usize = 64 << 10;
 /// Datagrams of one client that wait for its flow; more are dropped, as a full socket buffer would.
 const QUEUE_MAX: usize = 64;
 /// How long an answer may take that was asked for just before the target went.
@@ -45,7 +44,7 @@ struct Arrival {
     client: SocketAddr,
     /// The address of this node that it was brought to; answers have to come from there.
     local: LocalAddress,
-    length: usize,
+    datagram: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,28 +65,22 @@ pub(super) async fn receive(relay: Arc<Relay>, socket: UdpSocket) {
     });
     let mut flows = Flows::new();
     let mut sweep = interval(relay.shared.limits.flow_idle);
-    let mut buffer = vec![0; DATAGRAM_BYTES];
     loop {
         tokio::select! {
             () = &mut closing => return,
             _ = sweep.tick() => flows.retain(|_, flow| !flow.is_closed()),
             // An error is that of an earlier answer to a client that is gone.
-            arrival = socket.async_io(Interest::READABLE, || receive_from(&socket, &mut buffer)) => {
+            arrival = socket.async_io(Interest::READABLE, || receive_from(&socket)) => {
                 let Ok(arrival) = arrival else { continue };
-                deliver(&relay, &socket, &mut flows, &arrival, buffer[..arrival.length].to_vec());
+                deliver(&relay, &socket, &mut flows, arrival);
             }
         }
     }
 }
 
-fn deliver(
-    relay: &Arc<Relay>,
-    socket: &Arc<UdpSocket>,
-    flows: &mut Flows,
-    arrival: &Arrival,
-    mut datagram: Vec<u8>,
-) {
-    let key = (arrival.client, arrival.local);
+fn deliver(relay: &Arc<Relay>, socket: &Arc<UdpSocket>, flows: &mut Flows, arrival: Arrival) {
+    let Arrival { client, local, mut datagram } = arrival;
+    let key = (client, local);
     let tally = &relay.shared.tally;
     if let Some(flow) = flows.get(&key) {
         match flow.try_send(datagram) {
@@ -100,10 +93,9 @@ fn deliver(
     let Ok(permit) = Arc::clone(&relay.shared.flows).try_acquire_owned() else {
         return count(&tally.flows_refused);
     };
-    let local = SocketAddr::new(arrival.local.ip, relay.port.get());
     let original = {
         let mut netlink = relay.shared.netlink.lock().expect("no holder of the lock panics");
-        origin::of_flow(&mut netlink, local, arrival.client)
+        origin::of_flow(&mut netlink, SocketAddr::new(local.ip, relay.port.get()), client)
     };
     let Some(original) = original.ok().flatten().filter(|original| relay.answers(*original)) else {
         return count(&tally.strays);
@@ -114,8 +106,8 @@ fn deliver(
     let flow = Flow {
         relay: Arc::clone(relay),
         socket: Arc::clone(socket),
-        client: arrival.client,
-        local: arrival.local,
+        client,
+        local,
         original,
         from_client,
         permit,
@@ -179,7 +171,6 @@ impl Flow {
         target.connect(placed.address).await?;
         let idle_time = self.relay.shared.limits.flow_idle;
         let mut idle = pin!(sleep(idle_time));
-        let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
         count(&placed.seat.account.connections);
         let (mut last, mut is_answered) = (Vec::new(), false);
         // Whether something was said to the target after its last answer.
@@ -189,7 +180,6 @@ impl Flow {
             (last, is_owed) = (datagram, true);
         }
         loop {
-            buffer.clear();
             let said = tokio::select! {
                 () = placed.seat.cut.cancelled() => {
                     if !is_owed {
@@ -197,8 +187,8 @@ impl Flow {
                     }
                     // What the client says from now on begins another flow.
                     self.from_client.close();
-                    if let Ok(Ok(_)) = timeout(LAST_ANSWER_TIME, target.recv_buf(&mut buffer)).await {
-                        self.answer(placed, &buffer).await;
+                    if let Ok(Ok(answer)) = timeout(LAST_ANSWER_TIME, receive_answer(&target)).await {
+                        self.answer(placed, &answer).await;
                     }
                     return Ok(Left::Over);
                 }
@@ -212,11 +202,11 @@ impl Flow {
                     }
                     sent
                 }
-                received = target.recv_buf(&mut buffer) => match received {
-                    Ok(_) => {
+                answer = receive_answer(&target) => match answer {
+                    Ok(answer) => {
                         placed.seat.account.failures.note_taken();
-                        (is_answered, is_owed) = (true, false);
-                        self.answer(placed, &buffer).await;
+                        (last, is_answered, is_owed) = (Vec::new(), true, false);
+                        self.answer(placed, &answer).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -259,12 +249,25 @@ impl Flow {
     }
 }
 
-/// Receives a datagram, and at which address.
-fn receive_from(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
+/// Receives what a target says.
+async fn receive_answer(target: &UdpSocket) -> io::Result<Vec<u8>> {
+    let receive = |room: &mut [u8]| {
+        let length = recv(target.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT)?;
+        Ok(room[..length].to_vec())
+    };
+    target.async_io(Interest::READABLE, || room::lend(|room| receive(room))).await
+}
+
+/// Receives a datagram, and at which address. Never waits.
+fn receive_from(socket: &UdpSocket) -> io::Result<Arrival> {
+    room::lend(|room| receive_into(socket, room))
+}
+
+fn receive_into(socket: &UdpSocket, room: &mut [u8]) -> io::Result<Arrival> {
     let mut control = nix::cmsg_space!(libc::in6_pktinfo);
-    let mut slices = [IoSliceMut::new(buffer)];
-    let received =
-        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())?;
+    let mut slices = [IoSliceMut::new(room)];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let received = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
     let mut local = None;
     for message in received.cmsgs()? {
         // The kernel's list of control messages is open.
@@ -284,7 +287,8 @@ fn receive_from(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<Arrival> {
     }
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "a datagram without addresses");
     let client = received.address.as_ref().and_then(address_of).ok_or_else(invalid)?;
-    Ok(Arrival { client, local: local.ok_or_else(invalid)?, length: received.bytes })
+    let (local, length) = (local.ok_or_else(invalid)?, received.bytes);
+    Ok(Arrival { client, local, datagram: room[..length].to_vec() })
 }
 
 /// Sends a datagram from one of this node's addresses.
