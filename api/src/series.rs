@@ -27,6 +27,8 @@ pub(crate) const STEP_SECS: i64 = 10;
 pub(crate) const TRACKS_WITH_VALUES_MAX: usize = 12_000;
 /// Services that are remembered at all, with some 300 bytes each: more than a cluster of the size that we aim at has.
 pub(crate) const SERVICES_MAX: usize = 20_000;
+/// Steps between two looks for what is no longer there: a minute.
+pub(crate) const STEPS_TO_FORGET: i64 = 6;
 /// Nodes that are remembered.
 pub(crate) const NODES_MAX: usize = 2048;
 
@@ -134,6 +136,15 @@ impl SeriesBook {
         self.lock().take(step, sample);
     }
 
+    /// Forgets what is no longer there: nobody can ask for it, and what is there may need the room.
+    pub(crate) fn forget_gone(
+        &self,
+        has_service: impl Fn(&ServiceKey) -> bool,
+        has_node: impl Fn(&Name) -> bool,
+    ) {
+        self.lock().forget_gone(has_service, has_node);
+    }
+
     /// The last hour of something; `None` before the first point.
     pub(crate) fn read(&self, of: &Of) -> Option<SeriesAnswer> {
         self.lock().read(of)
@@ -207,6 +218,14 @@ impl Book {
         let services = self.services.values_mut().flat_map(|service| &mut service.tracks);
         let all = self.cluster.iter_mut().chain(nodes).chain(services);
         self.full = all.map(|track| usize::from(track.shrink())).sum();
+    }
+
+    fn forget_gone(&mut self, has_service: impl Fn(&ServiceKey) -> bool, has_node: impl Fn(&Name) -> bool) {
+        let services = self.services.extract_if(.., |key, _| !has_service(key));
+        let nodes = self.nodes.extract_if(.., |name, _| !has_node(name));
+        let of_services = services.flat_map(|(_, service)| service.tracks);
+        let tracks = of_services.chain(nodes.flat_map(|(_, node)| node.tracks));
+        self.full -= tracks.filter(Track::has_values).count();
     }
 
     fn read(&self, of: &Of) -> Option<SeriesAnswer> {

@@ -11,12 +11,12 @@ use model::{
     name::Name,
     overview::{NodeState, Overview, Totals},
     quantity::Position,
-    resource::ServiceKey,
+    resource::{Kind, ObjectKey, ServiceKey},
     rollup::NodeView,
     traffic::{Busiest, Counts, Rate, Rates, SortBy},
 };
 
-use super::{OF_CLUSTER, OF_NODE, OF_SERVICE, SERVICES_MAX};
+use super::{OF_CLUSTER, OF_NODE, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET};
 use crate::app::App;
 
 /// How often is looked whether the next point is due.
@@ -68,12 +68,22 @@ pub(crate) async fn run(app: Arc<App>) {
         let taken = tokio::task::spawn_blocking(move || {
             let started = Instant::now();
             taker.series.take(step, &gather(&taker, &shown.overview));
+            if step % STEPS_TO_FORGET == 0 {
+                forget_gone(&taker);
+            }
             tracing::trace!(took_us = started.elapsed().as_micros(), "a point of the series was taken");
         });
         if taken.await.is_err() {
             tracing::error!("a point of the series was not taken");
         }
     }
+}
+
+fn forget_gone(app: &App) {
+    let published = app.hub.load();
+    let is_there = |key: &ObjectKey| published.snapshot.get(key).is_some();
+    let node_key = |name: &Name| ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
+    app.series.forget_gone(|service| is_there(&service.object_key()), |node| is_there(&node_key(node)));
 }
 
 fn gather(app: &App, shown: &Overview) -> Sample {

@@ -73,6 +73,18 @@ fn room_is_bounded_what_is_left_out_is_said_and_quiet_makes_room() {
     assert_eq!(book.lock().services.len(), 0, "what is gone for an hour is forgotten");
 }
 
+/// In: Services with and without values, of which some are gone. Out: these leave their room to others.
+#[test]
+fn what_is_gone_leaves_its_room() {
+    let book = SeriesBook::default();
+    let values = |number| (key(number), [Some(1.0), Some(f32::from(u8::from(number != 2))), None]);
+    book.take(0, &Sample { services: (0..4).map(values).collect(), ..Sample::default() });
+    assert_eq!(book.lock().full, 7);
+    book.forget_gone(|service| *service == key(2), |_| false);
+    let kept = book.lock();
+    assert_eq!((kept.full, kept.services.keys().collect::<Vec<_>>()), (1, vec![&key(2)]));
+}
+
 #[test]
 fn revisions_of_a_node_keep_all_their_digits() {
     let (book, of) = (SeriesBook::default(), Of::Node(Name::parse("n1").unwrap()));
