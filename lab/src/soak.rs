@@ -48,8 +48,9 @@ use crate::{control::number, netns::Namespace, storm::random::Random, wait};
 const TURN: Duration = Duration::from_millis(50);
 /// How long nodes may take to have everything after the faults: their connections may have been cut a moment ago.
 const CALM: Duration = Duration::from_secs(180);
-/// How long memory is given to come to rest: threads of finished requests end after ten seconds.
-const REST: Duration = Duration::from_secs(12);
+/// How long memory is given to come to rest while no client asks for anything: threads of finished requests end after ten seconds, and
+/// flows of UDP, which a relay carries, after thirty.
+const REST: Duration = Duration::from_secs(40);
 /// Looks at memory when it is at rest, of which the middle counts, and the time between two.
 const LOOKS: usize = 11;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
@@ -84,6 +85,8 @@ pub struct Options {
     /// Changes that are made when the control server was killed for the last time, so that what it remembers of recent ones has the
     /// size that it keeps: one that starts remembers fewer.
     pub history: u32,
+    /// Services that are made and removed then, for the same reason.
+    pub removals: u32,
     /// Whether memory is given time to come to rest before it is looked at.
     pub rests: bool,
 }
@@ -108,6 +111,8 @@ impl Options {
             sample_every: Duration::from_secs(60),
             // The server keeps 32,768.
             history: 34_000,
+            // The server keeps 10,000.
+            removals: 10_500,
             rests: true,
         }
     }
@@ -122,6 +127,7 @@ impl Options {
             rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
             history: 0,
+            removals: 0,
             rests: false,
             ..Self::long(seed, 1)
         }
@@ -197,9 +203,10 @@ impl Run<'_> {
         for (part, lasts) in self.options.parts.iter().enumerate() {
             self.faults.processes_die = part < self.options.all_live_after;
             if part == self.options.all_live_after {
+                stage.make_removals(self.options.removals)?;
                 stage.make_history(self.options.filling, self.options.history)?;
                 self.outcome.warm_since = self.begun.elapsed();
-                self.settle(stage)?;
+                self.settle(stage, &traffic)?;
             }
             writers.tell(Order::Write)?;
             self.storm(stage, *lasts, &writers, &traffic)?;
@@ -215,7 +222,7 @@ impl Run<'_> {
                 // What control remembers of recent changes is as large as the changes are: the same ones as before the first look that counts.
                 stage.make_history(self.options.filling, self.options.history)?;
             }
-            self.settle(stage)?;
+            self.settle(stage, &traffic)?;
         }
         self.outcome.fates = traffic.end();
         let written = writers.end();
@@ -287,8 +294,9 @@ impl Run<'_> {
     }
 
     /// Memory at rest, in the same state of the estate each time.
-    fn settle(&mut self, stage: &Stage) -> Result<()> {
+    fn settle(&mut self, stage: &Stage, traffic: &Traffic) -> Result<()> {
         if self.options.rests {
+            traffic.pause(true);
             thread::sleep(REST);
         }
         // All of them are shown as of one time.
@@ -304,6 +312,7 @@ impl Run<'_> {
             samples.sort_by_key(|sample| sample.in_use_kib.unwrap_or(sample.anonymous_kib));
             self.outcome.samples.push(samples.swap_remove(samples.len() / 2));
         }
+        traffic.pause(false);
         self.outcome.files_kib.push(stage.cluster.files_kib()?);
         let line = format!("{:>6.0} s: settled; {}", self.begun.elapsed().as_secs_f64(), self.memory());
         (self.say)(&line)

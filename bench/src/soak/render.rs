@@ -17,11 +17,11 @@ half, where they are stopped instead, so that their memory at the end is that of
 is killed now and then, to the end.
 
 At the end of each part nobody writes or strikes; every node has to verify everything, and every address of every Service has to lead where
-the API says. Then the writers undo what they made, and memory is looked at, eleven times in ten seconds, of which the middle counts: the
-estate is then the same each time. What is judged is the heap in use, which both servers tell of themselves and an agent of its relay
+the API says. Then the writers undo what they made, clients ask for nothing for 40 seconds, so that a relay has no flow left, and memory is
+looked at, eleven times in ten seconds, of which the middle counts: the estate is then the same each time. What is judged is the heap in use, which both servers tell of themselves and an agent of its relay
 (`…_heap_in_use_bytes` at `/metrics`); what they have taken from the kernel (`Anonymous` in `smaps_rollup`) and what is resident is beside it. It is compared from the
 middle of the soak to its end: by then everything was made once, and no process is killed any more. Just before both looks the same changes
-are made, as many as control remembers.
+are made, as many as control remembers; before the first one also as many Services are removed as it remembers.
 
 At the very end everything is deleted, and rules, sets, links, addresses, routes, translated flows, what is remembered of clients with affinity
 (for three hours, if nobody removes it), listening sockets, the files, threads and children of every process and the names of files on disk

@@ -11,7 +11,7 @@ use super::{
     stage::{self, MODES, Stage},
     timeline::{Fault, KINDS, Kind, Timeline},
 };
-use crate::{process::Process, storm::random::Random, topology::node_addresses};
+use crate::{netns::Namespace, process::Process, storm::random::Random, topology::node_addresses};
 
 /// How often and how long.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Rhythm {
 
 /// Faults at a time.
 const TOGETHER_MAX: usize = 2;
+/// How often a chain or map is looked for that is still there when it is struck.
+const BLOWS_MAX: u32 = 5;
 /// Faults that come and go.
 #[derive(Debug)]
 pub(super) struct Faults {
@@ -233,38 +235,19 @@ impl Faults {
         self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
     }
 
-    /// One of our chains or maps loses everything, or a chain its first rule.
+    /// One of our chains or maps loses everything, or a chain its first rule. One that goes between the look at the rules and the blow
+    /// is no fault: another is taken.
     fn delete_some_rule(&mut self, stage: &Stage, node: &str) -> Result<()> {
-        let place = stage.cluster.place(node)?;
-        let turn = MODES.iter().zip(1..).find(|(_, number)| node == format!("node{number}"));
-        if turn.is_some_and(|(mode, _)| *mode == "iptables") {
-            let saved = place.run("iptables-nft-save", &["-t", "nat"])?;
-            let mut chains: Vec<_> =
-                saved.lines().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
-            chains.dedup();
-            ensure!(!chains.is_empty(), "{node} has no rules");
-            let chain = chains[self.random.index(chains.len())];
-            let words = if self.random.chance(50) {
-                vec!["-t", "nat", "-F", chain]
-            } else {
-                vec!["-t", "nat", "-D", chain, "1"]
-            };
-            return place.run("iptables-nft", &words).map(drop);
+        // Drawn once, so that what comes next does not depend on how often it was tried.
+        let (mut random, is_emptied) = (Random::new(self.random.below(u64::MAX), 0), self.random.chance(50));
+        let mut tries_left = BLOWS_MAX;
+        loop {
+            tries_left -= 1;
+            match delete_some_rule(stage.cluster.place(node)?, node, &mut random, is_emptied) {
+                Err(_) if tries_left > 0 => {}
+                done => return done,
+            }
         }
-        let table = if node == "node3" { "tidegate-userspace" } else { "tidegate" };
-        let listing = place.run("nft", &["-t", "list", "table", "inet", table])?;
-        let is_meant =
-            |line: &&str| line.starts_with("map ") || line.starts_with("set ") || line.starts_with("chain ");
-        let things: Vec<_> = listing
-            .lines()
-            .map(str::trim)
-            .filter(is_meant)
-            .filter_map(|line| line.strip_suffix(" {"))
-            .collect();
-        ensure!(!things.is_empty(), "{node} has no table {table}");
-        let (kind, name) =
-            things[self.random.index(things.len())].split_once(' ').context("a kind and a name")?;
-        place.run("nft", &["flush", kind, "inet", table, name]).map(drop)
     }
 
     /// Whether nobody can expect an answer of control.
@@ -291,6 +274,30 @@ fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {
 
 fn delete_table(stage: &Stage, table: &str) -> Result<()> {
     stage.cluster.topology.control.run("nft", &["delete", "table", "inet", table]).map(drop)
+}
+
+fn delete_some_rule(place: &Namespace, node: &str, random: &mut Random, is_emptied: bool) -> Result<()> {
+    let turn = MODES.iter().zip(1..).find(|(_, number)| node == format!("node{number}"));
+    if turn.is_some_and(|(mode, _)| *mode == "iptables") {
+        let saved = place.run("iptables-nft-save", &["-t", "nat"])?;
+        let mut chains: Vec<_> =
+            saved.lines().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
+        chains.dedup();
+        ensure!(!chains.is_empty(), "{node} has no rules");
+        let chain = chains[random.index(chains.len())];
+        let words =
+            if is_emptied { vec!["-t", "nat", "-F", chain] } else { vec!["-t", "nat", "-D", chain, "1"] };
+        return place.run("iptables-nft", &words).map(drop);
+    }
+    let table = if node == "node3" { "tidegate-userspace" } else { "tidegate" };
+    let listing = place.run("nft", &["-t", "list", "table", "inet", table])?;
+    let is_meant =
+        |line: &&str| line.starts_with("map ") || line.starts_with("set ") || line.starts_with("chain ");
+    let things: Vec<_> =
+        listing.lines().map(str::trim).filter(is_meant).filter_map(|line| line.strip_suffix(" {")).collect();
+    ensure!(!things.is_empty(), "{node} has no table {table}");
+    let (kind, name) = things[random.index(things.len())].split_once(' ').context("a kind and a name")?;
+    place.run("nft", &["flush", kind, "inet", table, name]).map(drop)
 }
 
 #[cfg(test)]

@@ -139,6 +139,18 @@ impl Stage {
         self.cluster.wait_converged()
     }
 
+    /// Makes and removes so many Services, which control remembers for agents that were away.
+    pub(super) fn make_removals(&self, services: u32) -> Result<()> {
+        let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
+        let all: Vec<_> = (0..services).map(made).collect();
+        // A batch takes the place of the one before; the last leaves nothing.
+        for batch in all.chunks(BATCH).chain([&[][..]]) {
+            let path = "/v1/apply?applySet=gone&prune=true&pruneLimit=5000&confirm=true";
+            self.cluster.api.send_json("POST", path, &Value::from(batch))?.success()?;
+        }
+        self.cluster.wait_converged()
+    }
+
     fn apply(&self, objects: &[Value]) -> Result<()> {
         objects.chunks(BATCH).try_for_each(|batch| self.cluster.apply_objects(batch).map(drop))
     }

@@ -89,6 +89,7 @@ impl Fates {
 #[derive(Debug)]
 pub(super) struct Traffic {
     is_over: Arc<AtomicBool>,
+    is_paused: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     fates: Arc<Mutex<Fates>>,
     threads: Vec<JoinHandle<()>>,
@@ -99,6 +100,7 @@ impl Traffic {
     pub(super) fn start(stage: &Stage, timeline: &Arc<Timeline>) -> Result<Self> {
         let mut traffic = Self {
             is_over: Arc::default(),
+            is_paused: Arc::default(),
             answered: Arc::default(),
             fates: Arc::default(),
             threads: Vec::new(),
@@ -108,6 +110,7 @@ impl Traffic {
                 targets,
                 timeline: Arc::clone(timeline),
                 is_over: Arc::clone(&traffic.is_over),
+                is_paused: Arc::clone(&traffic.is_paused),
                 answered: Arc::clone(&traffic.answered),
                 fates: Arc::clone(&traffic.fates),
                 begun: Instant::now(),
@@ -115,6 +118,11 @@ impl Traffic {
             traffic.threads.push(thread::spawn(move || client.run()));
         }
         Ok(traffic)
+    }
+
+    /// Makes clients wait, or go on: what they have asked is answered meanwhile.
+    pub(super) fn pause(&self, is_paused: bool) {
+        self.is_paused.store(is_paused, Ordering::Relaxed);
     }
 
     /// Connections that were answered so far.
@@ -152,6 +160,7 @@ struct Client {
     targets: Vec<Target>,
     timeline: Arc<Timeline>,
     is_over: Arc<AtomicBool>,
+    is_paused: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     fates: Arc<Mutex<Fates>>,
     begun: Instant,
@@ -162,6 +171,10 @@ impl Client {
         for target in self.targets.iter().cycle() {
             if self.is_over.load(Ordering::Relaxed) {
                 return;
+            }
+            if self.is_paused.load(Ordering::Relaxed) {
+                thread::sleep(PAUSE);
+                continue;
             }
             let begun = Instant::now();
             match target.ask() {
