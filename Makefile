@@ -43,7 +43,7 @@ bench: setup
 	@lab/as-root.sh target/release/bench writes
 	@lab/as-root.sh target/release/bench connections
 	@lab/as-root.sh target/release/bench fanout
-	@target/release/bench targets
+	@target/release/bench pages
 
 # Container images of the control server, the agent and the adapters, without any registry. BINARIES names a directory with
 # programs that are built already.

@@ -9,10 +9,10 @@ use std::{
 
 use anyhow::{Context, Result};
 use nix::sys::utsname::uname;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What has to be known of a machine to read figures measured on it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
     /// The kernel's release.
@@ -49,11 +49,12 @@ pub fn has_ipvs() -> bool {
 }
 
 /// How busy the machine was during a run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// The share of the processors' time that others used just before the run, and in its pauses if it had any, 0–1.
-    pub others: f64,
+    /// The share of the processors' time that others used just before the run, and in its pauses if it had any, 0–1; none when nobody
+    /// looked, as before there was this figure.
+    pub others: Option<f64>,
     /// The load average of the last minute before the run.
     pub average_before: f64,
     /// The same after it.
@@ -78,12 +79,11 @@ impl Load {
     /// Why figures of this run say little; none when the machine had been quiet.
     #[must_use]
     pub fn too_busy(&self) -> Option<String> {
-        (self.others > OTHERS_MAX).then(|| {
-            let (percent, allowed) = (self.others * 100.0, OTHERS_MAX * 100.0);
-            format!(
-                "others used {percent:.0} % of the processors' time while the benchmark did nothing, more than {allowed:.0} %"
-            )
-        })
+        let others = self.others.filter(|others| *others > OTHERS_MAX)?;
+        let (percent, allowed) = (others * 100.0, OTHERS_MAX * 100.0);
+        Some(format!(
+            "others used {percent:.0} % of the processors' time while the benchmark did nothing, more than {allowed:.0} %"
+        ))
     }
 }
 
@@ -150,7 +150,7 @@ impl LoadMeter {
         let elapsed_us = self.begun.elapsed().as_secs_f64() * 1e6;
         let waited = self.waited_us.zip(waited_us()).map(|(before, after)| after.saturating_sub(before));
         Ok(Load {
-            others: self.others.busy / self.others.all,
+            others: Some(self.others.busy / self.others.all),
             average_before: self.average,
             average_after: load_average()?,
             busy: times.busy_since(&self.times),

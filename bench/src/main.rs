@@ -1,7 +1,7 @@
 //! `cargo run --release -p bench -- change`, as root, after `cargo build --release --workspace`; `make bench` does all.
 
 use std::{
-    io,
+    fs, io,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -10,12 +10,9 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use bench::{
     bgp, change, cold, connections, failover, fanout,
-    host::Load,
     layout::{self, Layout},
-    record::{Measure, Record},
-    soak,
-    targets::{self, Written},
-    writes,
+    record::Report,
+    soak, targets, writes,
 };
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
 use lab::fleet::{self, Position, Role};
@@ -36,8 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Benchmark {
-    /// Measures nothing: writes README.md, every target beside the figures that benchmarks wrote.
-    Targets,
+    /// Measures nothing: makes all pages and plots again of the figures that benchmarks wrote, and README.md, every target beside them.
+    Pages,
     /// How long the traffic of a load balancer address is interrupted when the node that announces it fails.
     Failover {
         /// Failures of each kind for each contestant.
@@ -240,9 +237,9 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of<P: Measure + 'static>(record: Record<P>) -> Self {
-        let (page, too_busy) = (record.markdown(), record.too_busy());
-        Self { page, too_busy, write: Box::new(move |out| record.write(out)), wrong: Vec::new() }
+    fn of(report: impl Report + 'static) -> Self {
+        let (page, too_busy) = (report.page(), report.too_busy());
+        Self { page, too_busy, write: Box::new(move |out| report.write(out)), wrong: Vec::new() }
     }
 }
 
@@ -267,27 +264,13 @@ fn main() -> Result<()> {
 }
 
 fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
-    let too_busy = |load: &Option<Load>| load.as_ref().and_then(Load::too_busy);
     Ok(match benchmark {
-        Benchmark::Targets => {
-            let page = targets::page(&Written::read(out)?);
-            let text = page.clone();
-            Outcome {
-                page,
-                too_busy: None,
-                write: Box::new(move |out| targets::write(out, &text)),
-                wrong: Vec::new(),
-            }
-        }
+        Benchmark::Pages => again(out)?,
         Benchmark::Failover { rounds, only } => {
-            let measured = failover::run(&failover::Options { rounds, only }, say)?;
-            let (page, too_busy) = (measured.markdown(), measured.too_busy());
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
+            Outcome::of(failover::run(&failover::Options { rounds, only }, say)?)
         }
         Benchmark::Bgp { rounds, failures, bulk } => {
-            let measured = bgp::run(&bgp::Options { rounds, failures, bulk }, say)?;
-            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
+            Outcome::of(bgp::run(&bgp::Options { rounds, failures, bulk }, say)?)
         }
         Benchmark::Change { rounds, groups, changes, sizes, endpoints, modes } => {
             let modes = chosen(&change::MODES, &modes);
@@ -333,11 +316,21 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         Benchmark::Connections { rounds, slice_ms, sizes, modes, clients } => {
             let (slice, modes) = (Duration::from_millis(slice_ms), chosen(&connections::MODES, &modes));
             let options = connections::Options { rounds, slice, sizes, modes, clients };
-            let measured = connections::run(&options, say)?;
-            let (page, too_busy) = (measured.markdown(), too_busy(&measured.load));
-            Outcome { page, too_busy, write: Box::new(move |out| measured.write(out)), wrong: Vec::new() }
+            Outcome::of(connections::run(&options, say)?)
         }
     })
+}
+
+/// The pages and plots of what was measured before.
+fn again(out: &Path) -> Result<Outcome> {
+    let files = targets::pages(out)?;
+    let page = files.last().map_or_else(String::new, |(_, first)| first.clone());
+    let write = move |out: &Path| {
+        files.into_iter().try_for_each(|(name, text)| {
+            fs::write(out.join(&name), text).with_context(|| format!("cannot write {name}"))
+        })
+    };
+    Ok(Outcome { page, too_busy: None, write: Box::new(write), wrong: Vec::new() })
 }
 
 impl FanoutArguments {

@@ -1,28 +1,11 @@
-//! What the pages of all benchmarks have alike: their three files, and where they were measured.
+//! What the pages of all benchmarks have alike: their head, and where they were measured.
 
-use std::{fmt::Write, fs, path::Path};
-
-use anyhow::{Context, Result};
-use serde::Serialize;
+use std::fmt::Write;
 
 use crate::{
     figures::Summary,
     host::{Host, Load},
 };
-
-/// Writes `NAME.json` with every figure, `NAME.md` and `NAME.svg`.
-///
-/// # Errors
-/// The directory cannot be written.
-pub fn write(directory: &Path, name: &str, figures: &impl Serialize, page: &str, plot: &str) -> Result<()> {
-    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let json = serde_json::to_string_pretty(figures).context("figures serialise")? + "\n";
-    for (extension, text) in [("json", json.as_str()), ("md", page), ("svg", plot)] {
-        let path = directory.join(format!("{name}.{extension}"));
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
-}
 
 /// The head of a page: title, how it is made, and the plot.
 #[must_use]
@@ -45,16 +28,19 @@ pub fn place(host: &Host, versions: &[String], load: Option<&Load>) -> String {
         versions.join("; ")
     );
     if let Some(load) = load {
-        let pressure = load.pressure.map_or("unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
+        let percent = |share: Option<f64>| {
+            share.map_or("unknown".to_owned(), |share| format!("{:.0} %", share * 100.0))
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "- load average {:.2} before and {:.2} after, processors busy {:.0} %, in pauses by others {:.0} %, somebody waited for one \
-             {pressure} of the time",
+            "- load average {:.2} before and {:.2} after, processors busy {:.0} %, in pauses by others {}, somebody waited for one \
+             {} of the time",
             load.average_before,
             load.average_after,
             load.busy * 100.0,
-            load.others * 100.0
+            percent(load.others),
+            percent(load.pressure)
         );
     }
     text

@@ -7,7 +7,10 @@
 
 use std::time::Duration;
 
-use bench::change::{self, Cost, Options};
+use bench::{
+    change::{self, Cost, Options},
+    record::Report as _,
+};
 use serde_json::Value;
 
 #[test]

@@ -1,6 +1,9 @@
 //! The benchmark starts real agents, and hears whether they write where there is nothing to do. No time is asserted.
 
-use bench::cold::{self, Options};
+use bench::{
+    cold::{self, Options},
+    record::Report as _,
+};
 
 #[test]
 fn an_agent_that_starts_again_writes_nothing_and_the_page_says_so() {

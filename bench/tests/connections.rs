@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use bench::connections::{self, Options, PEERS};
+use bench::{
+    connections::{self, Options, PEERS},
+    record::Report as _,
+};
 use lab::kernel;
 use serde_json::Value;
 

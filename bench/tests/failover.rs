@@ -1,6 +1,9 @@
 //! The benchmark runs, fails real nodes over, and writes its page. No time is asserted.
 
-use bench::failover::{self, Options, contestant::Failure};
+use bench::{
+    failover::{self, Options, contestant::Failure},
+    record::Report as _,
+};
 use lab::kernel;
 use serde_json::Value;
 

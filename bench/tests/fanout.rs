@@ -1,6 +1,9 @@
 //! The benchmark tells real followers, in processes of their own, of real changes, and writes its page. No time is asserted.
 
-use bench::fanout::{self, Options, Told};
+use bench::{
+    fanout::{self, Options, Told},
+    record::Report as _,
+};
 
 #[test]
 fn every_change_reaches_every_agent_and_every_watcher_and_all_come_back_after_a_cut() {

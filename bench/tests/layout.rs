@@ -2,7 +2,10 @@
 
 use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 
-use bench::layout::{self, Layout, Options, Served};
+use bench::{
+    layout::{self, Layout, Options, Served},
+    record::Report as _,
+};
 
 #[test]
 fn every_layout_is_loaded_and_changed_and_carries_connections_and_the_page_says_what_that_costs() {

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use bench::writes::{self, BULK, Options, Store};
+use bench::{
+    record::Report as _,
+    writes::{self, BULK, Options, Store},
+};
 
 #[test]
 fn every_store_takes_single_and_bulk_writes_and_the_page_says_how_many() {

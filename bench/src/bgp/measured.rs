@@ -1,19 +1,19 @@
 //! The results of a run.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Options, render, routers::Both};
-use crate::host::{Host, Load};
+use crate::{
+    host::{Host, Load},
+    record::Report,
+};
 
 /// What was measured of one contestant; times in milliseconds, from the beginning of the write.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
     /// The contestant.
-    pub contestant: &'static str,
+    pub contestant: String,
     /// How it is set.
     pub settings: String,
     /// Resident memory before anything is announced.
@@ -33,7 +33,7 @@ pub struct Series {
 }
 
 /// Everything that a run of the benchmark has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
@@ -56,9 +56,9 @@ impl Measured {
         Self { host, versions, rounds, bulk, load: None, series: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, contestant: &'static str, settings: String, memory_kib: u64) {
+    pub(super) fn add(&mut self, contestant: &str, settings: String, memory_kib: u64) {
         self.series.push(Series {
-            contestant,
+            contestant: contestant.to_owned(),
             settings,
             memory_kib,
             command_ms: Vec::new(),
@@ -75,26 +75,20 @@ impl Measured {
             enter(series);
         }
     }
+}
 
-    /// The page, as it is written.
-    #[must_use]
-    pub fn markdown(&self) -> String {
+impl Report for Measured {
+    const NAME: &'static str = "bgp";
+
+    fn page(&self) -> String {
         render::page(self)
     }
 
-    /// Writes `bgp.json`, `bgp.md` and `bgp.svg`.
-    ///
-    /// # Errors
-    /// The directory cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let json = serde_json::to_string_pretty(self).context("figures serialise")? + "\n";
-        for (name, text) in
-            [("bgp.json", json), ("bgp.md", render::page(self)), ("bgp.svg", render::plot(self))]
-        {
-            let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(())
+    fn plot(&self) -> String {
+        render::plot(self)
+    }
+
+    fn load(&self) -> Option<&Load> {
+        self.load.as_ref()
     }
 }

@@ -36,7 +36,7 @@ pub(super) enum Seen {
 }
 
 /// A figure for each of the routers.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Both<T> {
     /// FRR's.
     pub frr: T,

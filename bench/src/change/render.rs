@@ -8,7 +8,7 @@ use crate::{
     fit::Line,
     page::{self, cells, short},
     plot::{self, Row},
-    record::Record,
+    record::{Record, Report as _},
 };
 
 /// What the design demands of the time from a write to the first answer, at so many Services, in nftables mode.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
 };
 
 /// A mode at a size; times in milliseconds, a figure a round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// The proxy mode.
-    pub mode: &'static str,
+    pub mode: String,
     /// Services.
     pub services: u32,
     /// Endpoints of each.
@@ -48,7 +48,7 @@ pub struct Point {
 impl Point {
     pub(super) fn new(size: &Size) -> Self {
         Self {
-            mode: size.mode,
+            mode: size.mode.to_owned(),
             services: size.services,
             endpoints: size.endpoints,
             cold_ms: Vec::new(),

@@ -7,7 +7,7 @@ use crate::{
     figures::Summary,
     page::{self, short},
     plot::{self, Row},
-    record::Record,
+    record::{Record, Report as _},
 };
 
 /// What the design demands: of a start with nothing at 10,000 Services with two endpoints in nftables mode, in milliseconds.

@@ -1,8 +1,7 @@
 //! The results of a run.
 
-use std::{fmt, path::Path};
+use std::fmt;
 
-use anyhow::Result;
 use lab::guest;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +9,7 @@ use super::{Options, render};
 use crate::{
     figures::Summary,
     host::{Host, Load},
-    page,
+    record::Report,
 };
 
 /// One turn of a contestant; latencies in microseconds, from the call that connects to the backend's answer.
@@ -79,7 +78,7 @@ impl Series {
 }
 
 /// Everything that a run of the benchmark has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
@@ -144,18 +143,20 @@ impl Measured {
         let mut all = self.series.iter().filter(|series| series.is_guest == own.is_guest);
         all.find(|series| (&*series.contestant, series.services) == (peer, 0))
     }
+}
 
-    /// The page, as it is written.
-    #[must_use]
-    pub fn markdown(&self) -> String {
+impl Report for Measured {
+    const NAME: &'static str = "connections";
+
+    fn page(&self) -> String {
         render::page(self)
     }
 
-    /// Writes `connections.json`, `connections.md` and `connections.svg`.
-    ///
-    /// # Errors
-    /// The directory cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<()> {
-        page::write(directory, "connections", self, &render::page(self), &render::plot(self))
+    fn plot(&self) -> String {
+        render::plot(self)
+    }
+
+    fn load(&self) -> Option<&Load> {
+        self.load.as_ref()
     }
 }

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, fmt::Write};
 use super::measured::{Measured, Round, Series};
 use crate::{
     figures::Summary,
-    host::Load,
     page::{self, short},
     plot::{self, Row},
+    record::Report as _,
 };
 
 /// What the design demands of connections per second with many Services over those with few, in these modes.
@@ -103,7 +103,7 @@ fn table(measured: &Measured) -> String {
 }
 
 fn verdict(measured: &Measured) -> String {
-    if let Some(why) = measured.load.as_ref().and_then(Load::too_busy) {
+    if let Some(why) = measured.too_busy() {
         return format!("None: {why}.\n");
     }
     let mut lines = String::new();

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::{Context, Result};
 use lab::topology::{self, Topology};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Machines that could own the address.
 pub const NODES: u8 = 3;
@@ -44,7 +44,7 @@ pub trait Contestant {
 }
 
 /// How the node that owns the address fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Failure {
     /// Everything at once, as when it loses power: what announces is killed and the link is cut.

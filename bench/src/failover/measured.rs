@@ -1,14 +1,14 @@
 //! The results of a run: every figure, their summaries, and whether the machine was quiet enough to judge by them.
 
-use std::{fmt, fs, path::Path, time::Duration};
+use std::{fmt, time::Duration};
 
-use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{contestant::Failure, milliseconds, render};
 use crate::{
     figures::Summary,
     host::{Host, Load},
+    record::Report,
 };
 
 /// Probes are late by more than this, in the 99th percentile, only where the machine has no time for them: then silence may
@@ -20,7 +20,7 @@ const PRESSURE_MAX: f64 = 0.25;
 const BUSY_MAX: f64 = 0.7;
 
 /// One failure of one contestant; times in milliseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
     /// The longest time between two replies around the failure.
@@ -44,11 +44,11 @@ impl fmt::Display for Run {
 }
 
 /// All runs of a contestant with a failure.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
     /// The contestant.
-    pub contestant: &'static str,
+    pub contestant: String,
     /// How it is set.
     pub settings: String,
     /// The failure.
@@ -66,7 +66,7 @@ impl Series {
 }
 
 /// Everything that a run of the benchmark has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Measured {
     /// The machine.
@@ -98,7 +98,8 @@ impl Measured {
         }
     }
 
-    pub(super) fn add_series(&mut self, contestant: &'static str, settings: String, failure: Failure) {
+    pub(super) fn add_series(&mut self, contestant: &str, settings: String, failure: Failure) {
+        let contestant = contestant.to_owned();
         self.series.push(Series { contestant, settings, failure, runs: Vec::new() });
     }
 
@@ -119,10 +120,25 @@ impl Measured {
     pub fn find(&self, contestant: &str, failure: Failure) -> Option<&Series> {
         self.series.iter().find(|series| series.contestant == contestant && series.failure == failure)
     }
+}
+
+impl Report for Measured {
+    const NAME: &'static str = "failover";
+
+    fn page(&self) -> String {
+        render::page(self)
+    }
+
+    fn plot(&self) -> String {
+        render::plot(self)
+    }
+
+    fn load(&self) -> Option<&Load> {
+        self.load.as_ref()
+    }
 
     /// Why these figures say too little about the contestants; none when the machine was quiet.
-    #[must_use]
-    pub fn too_busy(&self) -> Option<String> {
+    fn too_busy(&self) -> Option<String> {
         let (load, lateness) = (self.load.as_ref()?, self.lateness_ms?);
         if lateness.p99 > LATENESS_P99_MS_MAX {
             return Some(format!(
@@ -137,30 +153,5 @@ impl Measured {
         let percent = BUSY_MAX * 100.0;
         (load.busy > BUSY_MAX)
             .then(|| format!("the processors were busy for more than {percent:.0} % of the time"))
-    }
-
-    /// The page: table, verdict, and how it was measured.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        render::page(self)
-    }
-
-    /// Writes `failover.json`, `failover.md` and `failover.svg`.
-    ///
-    /// # Errors
-    /// The directory cannot be written.
-    pub fn write(&self, directory: &Path) -> Result<()> {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let json = serde_json::to_string_pretty(self).context("cannot serialise the figures")?;
-        let files = [
-            ("failover.json", json + "\n"),
-            ("failover.md", self.markdown()),
-            ("failover.svg", render::plot(self)),
-        ];
-        for (name, text) in files {
-            let path = directory.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        Ok(())
     }
 }

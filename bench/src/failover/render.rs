@@ -9,6 +9,7 @@ use super::{
 use crate::{
     figures::Summary,
     plot::{self, Row},
+    record::Report as _,
 };
 
 /// What the design demands of the time without replies, by contestant, in milliseconds.
@@ -148,7 +149,7 @@ fn load(measured: &Measured) -> String {
 
 fn contestants(measured: &Measured) -> Vec<(&str, &str)> {
     let mut all: Vec<_> =
-        measured.series.iter().map(|series| (series.contestant, series.settings.as_str())).collect();
+        measured.series.iter().map(|series| (&*series.contestant, &*series.settings)).collect();
     all.sort_unstable();
     all.dedup();
     all
@@ -157,7 +158,7 @@ fn contestants(measured: &Measured) -> Vec<(&str, &str)> {
 /// By failure first, so that what is compared stands together.
 fn ordered(measured: &Measured) -> Vec<&Series> {
     let mut all: Vec<_> = measured.series.iter().collect();
-    all.sort_by_key(|series| (series.failure, series.contestant));
+    all.sort_by_key(|series| (series.failure, &*series.contestant));
     all
 }
 

@@ -6,7 +6,7 @@ use lab::{
     crowd::Written,
     fleet::{Seen, first_seen},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Who is told of changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Told {
     /// Agents of nodes, who report that they have them.
@@ -39,7 +39,7 @@ impl Told {
 }
 
 /// So many of a sort; a figure a round where nothing else is said.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// Who is told.

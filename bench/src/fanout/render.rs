@@ -7,7 +7,7 @@ use crate::{
     figures::Summary,
     page::{self, cells, short},
     plot::{self, Row},
-    record::Record,
+    record::{Record, Report as _},
 };
 
 /// What the design demands with so many agents and Services and so many changes a second.

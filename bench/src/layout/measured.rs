@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     Layout, render,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A layout at a size; a figure a round.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// How Services are laid out.
@@ -49,7 +49,7 @@ pub struct Point {
 }
 
 /// What runs of the tool took, in milliseconds.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Costs {
     /// By the clock.
@@ -61,7 +61,7 @@ pub struct Costs {
 }
 
 /// What a transaction takes and sends.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
     /// What it took.

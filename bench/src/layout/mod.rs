@@ -23,7 +23,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use lab::wait;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::{
     measured::{Change, Costs, Point},
@@ -49,7 +49,7 @@ const COMPARED_SERVICES_MAX: u32 = 1_000;
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// How Services become rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
     /// Ours: elements of maps that all Services share.

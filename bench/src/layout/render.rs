@@ -10,7 +10,7 @@ use crate::{
     fit::Line,
     page::{self, cells, short},
     plot::{self, Row},
-    record::Record,
+    record::{Record, Report as _},
 };
 
 const METHOD: &str = "\

@@ -1,4 +1,5 @@
-//! The targets of the design beside what was measured: the first page of `docs/benchmarks`, made of the figures that benchmarks wrote.
+//! The targets of the design beside what was measured: the first page of `docs/benchmarks`, made of the figures that benchmarks wrote; and
+//! the other pages, made of them again.
 
 mod figures;
 mod found;
@@ -8,9 +9,14 @@ mod slope;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
+use lab::soak;
 use serde_json::Value;
 
-pub use self::render::page;
+use crate::{
+    bgp, change, cold, connections, failover, fanout, layout,
+    record::{self, Record},
+    writes,
+};
 
 /// The benchmarks that have a page, in the order in which the first page names them, and what each one asks.
 pub const BENCHMARKS: [(&str, &str); 9] = [
@@ -36,14 +42,14 @@ pub const BENCHMARKS: [(&str, &str); 9] = [
 
 /// The figures that benchmarks wrote, by the benchmark's name.
 #[derive(Debug, Default)]
-pub struct Written(BTreeMap<&'static str, Value>);
+pub(crate) struct Written(BTreeMap<&'static str, Value>);
 
 impl Written {
     /// Reads what there is in a directory; a benchmark that never ran there is missing.
     ///
     /// # Errors
     /// A file cannot be read, or is no JSON.
-    pub fn read(directory: &Path) -> Result<Self> {
+    pub(crate) fn read(directory: &Path) -> Result<Self> {
         let mut all = BTreeMap::new();
         for (name, _) in BENCHMARKS {
             let path = directory.join(format!("{name}.json"));
@@ -56,17 +62,30 @@ impl Written {
     }
 
     /// What a benchmark wrote.
-    #[must_use]
-    pub fn of(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn of(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 }
 
-/// Writes the first page, `README.md`, beside the figures.
+/// Every page and plot that the figures in a directory make, and the first page, by the names of their files.
 ///
 /// # Errors
-/// It cannot be written.
-pub fn write(directory: &Path, page: &str) -> Result<()> {
-    let path = directory.join("README.md");
-    fs::write(&path, page).with_context(|| path.display().to_string())
+/// Figures cannot be read, or are of another version of their benchmark.
+pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for again in [
+        record::again::<Record<change::Point>>,
+        record::again::<Record<cold::Point>>,
+        record::again::<Record<layout::Point>>,
+        record::again::<connections::Measured>,
+        record::again::<Record<fanout::Point>>,
+        record::again::<Record<writes::Point>>,
+        record::again::<failover::Measured>,
+        record::again::<bgp::Measured>,
+        record::again::<Record<soak::Outcome>>,
+    ] {
+        all.extend(again(directory)?);
+    }
+    all.push(("README.md".to_owned(), render::page(&Written::read(directory)?)));
+    Ok(all)
 }

@@ -21,9 +21,9 @@ const HEAD: &str = "\
 # What Tidegate costs, and what it promises
 
 Every figure below is out of the files beside this page, which benchmarks write (`make bench`; one of them with `cargo run --release -p bench --
-NAME`, as root); this page is written by `bench targets`. A time says little without the machine that it was taken on: each page names its own, how
-busy it was, and what stood beside Tidegate in the same run. Nothing here is asserted by a test: small variants of all benchmarks run in `make test` so
-that they work, and judge no time. What profiles showed, and what was done about it, is in [notes.md](notes.md).
+NAME`, as root); `bench pages` makes this page and the others of them. A time says little without the machine that it was taken on: each page names
+its own, how busy it was, and what stood beside Tidegate in the same run. Nothing here is asserted by a test: small variants of all benchmarks run
+in `make test` so that they work, and judge no time. What profiles showed, and what was done about it, is in [notes.md](notes.md).
 
 ## Targets
 
@@ -32,8 +32,7 @@ that they work, and judge no time. What profiles showed, and what was done about
 ";
 
 /// The page, from the figures.
-#[must_use]
-pub fn page(written: &Written) -> String {
+pub(super) fn page(written: &Written) -> String {
     let mut text = HEAD.to_owned();
     for Row { demanded, benchmark, found } in rows(written) {
         let page = match written.of(benchmark) {

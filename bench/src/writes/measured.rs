@@ -1,6 +1,6 @@
 //! The figures of a run.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Where writes end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Store {
     /// A file of 4 KiB pages, without anything in between: the bound.
@@ -33,7 +33,7 @@ impl Store {
 }
 
 /// One store, with so many clients that write so much at once.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Point {
     /// The store.

@@ -7,7 +7,7 @@ use crate::{
     figures::Summary,
     page::{self, short},
     plot::{self, Row},
-    record::Record,
+    record::{Record, Report as _},
 };
 
 /// What the design demands of clients that batch: objects per second.
