@@ -22,13 +22,13 @@ enable_unit() { # enable_unit UNIT
     fi
 }
 
-# Starts the new version where the unit is to run. Does not wait: an agent without state is ready only when control answers.
-restart_unit() { # restart_unit UNIT
+# Starts the new version where the unit is to run. It is ready then, unless `--no-block` is said.
+restart_unit() { # restart_unit UNIT [--no-block]
     runs_systemd || return 0
     systemctl daemon-reload || true
     if systemctl --quiet is-enabled "$1" 2>/dev/null || systemctl --quiet is-active "$1"; then
         if is_allowed "$1" restart; then
-            systemctl --no-block restart "$1" || true
+            systemctl ${2:+"$2"} restart "$1" || true
         fi
     fi
 }
