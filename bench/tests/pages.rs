@@ -1,12 +1,20 @@
 //! The pages of the benchmarks say what the figures beside them say.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use bench::targets;
+use serde_json::{Value, json};
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks")
+}
 
 #[test]
 fn every_page_and_plot_is_made_of_the_figures_beside_it() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks");
+    let directory = directory();
     let files = targets::pages(&directory).unwrap();
     // Of each benchmark a page and a plot, and the first page.
     assert_eq!(files.len(), 2 * targets::BENCHMARKS.len() + 1);
@@ -16,5 +24,35 @@ fn every_page_and_plot_is_made_of_the_figures_beside_it() {
             fs::write(&path, &made).unwrap();
         }
         assert!(fs::read_to_string(&path).unwrap() == made, "{name}: run `bench pages` and read the diff");
+    }
+}
+
+/// The row of the soak on the first page of such figures.
+fn row_of(soak: &Value) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("soak.json"), soak.to_string()).unwrap();
+    let files = targets::pages(directory.path()).unwrap();
+    let (_, first) = files.last().unwrap();
+    first.lines().find(|line| line.contains("[soak](soak.md) |")).unwrap().to_owned()
+}
+
+#[test]
+fn a_soak_that_was_too_slow_or_too_short_or_grew_or_found_something_has_not_met_its_target() {
+    let soak: Value = serde_json::from_slice(&fs::read(directory().join("soak.json")).unwrap()).unwrap();
+    assert!(row_of(&soak).contains("| yes |"), "{}", row_of(&soak));
+    let changes: [(&str, fn(&mut Value)); 5] = [
+        ("/requests", |requests| *requests = json!(89_000)),
+        ("/took/secs", |secs| *secs = json!(1_799)),
+        ("/wrong", |wrong| *wrong = json!(["a rule is left"])),
+        ("/is_growth_judged", |is_judged| *is_judged = json!(false)),
+        ("/samples", |samples| {
+            let last = samples.as_array_mut().unwrap().last_mut().unwrap();
+            last["in_use_kib"] = json!(last["in_use_kib"].as_u64().unwrap() * 2);
+        }),
+    ];
+    for (what, change) in changes {
+        let mut worse = soak.clone();
+        change(worse["points"][0].pointer_mut(what).unwrap());
+        assert!(row_of(&worse).contains("| **no** |"), "{what}: {}", row_of(&worse));
     }
 }

@@ -1,5 +1,6 @@
 //! What was found of each target.
 
+use lab::soak::{Growth, Outcome};
 use serde_json::{Value, json};
 
 use super::figures::{point, points, ratio_in_a_round, sum, summary};
@@ -177,20 +178,32 @@ pub(super) fn fanout_memory(written: &Value) -> Option<Found> {
     })
 }
 
+/// How long a soak has to take, and its changes a second.
+const SOAK_SECS: f64 = 30.0 * 60.0;
+const SOAK_PER_SECOND: f64 = 50.0;
+
 pub(super) fn soak(written: &Value) -> Option<Found> {
-    let point = points(written, &[]).next()?;
-    let total = |name: &str| -> Option<u64> {
-        Some(point[name].as_object()?.values().filter_map(Value::as_u64).sum())
-    };
-    let minutes = point.pointer("/took/secs")?.as_u64()? / 60;
-    let (changes, faults, wrong) = (total("changes")?, total("faults")?, point["wrong"].as_array()?.len());
-    let lost = point.pointer("/fates/lost").and_then(Value::as_u64)?;
+    let outcome: Outcome = serde_json::from_value(points(written, &[]).next()?.clone()).ok()?;
+    let (secs, growth) = (outcome.took.as_secs_f64(), outcome.growth());
+    let (per_second, wrong) = (outcome.requests as f64 / secs, outcome.faults_found().len());
+    let most = growth.iter().map(Growth::percent).max_by(f64::total_cmp)?;
+    let has_kept = outcome.is_growth_judged && growth.iter().all(|growth| growth.is_met() == Some(true));
     Some(Found {
         measured: format!(
-            "{minutes} minutes, {changes} changes, {faults} faults: {wrong} found wrong, {lost} lost"
+            "{:.0} minutes, {} changes a second, {} faults: {wrong} found wrong, {} connections lost without a reason, what {} processes have in use \
+             {most:+.1} % at most",
+            secs / 60.0,
+            short(per_second),
+            outcome.faults.values().sum::<u64>(),
+            outcome.fates.lost,
+            growth.len()
         ),
-        beside: "–".to_owned(),
-        is_met: minutes >= 30 && wrong == 0 && lost == 0,
+        beside: format!(
+            "{} connections were lost to faults that may cost them, {} answered",
+            outcome.fates.excused.values().sum::<u64>(),
+            outcome.fates.answered
+        ),
+        is_met: secs >= SOAK_SECS && per_second >= SOAK_PER_SECOND && wrong == 0 && has_kept,
     })
 }
 

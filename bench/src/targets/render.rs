@@ -131,7 +131,7 @@ fn rows(written: &Written) -> Vec<Row> {
         row("the same, tuned: within 250 ms (p99)", "failover", found::layer2_tuned),
         row("announcing node cut off, BGP with BFD: route gone within 1 s (p99)", "bgp", found::bgp),
         row(
-            "half an hour of 50 changes a second and faults: nothing left behind, nothing lost without a reason",
+            "half an hour of 50 changes a second and faults: every node verified, nothing left behind, nothing lost without a reason, memory of each process grows by less than 5 %",
             "soak",
             found::soak,
         ),
