@@ -1,5 +1,7 @@
 //! The pages of the benchmarks say what the figures beside them say.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -40,7 +42,8 @@ fn row_of(soak: &Value) -> String {
 fn a_soak_that_was_too_slow_or_too_short_or_grew_or_found_something_has_not_met_its_target() {
     let soak: Value = serde_json::from_slice(&fs::read(directory().join("soak.json")).unwrap()).unwrap();
     assert!(row_of(&soak).contains("| yes |"), "{}", row_of(&soak));
-    let changes: [(&str, fn(&mut Value)); 5] = [
+    type Change = fn(&mut Value);
+    let changes: [(&str, Change); 5] = [
         ("/requests", |requests| *requests = json!(89_000)),
         ("/took/secs", |secs| *secs = json!(1_799)),
         ("/wrong", |wrong| *wrong = json!(["a rule is left"])),

@@ -18,6 +18,10 @@ use stage::{NEXT, Stage, build, during, guide, packages};
 fn f015_f017_f134_one_command_brings_up_control_and_agent_an_upgrade_loses_no_packet_and_purging_leaves_nothing()
  {
     let stage = Stage::new();
+    // As slow as a busy machine: the command that comes next meets a server that answers all the same.
+    let slow = "mkdir -p /etc/systemd/system/tidegate-api.service.d
+        printf '[Service]\\nExecStartPre=/bin/sleep 2\\n' >/etc/systemd/system/tidegate-api.service.d/slow.conf";
+    stage.machine.run(slow).unwrap();
     let (kernel, traces) = (stage.kernel(), stage.traces());
     assert!(!kernel.contains("default via"), "there is no way out: {kernel}");
     assert!(!kernel.contains("tidegate"), "{kernel}");
