@@ -25,22 +25,37 @@ use tower::ServiceExt;
 /// When tests begin: 2026-11-21T09:00:00Z.
 pub(crate) const START: i64 = 1_795_251_600;
 
-/// A clock that moves when told to, and randomness that repeats.
+tokio::task_local! {
+    /// Holds in what a test asks for.
+    static ASKED: ();
+}
+
+/// Added to the numbers of what the server does by itself.
+const BY_ITSELF: u64 = 1 << 32;
+
+/// A clock that moves when told to, and randomness that repeats: what a test asks for has numbers of its own, whatever the server does
+/// by itself meanwhile.
 #[derive(Debug)]
 pub(crate) struct Fixed {
     now: AtomicI64,
     seed: AtomicU64,
+    own_seed: AtomicU64,
     secret: AtomicU8,
 }
 
 impl Fixed {
     pub(crate) fn at(now: i64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(1), secret: AtomicU8::new(7) })
+        Self::seeded(now, 1)
     }
 
     /// The same, with other numbers than its neighbours.
     pub(crate) fn seeded(now: i64, seed: u64) -> Arc<Self> {
-        Arc::new(Self { now: AtomicI64::new(now), seed: AtomicU64::new(seed), secret: AtomicU8::new(7) })
+        Arc::new(Self {
+            now: AtomicI64::new(now),
+            seed: AtomicU64::new(seed),
+            own_seed: AtomicU64::new(BY_ITSELF + seed),
+            secret: AtomicU8::new(7),
+        })
     }
 
     pub(crate) fn advance(&self, secs: i64) {
@@ -54,7 +69,8 @@ impl Source for Fixed {
     }
 
     fn seed(&self) -> u64 {
-        self.seed.fetch_add(1, Ordering::SeqCst)
+        let seed = if ASKED.try_with(|()| ()).is_ok() { &self.seed } else { &self.own_seed };
+        seed.fetch_add(1, Ordering::SeqCst)
     }
 
     fn secret(&self) -> [u8; 32] {
@@ -103,7 +119,7 @@ pub(crate) async fn start() -> Server {
 
 impl Server {
     pub(crate) async fn send(&self, request: Request<Body>) -> Response {
-        self.router.clone().oneshot(request).await.unwrap()
+        ASKED.scope((), self.router.clone().oneshot(request)).await.unwrap()
     }
 
     pub(crate) async fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
