@@ -37,8 +37,8 @@ struct Known {
     through: Revision,
     of_others: Window,
     of_server: Window,
-    /// The last revisions of the groups that have history.
-    groups: BTreeSet<Revision>,
+    /// The last revisions of the groups that have history that is kept: of others, and of the server.
+    groups: [BTreeSet<Revision>; 2],
     floor: Revision,
 }
 
@@ -67,7 +67,7 @@ impl Index {
 impl Known {
     fn new(floor: Revision) -> Self {
         let (of_others, of_server) = (Window::new(Bounds::HISTORY, []), Window::new(Bounds::SERVER, []));
-        Self { through: Revision(0), of_others, of_server, groups: BTreeSet::new(), floor }
+        Self { through: Revision(0), of_others, of_server, groups: [BTreeSet::new(), BTreeSet::new()], floor }
     }
 
     fn add(&mut self, last: Revision, is_by_server: bool, entries: &[Entry]) {
@@ -77,7 +77,7 @@ impl Known {
         if let Some(dropped) = dropped.filter(|_| !is_by_server) {
             self.floor = self.floor.max(dropped);
         }
-        self.groups.insert(last);
+        self.groups[usize::from(is_by_server)].insert(last);
     }
 
     /// The oldest entry of each that is kept.
@@ -85,12 +85,20 @@ impl Known {
         [self.of_others.oldest(), self.of_server.oldest()]
     }
 
+    /// Of each, by itself: the server writes so seldom that its oldest entry may be as old as the store.
     fn forget_groups(&mut self) {
-        // Groups before the oldest entry of both have none that is kept.
-        let oldest = self.oldest().into_iter().flatten().min();
-        if let Some(oldest) = oldest {
-            self.groups = self.groups.split_off(&oldest);
+        let oldest = self.oldest();
+        for (groups, oldest) in self.groups.iter_mut().zip(oldest) {
+            if let Some(oldest) = oldest {
+                *groups = groups.split_off(&oldest);
+            }
         }
+    }
+
+    /// The groups of both, oldest first.
+    fn all_groups(&self) -> Vec<Revision> {
+        let [of_others, of_server] = &self.groups;
+        of_others.union(of_server).copied().collect()
     }
 }
 
@@ -201,8 +209,7 @@ async fn view(core: &Core) -> Result<View, Broken> {
     }
     known.through = head.position.revision;
     known.forget_groups();
-    let groups = known.groups.iter().copied().collect();
-    let view = View { at, groups, oldest: known.oldest(), floor: known.floor };
+    let view = View { at, groups: known.all_groups(), oldest: known.oldest(), floor: known.floor };
     *index = Some(known);
     Ok(view)
 }
@@ -273,5 +280,27 @@ impl Stored {
     fn decode(self) -> Result<RevisionEntry, StoreError> {
         let Self { row: Row(revision, at, _, _), head, body } = self;
         history::decode((revision.cast_signed(), at, head), &body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HISTORY_KEPT;
+
+    /// In: one write of the server, and then more of others than are kept. Out: no group of which nothing is kept.
+    #[test]
+    fn groups_of_which_nothing_is_kept_are_forgotten_though_the_server_seldom_writes() {
+        let mut known = Known::new(Revision(0));
+        let entry = |revision| [Entry { revision: Revision(revision), bytes: 10 }];
+        known.add(Revision(1), true, &entry(1));
+        let newest = 3 * HISTORY_KEPT as u64;
+        for revision in 2..=newest {
+            known.add(Revision(revision), false, &entry(revision));
+            known.forget_groups();
+        }
+        let groups = known.all_groups();
+        assert_eq!(groups.len(), HISTORY_KEPT + 1);
+        assert_eq!((groups[0], groups[1]), (Revision(1), Revision(newest + 1 - HISTORY_KEPT as u64)));
     }
 }
