@@ -190,9 +190,10 @@ pub(super) fn soak(written: &Value) -> Option<Found> {
     let has_kept = outcome.is_growth_judged && growth.iter().all(|growth| growth.is_met() == Some(true));
     Some(Found {
         measured: format!(
-            "{:.0} minutes, {} changes a second, {} faults: {wrong} found wrong, {} connections lost without a reason, what {} processes have in use \
+            "{:.0} minutes with {} as the store, {} changes a second, {} faults: {wrong} found wrong, {} connections lost without a reason, what {} processes have in use \
              {most:+.1} % at most",
             secs / 60.0,
+            outcome.store,
             short(per_second),
             outcome.faults.values().sum::<u64>(),
             outcome.fates.lost,
