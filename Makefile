@@ -25,7 +25,7 @@ soak: build
 	@lab/soak.sh $(or $(ROUNDS),20)
 
 # Only the cluster that is changed 50 times a second for MINUTES while things go wrong at random; writes docs/benchmarks/soak.md.
-# TIDEGATE_SEED=… repeats one, STORE=etcd has three members of etcd as the store, and BINARIES names a directory with programs that are built already.
+# TIDEGATE_SEED=… repeats one, STORE=etcd has three members of etcd as the store (soak-etcd.md), and BINARIES names a directory with programs that are built already.
 soak-cluster:
 ifndef BINARIES
 	@$(MAKE) --no-print-directory build

@@ -301,8 +301,12 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         Benchmark::Soak { minutes, store } => {
             let record = soak::run(minutes, store, say)?;
             let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
+            let outcome = match store {
+                soak::Store::Sqlite => Outcome::of(record),
+                soak::Store::Etcd => Outcome::of(soak::WithEtcd(record)),
+            };
             // It measures no time, and says what it says on a busy machine too.
-            Outcome { too_busy: None, wrong, ..Outcome::of(record) }
+            Outcome { too_busy: None, wrong, ..outcome }
         }
         Benchmark::Layout { loads, changes, rounds, slice_ms, clients, sizes, endpoints, peers } => {
             let slice = Duration::from_millis(slice_ms);

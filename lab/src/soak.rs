@@ -59,6 +59,20 @@ const AT_ONCE: usize = 32;
 /// Members of etcd, where that is the store.
 pub const MEMBERS: u8 = 3;
 
+/// As much as control keeps of each thing that it remembers, so that its memory has the size that it keeps, and holds the same, whenever
+/// it is looked at: a server that has just started remembers less, and what writers made at random is now larger, now smaller.
+#[derive(Debug, Clone, Copy)]
+pub struct Memories {
+    /// Services that are made and removed.
+    pub removals: u32,
+    /// Requests that change one object, for the audit log.
+    pub requests: u32,
+    /// Requests that only try that, of which the audit log keeps fewer.
+    pub trials: u32,
+    /// Changes of objects, by few requests.
+    pub changes: u32,
+}
+
 /// How long, and how much.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -82,11 +96,8 @@ pub struct Options {
     pub rhythm: Rhythm,
     /// Between two looks at memory.
     pub sample_every: Duration,
-    /// Changes that are made when the control server was killed for the last time, so that what it remembers of recent ones has the
-    /// size that it keeps: one that starts remembers fewer.
-    pub history: u32,
-    /// Services that are made and removed then, for the same reason.
-    pub removals: u32,
+    /// What control is given to remember just before the two looks at memory that are compared.
+    pub memories: Memories,
     /// Whether memory is given time to come to rest before it is looked at.
     pub rests: bool,
 }
@@ -109,10 +120,8 @@ impl Options {
             filling: 300,
             rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
             sample_every: Duration::from_secs(60),
-            // The server keeps 32,768.
-            history: 34_000,
-            // The server keeps 10,000.
-            removals: 10_500,
+            // The server keeps 10,000; 10,000; 2,000; and 32,768.
+            memories: Memories { removals: 10_500, requests: 10_500, trials: 2_200, changes: 34_000 },
             rests: true,
         }
     }
@@ -126,8 +135,7 @@ impl Options {
             filling: 16,
             rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
             sample_every: Duration::from_secs(4),
-            history: 0,
-            removals: 0,
+            memories: Memories { removals: 8, requests: 8, trials: 4, changes: 32 },
             rests: false,
             ..Self::long(seed, 1)
         }
@@ -203,8 +211,7 @@ impl Run<'_> {
         for (part, lasts) in self.options.parts.iter().enumerate() {
             self.faults.processes_die = part < self.options.all_live_after;
             if part == self.options.all_live_after {
-                stage.make_removals(self.options.removals)?;
-                stage.make_history(self.options.filling, self.options.history)?;
+                stage.make_memories(self.options.filling, self.options.memories)?;
                 self.outcome.warm_since = self.begun.elapsed();
                 self.settle(stage, &traffic)?;
             }
@@ -219,8 +226,7 @@ impl Run<'_> {
             writers.tell(Order::Tidy)?;
             self.calm(stage)?;
             if part + 1 == self.options.parts.len() {
-                // What control remembers of recent changes is as large as the changes are: the same ones as before the first look that counts.
-                stage.make_history(self.options.filling, self.options.history)?;
+                stage.make_memories(self.options.filling, self.options.memories)?;
             }
             self.settle(stage, &traffic)?;
         }

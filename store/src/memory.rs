@@ -38,32 +38,43 @@ struct State {
     log: VecDeque<Commit>,
     window: Window,
     history: History,
-    audit: BTreeMap<u64, AuditRecord>,
+    audit: Audit,
     statuses: BTreeMap<String, Vec<u8>>,
     vault: BTreeMap<String, VaultRecord>,
     vault_version: u64,
 }
 
-impl State {
-    fn keep_audit(&mut self, records: &[AuditRecord]) {
+/// What is kept of the audit log, by number: of what changed something, and of the rest.
+#[derive(Debug, Default)]
+struct Audit([BTreeMap<u64, AuditRecord>; 2]);
+
+impl Audit {
+    /// Takes some in; the oldest of their kind go for them. Costs what comes and goes, however much is kept.
+    fn keep(&mut self, records: &[AuditRecord]) {
         for record in records {
-            self.audit.entry(record.number).or_insert_with(|| record.clone());
+            if self.0.iter().all(|own| !own.contains_key(&record.number)) {
+                self.0[usize::from(record.is_passing)].insert(record.number, record.clone());
+            }
         }
-        let Some(newest) = records.last().map(|record| record.at) else { return };
-        for is_passing in [false, true] {
-            let own = self.audit.values().filter(|record| record.is_passing == is_passing);
-            let numbers: Vec<_> = own.map(|record| record.number).collect();
-            let kept = audit::kept(is_passing);
-            if numbers.len() > kept + audit::slack(is_passing) {
-                numbers.iter().rev().skip(kept).for_each(|number| drop(self.audit.remove(number)));
-                self.drop_old_audit(newest);
+        for (own, is_passing) in self.0.iter_mut().zip([false, true]) {
+            while own.len() > audit::kept(is_passing) {
+                own.pop_first();
             }
         }
     }
 
-    fn drop_old_audit(&mut self, now: Timestamp) {
+    fn drop_old(&mut self, now: Timestamp) {
         let oldest = now.unix_seconds().saturating_sub(AUDIT_AGE_MAX_SECS);
-        self.audit.retain(|_, record| record.at.unix_seconds() >= oldest);
+        for own in &mut self.0 {
+            own.retain(|_, record| record.at.unix_seconds() >= oldest);
+        }
+    }
+
+    /// The newest before a number, newest first.
+    fn before(&self, before: u64, limit: usize) -> Vec<AuditRecord> {
+        let newest = |own| BTreeMap::range(own, ..before).rev().take(limit);
+        let both: BTreeMap<_, _> = self.0.iter().flat_map(newest).collect();
+        both.into_values().rev().take(limit).cloned().collect()
     }
 }
 
@@ -127,7 +138,7 @@ impl Memory {
             log: VecDeque::new(),
             window: Window::new(Bounds::CHANGES, []),
             history: History::new(),
-            audit: BTreeMap::new(),
+            audit: Audit::default(),
             statuses: BTreeMap::new(),
             vault: BTreeMap::new(),
             vault_version: 0,
@@ -172,25 +183,23 @@ impl Store for Memory {
             state.log.pop_front();
         }
         state.history.add(&group, history);
-        state.keep_audit(audit);
+        state.audit.keep(audit);
         Ok(())
     }
 
     async fn put_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
         audit::check(records)?;
-        self.state().keep_audit(records);
+        self.state().audit.keep(records);
         Ok(())
     }
 
     async fn drop_old_audit(&self, now: Timestamp) -> Result<(), StoreError> {
-        self.state().drop_old_audit(now);
+        self.state().audit.drop_old(now);
         Ok(())
     }
 
     async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRecord>, StoreError> {
-        let state = self.state();
-        let earlier = state.audit.range(..before.unwrap_or(u64::MAX)).rev();
-        Ok(earlier.take(limit).map(|(_, record)| record.clone()).collect())
+        Ok(self.state().audit.before(before.unwrap_or(u64::MAX), limit))
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<HistoryPage, StoreError> {

@@ -9,9 +9,11 @@ use lab::{
     soak::{self, Options, Outcome},
     storm::random,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    record::{Measure, Record},
+    host::Load,
+    record::{Measure, Record, Report},
     say::Say,
 };
 
@@ -55,10 +57,31 @@ impl Measure for Outcome {
     const NAME: &'static str = "soak";
 
     fn page(record: &Record<Self>) -> String {
-        render::page(record)
+        render::page(record, Self::NAME, "make soak-cluster")
     }
 
     fn plot(record: &Record<Self>) -> String {
         curve::plot(record.points.last().map_or(&[], |outcome| &outcome.samples))
+    }
+}
+
+/// A soak with etcd as the store: a page of its own, so that it takes no other's place.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WithEtcd(pub Record<Outcome>);
+
+impl Report for WithEtcd {
+    const NAME: &'static str = "soak-etcd";
+
+    fn page(&self) -> String {
+        render::page(&self.0, Self::NAME, "make soak-cluster STORE=etcd")
+    }
+
+    fn plot(&self) -> String {
+        self.0.plot()
+    }
+
+    fn load(&self) -> Option<&Load> {
+        self.0.load()
     }
 }

@@ -20,8 +20,8 @@ At the end of each part nobody writes or strikes; every node has to verify every
 the API says. Then the writers undo what they made, clients ask for nothing for 40 seconds, so that a relay has no flow left, and memory is
 looked at, eleven times in ten seconds, of which the middle counts: the estate is then the same each time. What is judged is the heap in use, which both servers tell of themselves and an agent of its relay
 (`…_heap_in_use_bytes` at `/metrics`); what they have taken from the kernel (`Anonymous` in `smaps_rollup`) and what is resident is beside it. It is compared from the
-middle of the soak to its end: by then everything was made once, and no process is killed any more. Just before both looks the same changes
-are made, as many as control remembers; before the first one also as many Services are removed as it remembers.
+middle of the soak to its end: by then everything was made once, and no process is killed any more. Just before both looks the same
+is done, as much of it as control remembers: changes, Services that come and go, requests, and requests that only try.
 
 At the very end everything is deleted, and rules, sets, links, addresses, routes, translated flows, what is remembered of clients with affinity
 (for three hours, if nobody removes it), listening sockets, the files, threads and children of every process and the names of files on disk
@@ -34,11 +34,11 @@ somebody keeps. And chains of nftables to which nothing leads stay for the next 
 until they are more than the others and 64.
 ";
 
-/// The page.
-pub(super) fn page(record: &Record<Outcome>) -> String {
-    let mut page = String::from(
-        "# A soak\n\nWritten by `make soak-cluster`; every figure is in [soak.json](soak.json).\n\n\
-         ![Memory over time](soak.svg)\n",
+/// The page, beside files of this name, of what this command writes.
+pub(super) fn page(record: &Record<Outcome>, name: &str, command: &str) -> String {
+    let mut page = format!(
+        "# A soak\n\nWritten by `{command}`; every figure is in [{name}.json]({name}.json).\n\n\
+         ![Memory over time]({name}.svg)\n",
     );
     for outcome in &record.points {
         page += &summary(outcome);
@@ -212,7 +212,7 @@ mod tests {
             wrong: vec!["a rule was left".to_owned()],
             ..Outcome::default()
         };
-        let page = page(&super::super::of(outcome).unwrap());
+        let page = page(&super::super::of(outcome).unwrap(), "soak", "make soak-cluster");
         for part in [
             "found wrong: **1 things**",
             "a rule was left",

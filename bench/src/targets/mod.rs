@@ -9,35 +9,62 @@ mod slope;
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result};
-use lab::soak;
 use serde_json::Value;
 
 use crate::{
     bgp, change, cold, connections, failover, fanout, layout,
     record::{self, Record},
-    writes,
+    soak, writes,
 };
 
-/// The benchmarks that have a page, in the order in which the first page names them, and what each one asks.
-pub const BENCHMARKS: [(&str, &str); 9] = [
-    (
+/// A page of a benchmark.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// What its files are called.
+    pub name: &'static str,
+    /// What is given to `bench` to measure it.
+    pub command: &'static str,
+    /// What it asks.
+    pub question: &'static str,
+}
+
+impl Asked {
+    const fn by(name: &'static str, question: &'static str) -> Self {
+        Self { name, command: name, question }
+    }
+}
+
+/// The benchmarks that have a page, in the order in which the first page names them.
+pub const BENCHMARKS: [Asked; 10] = [
+    Asked::by(
         "change",
         "what a change of endpoints takes until traffic follows it, and what it costs, with few and many Services",
     ),
-    (
+    Asked::by(
         "cold",
         "how long an agent takes from its start until everything is programmed and verified, and how much memory it has then",
     ),
-    ("layout", "what the rules of nftables mode cost the kernel beside rules in the layout of kube-proxy"),
-    (
+    Asked::by(
+        "layout",
+        "what the rules of nftables mode cost the kernel beside rules in the layout of kube-proxy",
+    ),
+    Asked::by(
         "connections",
         "what a new connection through a virtual address costs in each proxy mode, beside relays",
     ),
-    ("fanout", "how long a change takes until the last of many agents has acknowledged it"),
-    ("writes", "how many endpoint writes a second are made durable, on SQLite and on three members of etcd"),
-    ("failover", "how long traffic is interrupted when the node that announces an address fails"),
-    ("bgp", "how long it takes until routers have learned, and lost, a route"),
-    ("soak", "what is left after half an hour of changes and faults"),
+    Asked::by("fanout", "how long a change takes until the last of many agents has acknowledged it"),
+    Asked::by(
+        "writes",
+        "how many endpoint writes a second are made durable, on SQLite and on three members of etcd",
+    ),
+    Asked::by("failover", "how long traffic is interrupted when the node that announces an address fails"),
+    Asked::by("bgp", "how long it takes until routers have learned, and lost, a route"),
+    Asked::by("soak", "what is left after half an hour of changes and faults"),
+    Asked {
+        name: "soak-etcd",
+        command: "soak --store etcd",
+        question: "the same with three members of etcd as the store, of which one is killed now and then",
+    },
 ];
 
 /// The figures that benchmarks wrote, by the benchmark's name.
@@ -51,7 +78,7 @@ impl Written {
     /// A file cannot be read, or is no JSON.
     pub(crate) fn read(directory: &Path) -> Result<Self> {
         let mut all = BTreeMap::new();
-        for (name, _) in BENCHMARKS {
+        for Asked { name, .. } in BENCHMARKS {
             let path = directory.join(format!("{name}.json"));
             if path.exists() {
                 let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -82,7 +109,8 @@ pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
         record::again::<Record<writes::Point>>,
         record::again::<failover::Measured>,
         record::again::<bgp::Measured>,
-        record::again::<Record<soak::Outcome>>,
+        record::again::<Record<lab::soak::Outcome>>,
+        record::again::<soak::WithEtcd>,
     ] {
         all.extend(again(directory)?);
     }

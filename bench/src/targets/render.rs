@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::{
-    BENCHMARKS, Written,
+    Asked, BENCHMARKS, Written,
     found::{self, Found},
     slope,
 };
@@ -49,14 +49,14 @@ pub(super) fn page(written: &Written) -> String {
         let _ = writeln!(text, "| {demanded} | {measured} | {beside} | {met} | {page} |");
     }
     text += "\n## Benchmarks\n\n";
-    for (name, asks) in BENCHMARKS {
+    for Asked { name, command, question } in BENCHMARKS {
         let place = match written.of(name) {
             Some(figures) => format!("[{name}]({name}.md), {}", machine(figures)),
             None => format!("{name}, not yet run"),
         };
-        let _ = writeln!(text, "- `bench {name}`: {asks} ({place})");
+        let _ = writeln!(text, "- `bench {command}`: {question} ({place})");
     }
-    for (name, _) in BENCHMARKS.iter().filter(|(name, _)| written.of(name).is_some()) {
+    for name in BENCHMARKS.map(|asked| asked.name).into_iter().filter(|name| written.of(name).is_some()) {
         let _ = writeln!(text, "\n### {name}\n\n[![{name}]({name}.svg)]({name}.md)");
     }
     text
@@ -133,6 +133,11 @@ fn rows(written: &Written) -> Vec<Row> {
         row(
             "half an hour of 50 changes a second and faults: every node verified, nothing left behind, nothing lost without a reason, memory of each process grows by less than 5 %",
             "soak",
+            found::soak,
+        ),
+        row(
+            "the same with three members of etcd, of which one is killed now and then",
+            "soak-etcd",
             found::soak,
         ),
     ]

@@ -10,13 +10,16 @@
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr},
+    thread,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use super::Memories;
 use crate::{
     cluster::{Cluster, Options},
+    keep_alive::KeepAlive,
     kernel,
     netns::{self, Namespace},
     routers::{Frr, RouterPlan, learned},
@@ -33,6 +36,8 @@ pub(super) const EXTRA_HOST: u8 = 101;
 pub(super) const EXTRA_HOSTS: u8 = 16;
 /// Objects in one request; the server takes 5,000.
 const BATCH: usize = 500;
+/// Clients that ask at once, each for changes of another object.
+const ASKERS: u32 = 4;
 const ASN: u32 = 64_512;
 const ROUTER_ASN: u32 = 64_600;
 const ROUTER: u8 = 1;
@@ -125,8 +130,48 @@ impl Stage {
         self.cluster.wait_owner(near, |_| true).map(drop)
     }
 
+    /// Gives control as much to remember, and leaves everything as it was.
+    pub(super) fn make_memories(&self, filling: u32, memories: Memories) -> Result<()> {
+        let Memories { removals, requests, trials, changes } = memories;
+        self.make_removals(removals)?;
+        self.make_requests(requests, "")?;
+        self.make_requests(trials, "?dryRun=true")?;
+        self.make_changes(filling, changes)?;
+        self.cluster.wait_converged()
+    }
+
+    /// Makes and removes so many Services, which control remembers for agents that were away.
+    fn make_removals(&self, services: u32) -> Result<()> {
+        let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
+        let all: Vec<_> = (0..services).map(made).collect();
+        // A batch takes the place of the one before; the last leaves nothing.
+        for batch in all.chunks(BATCH).chain([&[][..]]) {
+            let path = "/v1/apply?applySet=gone&prune=true&pruneLimit=5000&confirm=true";
+            self.cluster.api.send_json("POST", path, &Value::from(batch))?.success()?;
+        }
+        Ok(())
+    }
+
+    /// Asks so many times for a change of one object: a label of the EndpointSets of the filling that comes and goes.
+    fn make_requests(&self, requests: u32, query: &str) -> Result<()> {
+        let client = &self.cluster.topology.client;
+        let ask = |asker: u32| {
+            let client = KeepAlive::new(client, self.cluster.api.url())?;
+            let path = format!("/v1/namespaces/default/endpointsets/{}{query}", filling_name(asker));
+            for number in 0..requests.div_ceil(ASKERS).next_multiple_of(2) {
+                let label = if number % 2 == 0 { json!("here") } else { Value::Null };
+                client.merge_patch(&path, &json!({"metadata": {"labels": {"soak": label}}}))?;
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let askers: Vec<_> = (0..ASKERS).map(|asker| scope.spawn(move || ask(asker))).collect();
+            askers.into_iter().try_for_each(|one| one.join().unwrap_or_else(|_| bail!("an asker panicked")))
+        })
+    }
+
     /// Changes the weights in the filling so many times, and leaves it as it was.
-    pub(super) fn make_history(&self, filling: u32, changes: u32) -> Result<()> {
+    fn make_changes(&self, filling: u32, changes: u32) -> Result<()> {
         let rounds = changes.div_ceil(filling.max(1)).next_multiple_of(2);
         for round in 0..rounds {
             let set = |number| {
@@ -136,19 +181,7 @@ impl Stage {
             };
             self.apply(&(0..filling).map(set).collect::<Vec<_>>())?;
         }
-        self.cluster.wait_converged()
-    }
-
-    /// Makes and removes so many Services, which control remembers for agents that were away.
-    pub(super) fn make_removals(&self, services: u32) -> Result<()> {
-        let made = |number| object("Service", &format!("gone-{number}"), json!({"ports": [{"port": 80}]}));
-        let all: Vec<_> = (0..services).map(made).collect();
-        // A batch takes the place of the one before; the last leaves nothing.
-        for batch in all.chunks(BATCH).chain([&[][..]]) {
-            let path = "/v1/apply?applySet=gone&prune=true&pruneLimit=5000&confirm=true";
-            self.cluster.api.send_json("POST", path, &Value::from(batch))?.success()?;
-        }
-        self.cluster.wait_converged()
+        Ok(())
     }
 
     fn apply(&self, objects: &[Value]) -> Result<()> {
