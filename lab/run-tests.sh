@@ -51,6 +51,13 @@ for line in sys.stdin:
   printf 'documentation\t%s\tcargo\ttest\t--workspace\t--locked\t--doc\n' "$PWD"
 } | tr '\n' '\0' | xargs -0 -P "${LANES:-$(($(nproc) + 1))}" -I '{}' bash -c 'IFS=$'"'\t'"' read -ra words <<<"{}"; run_one "${words[@]}"'
 
+# said LOG LINES: what failed, and why. A test that runs in a guest says why where it stands; all else follows the first
+# `failures:`. The rest is in the file.
+said() {
+  awk '/^failures:/ {exit} /panicked at/ {left = 12} left-- > 0' "$1" | head -n 60
+  awk '/^failures:/ {is_on = 1} is_on' "$1" | head -n "$2"
+}
+
 # More than these is no coincidence.
 readonly AGAIN_MAX=4
 failed=$(for count in "$logs"/*.count; do awk -v name="$(basename "${count%.count}")" '$2 != 0 {print name}' "$count"; done)
@@ -66,7 +73,7 @@ if [ -n "$failed" ] && [ "$(wc -l <<<"$failed")" -le "$AGAIN_MAX" ]; then
     if [ "$bad" = 0 ]; then
       unsteady+=("$name")
       echo "=== $name failed beside others and passed alone; at first it said"
-      awk '/^failures:/ {is_on = 1} is_on' "$logs/$name.first" | head -n 60 | sed 's/^/| /'
+      said "$logs/$name.first" 60 | sed 's/^/| /'
     fi
   done
 fi
@@ -76,8 +83,7 @@ for count in "$logs"/*.count; do
   [ "$bad" = 0 ] && continue
   log=${count%.count}.log
   echo "=== $(basename "$log")"
-  # From the first failure on; the rest is in the file.
-  awk '/^failures:/ {is_on = 1} is_on' "$log" | head -n 200
+  said "$log" 200
   grep -q '^failures:' "$log" || tail -n 40 "$log"
 done
 read -r ok bad ignored < <(cat "$logs"/*.count | awk '{ok += $1; bad += $2; ignored += $3} END {print ok + 0, bad + 0, ignored + 0}')

@@ -167,6 +167,7 @@ impl Agent {
             self.cleaner.forget_dues();
             Ok(())
         };
+        self.cleaner.tell(self.backends.current().take_cut(), now);
         if let Err(error) = cleaned {
             let message = format!("stale flows were not removed, and are tried again: {error}");
             self.events.record(EventReason::ConntrackFailed, message);

@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 use super::{
     FlowTable,
     account::{Account, Flows, Reading},
+    nudge::wire::Nudge,
     plan::{Depth, Dues, Judgement, LocalAddresses, Programmed, When},
     risk,
 };
@@ -181,6 +182,11 @@ impl Cleaner {
                 Err(error)
             }
         }
+    }
+
+    /// Tells clients that their connections are gone, though not by a look at the table.
+    pub fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
+        self.table.tell(clients, now);
     }
 
     /// Whether connections are to be cut whose time is over.

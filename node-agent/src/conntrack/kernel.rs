@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeSet, fs, io, net::IpAddr, time::Instant};
 
-use super::{Filter, Flow, FlowTable, account::Sighting, nudge, wire};
+use super::{
+    Filter, Flow, FlowTable,
+    account::Sighting,
+    nudge::{self, wire::Nudge},
+    wire,
+};
 use crate::{
     facts,
     netlink::socket::{Netlink, Protocol},
@@ -16,6 +21,19 @@ const ACCOUNTING: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
 pub struct KernelFlows {
     netlink: Option<Netlink>,
     nudger: nudge::Nudger,
+}
+
+/// The clients of open TCP connections among the flows that are meant, of those that the filter lets through.
+///
+/// # Errors
+/// When the kernel does not show its table.
+pub fn clients(filter: &Filter, is_meant: impl Fn(&Flow) -> bool) -> io::Result<Vec<Nudge>> {
+    let mut netlink = Netlink::open(Protocol::Netfilter)?;
+    netlink.dump(&wire::dump(filter), Vec::new, |clients, answer| {
+        let entry = wire::Entry::parse(answer)?.filter(|entry| is_meant(&entry.flow));
+        clients.extend(entry.and_then(|entry| entry.nudge()));
+        Ok(())
+    })
 }
 
 impl FlowTable for KernelFlows {
@@ -42,6 +60,10 @@ impl FlowTable for KernelFlows {
         let clients: Vec<_> = errnos.iter().zip(clients).filter_map(is_deleted).collect();
         self.nudger.ask(clients, Instant::now());
         Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+    }
+
+    fn tell(&mut self, clients: Vec<Nudge>, now: Instant) {
+        self.nudger.ask(clients, now);
     }
 
     fn tell_again(&mut self, now: Instant) {

@@ -13,7 +13,8 @@
 //! known connection and is placed anew: whoever gets it, a target or the rule that refuses, answers with a reset. So that
 //! clients that only listen are told as well, each is made to send a packet (`nudge`). This takes `nf_conntrack_tcp_loose`, which
 //! Linux sets by default. Where nothing answers any more (the Service and its address are gone, or the verdict for this
-//! client is to drop) no reset can come, and the client's own timeout ends it.
+//! client is to drop) no reset can come, and the client's own timeout ends it. A backend whose kernel part deletes entries itself
+//! says which clients these were (`Dataplane::take_cut`).
 //!
 //! A target that drains (`Route::leaving`) keeps its connections whatever the policy says, until its deadline by the
 //! clock of the node; then they are deleted like those of *drain*. That is state, not an event: an agent that starts
@@ -40,8 +41,11 @@ use std::{collections::BTreeSet, io, net::IpAddr, time::Instant};
 
 use model::{net::IpFamily, quantity::Port, service::Protocol};
 
-use self::account::Sighting;
-pub use self::{cleaner::Cleaner, kernel::KernelFlows};
+use self::{account::Sighting, nudge::wire::Nudge};
+pub use self::{
+    cleaner::Cleaner,
+    kernel::{KernelFlows, clients},
+};
 
 /// A tracked flow, as far as it is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +83,9 @@ pub trait FlowTable: Send {
     /// # Errors
     /// When the kernel does not show its table, or takes no request.
     fn remove(&mut self, filter: &Filter, condemned: &mut dyn FnMut(&Flow) -> bool) -> io::Result<u64>;
+
+    /// Tells clients that their flows are gone, whoever removed them.
+    fn tell(&mut self, _clients: Vec<Nudge>, _now: Instant) {}
 
     /// Tells clients whose flows were removed once more, about once a second; the first time may not have reached them.
     fn tell_again(&mut self, _now: Instant) {}

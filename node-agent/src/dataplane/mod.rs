@@ -31,6 +31,8 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::conntrack::nudge::wire::Nudge;
+
 /// What the kernel of this node should hold.
 #[derive(Debug, Clone, Default)]
 pub struct Desired {
@@ -143,6 +145,12 @@ pub trait Dataplane: Send {
     /// When the kernel refuses.
     fn upkeep(&mut self) -> Result<(), KernelError> {
         Ok(())
+    }
+
+    /// Clients whose TCP connections the kernel has ended, since this was asked last, because of what the backend did: they
+    /// are not to be found in connection tracking any more, and are to be told.
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
     }
 
     /// Leaves the node to another backend that has programmed everything: catches no new connection from here on, but

@@ -22,6 +22,9 @@ use super::{Namespace, enter, net::Topology, programs::*};
 
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a node may be busy between two things that it does one after the other: long enough for a kernel that ends
+/// connections by itself.
+const BUSY: Duration = Duration::from_millis(100);
 /// A time that no test meets, and one that has passed: backends go by the clock of the machine.
 const LATER: i64 = 200_000_000_000;
 const EARLIER: i64 = 1_000_000_000;
@@ -59,12 +62,14 @@ impl Node {
     /// What the loop does once a second.
     fn keep_up(&mut self) {
         self.backend.upkeep().unwrap();
+        thread::sleep(BUSY);
         if self.backend.is_tracked() {
             let now = Timestamp::from_unix_seconds((LATER + EARLIER) / 2);
             self.cleaner.run(&self.desired.networks, Instant::now(), now, 0).unwrap();
         } else {
             self.cleaner.forget_dues();
         }
+        self.cleaner.tell(self.backend.take_cut(), Instant::now());
     }
 
     /// Open connections to a target, by whoever knows.
@@ -108,23 +113,27 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
     let client = &topology.client;
     topology.node.run(|| {
         let mut node = Node::begin(open(), desired(vec![("echo", echo(&[A], &[]))]));
-        let mut long = Conversation::begin(client);
+        let (mut long, mut listener) = (Conversation::begin(client), Conversation::begin(client));
         for until in [None, Some(LATER), Some(LATER + 1), None] {
             node.set(echo(&[B], &[(A, until)]));
             assert!(long.goes_on(), "it may finish, until {until:?}");
             assert!(Conversation::begin(client).goes_on(), "new ones go elsewhere");
         }
         let other = Conversation::begin(client);
-        eventually("one is open at each", || (node.active(A.0), node.active(B.0)) == (1, 1));
+        eventually("what is open at each", || (node.active(A.0), node.active(B.0)) == (2, 1));
         drop(other);
         node.set(echo(&[B], &[(A, Some(EARLIER))]));
         eventually("the deadline has passed", || long.is_cut());
+        eventually("who only receives is told", || {
+            node.keep_up();
+            listener.is_told()
+        });
         eventually("none is left", || {
             node.keep_up();
             node.active(A.0) == 0
         });
 
-        let mut long = Conversation::begin(client);
+        let (mut long, mut listener) = (Conversation::begin(client), Conversation::begin(client));
         node.set(echo(&[A], &[(B, None)]));
         let desired = node.desired.clone();
         if node.backend.is_tracked() {
@@ -138,6 +147,10 @@ pub fn tell(topology: &Topology, open: impl Fn() -> Box<dyn Dataplane> + Send + 
         assert!(long.goes_on());
         node.set(echo(&[A], &[]));
         eventually("what is removed follows the policy", || long.is_cut());
+        eventually("who only receives is told", || {
+            node.keep_up();
+            listener.is_told()
+        });
     });
 }
 
@@ -197,5 +210,17 @@ impl Conversation {
 
     fn is_cut(&mut self) -> bool {
         !self.goes_on()
+    }
+
+    /// Whether a client that says nothing knows of the end.
+    fn is_told(&mut self) -> bool {
+        self.0.set_nonblocking(true).unwrap();
+        match self.0.read(&mut [0; 1]) {
+            Ok(length) => {
+                assert_eq!(length, 0, "nobody has said anything");
+                true
+            }
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
     }
 }

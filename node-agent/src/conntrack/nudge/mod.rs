@@ -29,10 +29,10 @@ use self::wire::Nudge;
 
 /// Clients that are asked at a time. Each answers with a packet of its own, and these come back to this node; more of them
 /// would be a storm.
-const NUDGES_MAX: usize = 50_000;
+pub(crate) const NUDGES_MAX: usize = 50_000;
 /// Time until a client is asked once more: longer than that for which one keeps quiet after it has answered something that
-/// was out of place (half a second in Linux, `tcp_invalid_ratelimit`).
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// was out of place (half a second in Linux, `tcp_invalid_ratelimit`), and short enough for the next turn a second later.
+const AGAIN_AFTER: Duration = Duration::from_millis(750);
 /// How often a client is asked again. What it says first may be lost: IPVS ends the connection of a target that is gone with
 /// the next packet, and drops that.
 const AGAIN: u8 = 2;
@@ -54,6 +54,9 @@ struct Asked {
 impl Nudger {
     /// Asks clients to speak; those beyond [`NUDGES_MAX`] are left to themselves, and only so many are asked again.
     pub(super) fn ask(&mut self, mut clients: Vec<Nudge>, now: Instant) {
+        if clients.is_empty() {
+            return;
+        }
         clients.truncate(NUDGES_MAX);
         send(&clients);
         let waiting: usize = self.waiting.iter().map(|asked| asked.clients.len()).sum();

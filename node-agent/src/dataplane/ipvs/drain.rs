@@ -15,12 +15,14 @@ use model::{
 use super::{
     IpvsBackend,
     commit::{Failed, failed},
+    cut::Ends,
     observe::Loads,
     plan::Plan,
     render::Command,
     rules,
     server::{Destination, Held, Server, Socket},
     sets::{Element, Kind},
+    wants::Owner,
 };
 use crate::{
     clock::moment_of,
@@ -35,11 +37,33 @@ impl IpvsBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let now = Instant::now();
+        let (mut commands, mut ends, mut over) = (Vec::new(), Ends::new(), Vec::new());
         for (socket, removal) in waiting {
             let loads = self.read_loads(socket).map_err(failed("reading destinations"))?;
-            self.settle_one(socket, *removal, &loads, now, pass)?;
+            let wanted = self.wants.entry(socket).server;
+            let deadlines =
+                Deadlines { of_all: deadline(*removal, now), of_each: self.wants.leaving(socket) };
+            let (due, waits) = due(&mut self.draining, socket, wanted.as_ref(), &loads, &deadlines, now);
+            for destination in due {
+                if loads.get(&destination).is_some_and(|(_, load)| !load.is_empty()) {
+                    ends.insert((*socket, destination));
+                }
+                commands.push((None, Command::RemoveDestination(*socket, destination)));
+            }
+            if wanted.is_none() && !waits {
+                over.push(*socket);
+            }
         }
-        Ok(())
+        let Some(mirror) = &self.mirror else { return Ok(()) };
+        let named = |socket: &Socket| (None, Element::of_socket(Kind::Servers, *socket));
+        let is_there = |socket: &&Socket| mirror.servers.contains_key(*socket);
+        commands.extend(over.iter().filter(is_there).map(|socket| (None, Command::RemoveServer(*socket))));
+        let is_named = |element: &(Owner, Element)| mirror.elements.contains(&element.1);
+        let names: Vec<_> = over.iter().map(named).filter(is_named).collect();
+        self.note_clients(&ends);
+        self.change_servers(&commands, &mut Failed::new(), pass)?;
+        self.change_elements(&names, false, &mut Failed::new(), pass)?;
+        self.release_addresses(over.iter().map(|socket| socket.address), pass)
     }
 
     /// Forgets that destinations waited for their end that are wanted again.
@@ -49,41 +73,6 @@ impl IpvsBackend {
                 self.draining.remove(&(*socket, *destination));
             }
         }
-    }
-
-    fn settle_one(
-        &mut self,
-        socket: &Socket,
-        removal: Removal,
-        loads: &Loads,
-        now: Instant,
-        pass: &mut Pass,
-    ) -> Result<(), KernelError> {
-        let wanted = self.wants.entry(socket).server;
-        let leaving = self.wants.leaving(socket);
-        let (due, waits) = due(
-            &mut self.draining,
-            socket,
-            wanted.as_ref(),
-            loads,
-            &Deadlines { of_all: deadline(removal, now), of_each: leaving },
-            now,
-        );
-        let remove = |destination| (None, Command::RemoveDestination(*socket, destination));
-        let mut commands: Vec<_> = due.into_iter().map(remove).collect();
-        let is_over = wanted.is_none() && !waits;
-        if is_over && self.mirror.as_ref().is_some_and(|mirror| mirror.servers.contains_key(socket)) {
-            commands.push((None, Command::RemoveServer(*socket)));
-        }
-        self.change_servers(&commands, &mut Failed::new(), pass)?;
-        if is_over {
-            let named = Element::of_socket(Kind::Servers, *socket);
-            if self.mirror.as_ref().is_some_and(|mirror| mirror.elements.contains(&named)) {
-                self.change_elements(&[(None, named)], false, &mut Failed::new(), pass)?;
-            }
-            self.release_addresses([socket.address].into_iter(), pass)?;
-        }
-        Ok(())
     }
 
     /// Takes no new connection from here on: the rules that lead here go, and every weight becomes 0.

@@ -15,6 +15,7 @@
 
 mod claim;
 mod commit;
+mod cut;
 mod drain;
 pub mod ipset;
 mod iptables;
@@ -64,7 +65,10 @@ use super::{
     BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
     trace::Subject,
 };
-use crate::netlink::socket::{Netlink, Protocol};
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    netlink::socket::{Netlink, Protocol},
+};
 
 /// The ipvs backend of one network namespace.
 pub struct IpvsBackend {
@@ -85,6 +89,8 @@ pub struct IpvsBackend {
     /// Where the next look at the virtual servers begins.
     watch: watch::Position,
     is_retiring: bool,
+    /// Clients of connections that ended with their destination.
+    cut: Vec<Nudge>,
     counters: KernelCounters,
 }
 
@@ -114,6 +120,7 @@ impl IpvsBackend {
             former_sysctls: BTreeSet::new(),
             watch: watch::Position::default(),
             is_retiring: false,
+            cut: Vec::new(),
             counters: KernelCounters::default(),
         })
     }
@@ -165,6 +172,8 @@ impl IpvsBackend {
     fn carry_out_once(&mut self, touched: &Touched, pass: &mut Pass) -> Result<Failed, KernelError> {
         let mirror = self.mirror.get_or_insert_default();
         let plan = plan::plan(mirror, &self.wants, touched);
+        let ends = self.ends(&plan.commands)?;
+        self.note_clients(&ends);
         let refused = self.commit(&plan, pass)?;
         self.recall(&plan);
         self.settle(&plan.draining, pass)?;
@@ -224,6 +233,10 @@ impl Dataplane for IpvsBackend {
             self.mirror = None;
         }
         outcome
+    }
+
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        std::mem::take(&mut self.cut)
     }
 
     fn retire(&mut self) -> Result<bool, KernelError> {
