@@ -6,13 +6,11 @@ use std::{
 };
 
 use model::{
-    announcements::AnnouncementBook,
-    bgp_book::BgpBook,
-    config::ClusterConfig,
-    name::Name,
-    quantity::Position,
-    resource::{Kind, ObjectKey, ServiceKey},
-    traffic::TrafficBook,
+    bgp::book::BgpBook,
+    cluster::config::ClusterConfig,
+    kinds::resource::{Kind, ObjectKey, ServiceKey},
+    observed::{announcements::AnnouncementBook, traffic::TrafficBook},
+    primitives::{name::Name, quantity::Position},
 };
 use store::{Store, StoreError};
 use tokio::{

@@ -19,9 +19,11 @@ use std::{
 
 use bytes::Bytes;
 use model::{
-    ask::{AskId, Question, Reply},
-    feed::Frame,
-    name::Name,
+    primitives::name::Name,
+    wire::{
+        ask::{AskId, Question, Reply},
+        feed::Frame,
+    },
 };
 use tokio::sync::{mpsc, oneshot};
 

@@ -17,14 +17,20 @@ use std::{
 };
 
 use model::{
-    address::Announcement,
-    admit::{Operation, Request},
-    assign::{Circumstances, Scene, Verdict, assign},
-    lease::{ANNOUNCEMENT_LEASE_SECS, ENDPOINT_LEASE_SECS, expired},
-    name::Name,
-    quantity::{Position, Timestamp},
-    report::Report,
-    resource::{Kind, ServiceKey, Spec},
+    admission::admit::{Operation, Request},
+    kinds::{
+        address::Announcement,
+        resource::{Kind, ServiceKey, Spec},
+    },
+    observed::{
+        assign::{Circumstances, Scene, Verdict, assign},
+        lease::{ANNOUNCEMENT_LEASE_SECS, ENDPOINT_LEASE_SECS, expired},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Position, Timestamp},
+    },
+    wire::report::Report,
 };
 use tokio::time::MissedTickBehavior;
 

@@ -14,9 +14,9 @@ use std::{
 
 use http::{Method, StatusCode};
 use model::{
-    bgp_listing::Part,
-    history::Origin,
-    quantity::{Revision, Timestamp},
+    bgp::listing::Part,
+    cluster::history::Origin,
+    primitives::quantity::{Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize};
 use store::{AUDIT_BODY_BYTES_MAX, AuditRecord, Store, StoreError};

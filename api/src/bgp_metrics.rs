@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use model::{
-    bgp_book::BgpBook,
-    bgp_report::{BgpSession, BgpSessionState},
-    name::Name,
+    bgp::{
+        book::BgpBook,
+        report::{BgpSession, BgpSessionState},
+    },
+    primitives::name::Name,
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,

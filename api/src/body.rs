@@ -13,8 +13,8 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use model::{
-    resource::Kind,
-    violation::{Violation, ViolationCode},
+    kinds::resource::Kind,
+    primitives::violation::{Violation, ViolationCode},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -26,13 +26,13 @@ pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of an `apply`: some thousand Services, and still a bounded transaction.
 pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Bytes of an agent's answer; agents leave out lines rather than exceed it.
-pub(crate) const ANSWER_BYTES_MAX: usize = model::ask::REPLY_BYTES_MAX;
+pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
 /// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
 pub(crate) const DEPTH_MAX: usize = 32;
 /// Time that a body may take to arrive; less than the time of a request, so that a slow sender is told that nothing happened.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Documents in one YAML body; one more than the operations of a request, so that the model's limit is the one met.
-const DOCUMENTS_MAX: usize = model::admit::OPERATIONS_MAX + 1;
+const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
 
 /// The form of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

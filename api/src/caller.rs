@@ -14,10 +14,9 @@ use std::{
 
 use http::{HeaderMap, HeaderName, Method};
 use model::{
-    admit::{Operation, Outcome, Request},
-    history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
-    quantity::Revision,
-    violation::Violation,
+    admission::admit::{Operation, Outcome, Request},
+    cluster::history::{AUTHOR_LENGTH_MAX, MESSAGE_LENGTH_MAX, Maker, Origin},
+    primitives::{quantity::Revision, violation::Violation},
 };
 
 use crate::{error::Problem, security::Access};

@@ -16,13 +16,14 @@ use std::{
 use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use model::{
+    cluster::{compiled::CompiledService, snapshot::Snapshot},
     compile::{compile, compile_address},
-    compiled::CompiledService,
-    feed::{AddressState, Frame},
-    name::{Name, Namespace},
-    quantity::Revision,
-    resource::{Kind, ServiceKey},
-    snapshot::Snapshot,
+    kinds::resource::{Kind, ServiceKey},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Revision,
+    },
+    wire::feed::{AddressState, Frame},
 };
 
 /// Removals remembered; an agent that missed more starts over, which is cheap compared with missing that many.

@@ -13,9 +13,9 @@ use std::{
 use clap::{Parser, ValueEnum};
 use ipnet::IpNet;
 use model::{
-    config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
-    health::GUARD_PERCENT_DEFAULT,
-    resource::ServiceKey,
+    cluster::config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+    kinds::resource::ServiceKey,
+    observed::health::GUARD_PERCENT_DEFAULT,
 };
 use serde::Deserialize;
 

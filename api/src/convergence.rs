@@ -10,11 +10,15 @@ use std::{
 };
 
 use model::{
-    lag::{Change, ChangeView, LagBrief, Steps, brief},
-    name::Name,
-    quantity::{Epoch, Position, Revision},
-    report::Report,
-    rollup::NodeView,
+    observed::{
+        lag::{Change, ChangeView, LagBrief, Steps, brief},
+        rollup::NodeView,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+    },
+    wire::report::Report,
 };
 
 /// Revisions whose curve is kept: enough to look at what was just done, also in a busy cluster.

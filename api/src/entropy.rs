@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use model::{admit::Entropy, quantity::Timestamp};
+use model::{admission::admit::Entropy, primitives::quantity::Timestamp};
 
 /// A source of time and randomness.
 pub trait Source: Send + Sync {

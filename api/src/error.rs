@@ -5,7 +5,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
-use model::violation::Violation;
+use model::primitives::violation::Violation;
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -1,7 +1,10 @@
 //! Entity tags and the two preconditions on them (RFC 9110 §13.1). A tag names a state of intent, never of status.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use model::{metadata::Metadata, quantity::Revision, resource::Object};
+use model::{
+    kinds::{metadata::Metadata, resource::Object},
+    primitives::quantity::Revision,
+};
 
 use crate::error::{Code, Current, Problem};
 

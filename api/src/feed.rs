@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::{
-    feed::{Frame, NetworkState, NodeState, StartMode},
-    name::Name,
-    quantity::Position,
-    resource::{Kind, ObjectKey},
+    kinds::resource::{Kind, ObjectKey},
+    primitives::{name::Name, quantity::Position},
+    wire::feed::{Frame, NetworkState, NodeState, StartMode},
 };
 use tokio::{sync::mpsc, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;

@@ -15,13 +15,17 @@ use std::{
 };
 
 use model::{
-    admit::{Operation, Request},
-    compiled::CompiledService,
-    endpoint_health::EndpointVerdict,
-    health::{Bench, CheckKey, Guard, HealthBook, HealthNews, Judgement, checks, judge},
-    name::{Name, Namespace},
-    quantity::{Position, Timestamp},
-    resource::{Kind, Object, ServiceKey},
+    admission::admit::{Operation, Request},
+    cluster::compiled::CompiledService,
+    kinds::{
+        endpoint_health::{CheckKey, EndpointVerdict},
+        resource::{Kind, Object, ServiceKey},
+    },
+    observed::health::{Bench, Guard, HealthBook, HealthNews, Judgement, checks, judge},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Position, Timestamp},
+    },
 };
 use tokio::{sync::Notify, time::MissedTickBehavior};
 

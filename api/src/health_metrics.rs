@@ -1,6 +1,11 @@
 //! Health checks of the cluster as metrics. Sums only: what a Service's endpoints are is asked at `…/health`.
 
-use model::{health::Guard, health::HealthBook, quantity::Timestamp, resource::Kind, snapshot::Snapshot};
+use model::{
+    cluster::snapshot::Snapshot,
+    kinds::resource::Kind,
+    observed::health::{Guard, HealthBook},
+    primitives::quantity::Timestamp,
+};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,

@@ -6,15 +6,21 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use model::{
-    advertisement::AdvertisementType,
-    change::{Change, ChangeKind, Commit},
+    cluster::{
+        change::{Change, ChangeKind, Commit},
+        snapshot::Snapshot,
+    },
     compile::{affected, network, node_state},
-    feed::{Frame, NetworkState, NodeState},
-    name::Name,
-    quantity::{Epoch, Position, Revision},
-    resource::{Kind, Object, ObjectKey, ServiceKey},
-    secret::Secret,
-    snapshot::Snapshot,
+    kinds::{
+        advertisement::AdvertisementType,
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+        secret::Secret,
+    },
+    wire::feed::{Frame, NetworkState, NodeState},
 };
 use store::Loaded;
 use tokio::sync::watch;
@@ -241,11 +247,12 @@ mod tests {
 
     use crate::compiled_set::Delta;
     use model::{
-        admit::{Admitted, Entropy, Operation, Request, admit},
-        config::ClusterConfig,
-        decode::{Expect, decode},
-        name::Label,
-        quantity::Timestamp,
+        admission::{
+            admit::{Admitted, Entropy, Operation, Request, admit},
+            decode::{Expect, decode},
+        },
+        cluster::config::ClusterConfig,
+        primitives::{name::Label, quantity::Timestamp},
     };
     use serde_json::{Value, json};
 

@@ -18,7 +18,10 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
-use model::{quantity::Timestamp, violation::Violation, violation::ViolationCode};
+use model::primitives::{
+    quantity::Timestamp,
+    violation::{Violation, ViolationCode},
+};
 
 use crate::{
     error::{Answer, Code, Problem},

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::status::EndpointCounts;
+use model::observed::status::EndpointCounts;
 use prometheus_client::{
     encoding::{
         EncodeLabelSet,

@@ -20,7 +20,7 @@ use axum::{
 };
 use futures::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request::Parts};
-use model::quantity::{Position, Revision};
+use model::primitives::quantity::{Position, Revision};
 use tracing::Instrument;
 
 use crate::{

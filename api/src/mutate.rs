@@ -5,10 +5,13 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use model::{
-    admit::{Action, Guarded, Held, Outcome, Refusal, Request},
-    quantity::Position,
-    resource::{Kind, Object, ObjectKey},
-    violation::{Violation, ViolationCode},
+    admission::admit::{Guarded, Held, Outcome, Refusal, Request},
+    cluster::change::Action,
+    kinds::resource::{Kind, Object, ObjectKey},
+    primitives::{
+        quantity::Position,
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde_json::{Value, json};
 
@@ -215,7 +218,7 @@ pub(crate) fn refused(refusal: Refusal) -> Problem {
         }
         Refusal::GuardHeld(held) => guard_held(held),
         Refusal::TooManyOperations(count) => {
-            let limit = model::admit::OPERATIONS_MAX;
+            let limit = model::admission::admit::OPERATIONS_MAX;
             let message = format!("must be at most {limit} objects in one request, found {count}");
             Problem::invalid(vec![Violation::new("/items", ViolationCode::TooLong, message)])
         }

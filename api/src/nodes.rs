@@ -7,13 +7,14 @@ use std::{
 };
 
 use model::{
-    lease::{ANNOUNCEMENT_LEASE_SECS, Gone, Heard},
-    name::Name,
-    quantity::Timestamp,
-    report::Report,
-    resource::{Kind, ObjectKey},
-    rollup::NodeView,
-    snapshot::Snapshot,
+    cluster::snapshot::Snapshot,
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        lease::{ANNOUNCEMENT_LEASE_SECS, Gone, Heard},
+        rollup::NodeView,
+    },
+    primitives::{name::Name, quantity::Timestamp},
+    wire::report::Report,
 };
 use serde::{Deserialize, Serialize};
 use store::Store;

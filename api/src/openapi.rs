@@ -9,9 +9,11 @@ use axum::{
     routing::MethodRouter,
 };
 use model::{
-    name::{Name, Namespace},
-    quantity::Revision,
-    resource::Kind,
+    kinds::resource::Kind,
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Revision,
+    },
 };
 use serde_json::json;
 use utoipa::{

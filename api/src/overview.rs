@@ -25,13 +25,13 @@ use std::{
 
 use bytes::Bytes;
 use model::{
-    overview::{
+    primitives::quantity::{Position, Revision, Timestamp},
+    views::overview::{
         Overview,
         diff::{OverviewFrame, between},
         memory::Memory,
         preceding::Writes,
     },
-    quantity::{Position, Revision, Timestamp},
 };
 use tokio::{
     sync::{Mutex, Notify, watch},

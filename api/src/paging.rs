@@ -11,8 +11,8 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use model::{
-    bgp_listing::Part,
-    quantity::{Position, Timestamp},
+    bgp::listing::Part,
+    primitives::quantity::{Position, Timestamp},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ impl Pages {
                 metadata["remainingItemCount"] = json!(remaining);
             }
         }
-        json!({ "apiVersion": model::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
+        json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
     }
 
     /// The token with which a listing goes on behind a key, and holds its state until then.
@@ -202,7 +202,7 @@ impl Moment {
             metadata["continue"] = json!(BASE64_URL_SAFE_NO_PAD.encode(token));
         }
         let kind = self.kind;
-        json!({ "apiVersion": model::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
+        json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": kind, "metadata": metadata, "items": items })
     }
 }
 

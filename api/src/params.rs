@@ -3,9 +3,8 @@
 use axum::extract::{FromRequestParts, Path, Query, rejection::PathRejection};
 use http::request::Parts;
 use model::{
-    name::{Name, Namespace},
-    resource::Kind,
-    selector::LabelSelector,
+    kinds::{resource::Kind, selector::LabelSelector},
+    primitives::name::{Name, Namespace},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use utoipa::IntoParams;

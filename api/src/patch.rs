@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use model::{
-    admit::{Operation, Request},
-    decode::{Expect, decode},
-    resource::{Kind, Object, ObjectKey},
-    violation::{Violation, ViolationCode},
+    admission::{
+        admit::{Operation, Request},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Kind, Object, ObjectKey},
+    primitives::violation::{Violation, ViolationCode},
 };
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! The key with which nodes authenticate to each other: made once, kept in the vault, told to agents only.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
-use model::secret::Secret;
+use model::primitives::secret::Secret;
 use store::{Store, StoreError, VaultError};
 
 use crate::entropy::Source;

@@ -20,13 +20,15 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::StreamExt as _;
 use model::{
-    admit::{Action, Outcome, Request},
-    ask::{Question, Reply},
-    feed::AddressState,
-    history,
-    name::Name,
-    plan::{AddressPlan, AddressUse, NodePlan, ObjectPlan, Plan, Preview, Proposal},
-    resource::{Kind, Object},
+    admission::admit::{Outcome, Request},
+    cluster::{change::Action, history},
+    kinds::resource::{Kind, Object},
+    primitives::name::Name,
+    wire::{
+        ask::{Question, Reply},
+        feed::AddressState,
+        plan::{AddressPlan, AddressUse, NodePlan, ObjectPlan, Plan, Preview, Proposal},
+    },
 };
 use tokio::time::Instant;
 
@@ -70,7 +72,9 @@ pub(crate) async fn make(app: &App, wish: Wish) -> Result<Plan, Problem> {
     access.check_outcomes(&candidate.outcomes)?;
     let id = format!("{:016x}", app.source.seed());
     let now = app.source.now();
-    let expires = model::quantity::Timestamp::from_unix_seconds(now.unix_seconds().saturating_add(LIFE_SECS));
+    let expires = model::primitives::quantity::Timestamp::from_unix_seconds(
+        now.unix_seconds().saturating_add(LIFE_SECS),
+    );
     let objects = candidate.outcomes.iter().filter_map(|outcome| object_plan(&published, outcome)).collect();
     let addresses = address_plans(&published, &candidate.published);
     let nodes = if asks_nodes {

@@ -7,10 +7,12 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use model::{
-    admit::{Operation, Request},
-    decode::{Expect, decode},
-    name::Name,
-    resource::{Object, ServiceKey},
+    admission::{
+        admit::{Operation, Request},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Object, ServiceKey},
+    primitives::name::Name,
 };
 use serde_json::{Value, json};
 

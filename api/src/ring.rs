@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use imbl::Vector;
 use model::{
-    change::{ChangeKind, Commit},
-    quantity::Revision,
-    resource::{Object, ObjectKey},
+    cluster::change::{ChangeKind, Commit},
+    kinds::resource::{Object, ObjectKey},
+    primitives::quantity::Revision,
 };
 
 /// Changes held. At the highest write rate we aim at (5,000 a second) a watcher may be six seconds behind.
@@ -109,7 +109,9 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use model::{
-        change::Change, metadata::Metadata, name::Name, node::NodeSpec, quantity::Timestamp, resource::Spec,
+        cluster::change::Change,
+        kinds::{metadata::Metadata, node::NodeSpec, resource::Spec},
+        primitives::{name::Name, quantity::Timestamp},
     };
 
     use super::*;

@@ -41,7 +41,7 @@ mod whoami;
 use std::sync::Arc;
 
 use axum::Router;
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use crate::{app::App, kubernetes, middleware, openapi::Routes};
 

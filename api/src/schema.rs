@@ -1,28 +1,23 @@
 //! The published shapes that exist only in JSON: envelopes of objects and lists. Used by the OpenAPI document alone.
 
 use model::{
-    address::AddressSpec,
-    address_pool::AddressPoolSpec,
-    admit::Action,
-    advertisement::AdvertisementSpec,
-    bfd_profile::BfdProfileSpec,
-    bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
-    bgp_peer::BgpPeerSpec,
-    change::ChangeKind,
-    compiled::CompiledService,
-    endpoint_health::EndpointHealthSpec,
-    endpoint_set::EndpointSetSpec,
-    history::{FieldChange, Origin},
-    metadata::Metadata,
-    node::NodeSpec,
-    quantity::{Position, Revision, Timestamp},
-    resource::Kind,
-    service::ServiceSpec,
-    status::{
+    bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
+    cluster::{
+        change::{Action, ChangeKind},
+        compiled::CompiledService,
+        history::{FieldChange, Origin},
+    },
+    kinds::{
+        address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
+        service::ServiceSpec, workload::WorkloadSpec,
+    },
+    observed::status::{
         AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
         EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
     },
-    workload::WorkloadSpec,
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use serde::Serialize;
 use utoipa::ToSchema;

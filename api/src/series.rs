@@ -13,7 +13,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use model::{name::Name, quantity::Timestamp, resource::ServiceKey};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, quantity::Timestamp},
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 

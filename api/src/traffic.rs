@@ -3,8 +3,9 @@
 use std::{cmp::Reverse, net::IpAddr};
 
 use model::{
-    service::Protocol,
-    traffic::{Counts, ServiceTotals, TargetFailures, TargetKey, TrafficBook},
+    kinds::service::Protocol,
+    observed::traffic::{ServiceTotals, TargetKey, TrafficBook},
+    wire::traffic_counts::{Counts, TargetFailures},
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -101,7 +102,7 @@ fn busiest_endpoints(totals: &[ServiceTotals<'_>]) -> Vec<(EndpointLabels, Count
     let mut all: Vec<_> = all.filter(|(_, _, counts)| counts.has_any()).collect();
     all.sort_by_key(|(service, target, counts)| (Reverse(counts.connections), *service, *target));
     all.truncate(ENDPOINTS_EXPOSED_MAX);
-    let labels = |service: &model::resource::ServiceKey, target: TargetKey| {
+    let labels = |service: &model::kinds::resource::ServiceKey, target: TargetKey| {
         let TargetKey { protocol, address, port } = target;
         EndpointLabels {
             namespace: service.namespace.to_string(),
@@ -183,7 +184,10 @@ fn as_gauge(value: u64) -> i64 {
 mod tests {
     use std::collections::BTreeMap;
 
-    use model::{name::Name, quantity::Timestamp, resource::ServiceKey};
+    use model::{
+        kinds::resource::ServiceKey,
+        primitives::{name::Name, quantity::Timestamp},
+    };
     use prometheus_client::encoding::text::encode_registry;
     use serde_json::json;
 

@@ -6,23 +6,28 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use model::{
-    announcements::AnnouncementBook,
-    assign::Scene,
-    bgp_book::BgpBook,
-    compiled::CompiledService,
-    health::Bench,
-    name::Name,
-    quantity::{Position, Timestamp},
-    resource::{Object, ServiceKey, Spec},
-    rollup::{
-        Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
-        bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status, node_status,
-        pool_announced, service_announced, service_health, service_status, with_sessions, workload_status,
+    bgp::book::BgpBook,
+    cluster::compiled::CompiledService,
+    kinds::resource::{Object, ServiceKey, Spec},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        health::Bench,
+        rollup::{
+            Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
+            bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status, node_status,
+            pool_announced, service_announced, service_health, service_status, with_sessions,
+            workload_status,
+        },
+        service_health::ServiceHealth,
+        status::{
+            AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+            NodeCounts, NodeStatus, ServiceStatus,
+        },
     },
-    service_health::ServiceHealth,
-    status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus, NodeCounts,
-        NodeStatus, ServiceStatus,
+    primitives::{
+        name::Name,
+        quantity::{Position, Timestamp},
     },
 };
 use serde_json::Value;

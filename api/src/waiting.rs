@@ -4,9 +4,9 @@
 use std::{sync::Arc, time::Duration};
 
 use model::{
-    admit::{Operation, RETRIES_MAX, Request},
-    quantity::Timestamp,
-    snapshot::{Pending, Snapshot},
+    admission::admit::{Operation, RETRIES_MAX, Request},
+    cluster::snapshot::{Pending, Snapshot},
+    primitives::quantity::Timestamp,
 };
 
 use crate::app::App;

@@ -8,11 +8,15 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use model::{
-    change::ChangeKind,
-    name::Namespace,
-    quantity::{Epoch, Position, Revision},
-    resource::{Kind, Object},
-    selector::LabelSelector,
+    cluster::change::ChangeKind,
+    kinds::{
+        resource::{Kind, Object},
+        selector::LabelSelector,
+    },
+    primitives::{
+        name::Namespace,
+        quantity::{Epoch, Position, Revision},
+    },
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -235,8 +239,8 @@ impl Watch {
         published: &Arc<Published>,
         kind: Kind,
         namespace: Option<&Namespace>,
-        after: Option<&model::resource::ObjectKey>,
-    ) -> Option<(model::resource::ObjectKey, Vec<WatchEvent>)> {
+        after: Option<&model::kinds::resource::ObjectKey>,
+    ) -> Option<(model::kinds::resource::ObjectKey, Vec<WatchEvent>)> {
         let objects: Vec<_> = published.snapshot.list(kind, namespace, after).take(BATCH_OBJECTS).collect();
         let last = objects.last()?.key();
         let view = self.app.view_of(Arc::clone(published));

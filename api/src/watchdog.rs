@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use model::admit::Request;
+use model::admission::admit::Request;
 use tokio::time::MissedTickBehavior;
 
 use crate::{app::App, notify::Notifier, writer::WriteError};

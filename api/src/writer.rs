@@ -17,11 +17,12 @@ use std::{
 };
 
 use model::{
-    admit::{Entropy, Outcome, Refusal, Request, admit},
-    config::ClusterConfig,
-    history::Origin,
-    quantity::{Position, Timestamp},
-    violation::Violation,
+    admission::admit::{Entropy, Outcome, Refusal, Request, admit},
+    cluster::{config::ClusterConfig, history::Origin},
+    primitives::{
+        quantity::{Position, Timestamp},
+        violation::Violation,
+    },
 };
 use store::Store;
 use tokio::{

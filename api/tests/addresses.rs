@@ -12,13 +12,17 @@ use common::{Fixed, Lines, START, Server};
 use http::Request;
 use http_body_util::BodyExt;
 use model::{
-    address::{AddressSpec, name_of},
-    change::{Change, ChangeKind, Commit},
-    decode::{Expect, decode},
-    metadata::Metadata,
-    name::Name,
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::{Object, ServiceKey, Spec},
+    admission::decode::{Expect, decode},
+    cluster::change::{Change, ChangeKind, Commit},
+    kinds::{
+        address::{AddressSpec, name_of},
+        metadata::Metadata,
+        resource::{Object, ServiceKey, Spec},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
 };
 use serde_json::{Value, json};
 use store::Store;

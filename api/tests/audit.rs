@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Fixed, START, Server, settings};
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
 use store::Store;
 

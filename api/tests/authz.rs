@@ -335,7 +335,8 @@ async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() 
 
     let settings = || api::app::Settings { is_auth_required: true, ..common::settings(30000..=30010) };
     let source = common::Fixed::at(common::START);
-    let store = store::open("memory:", model::quantity::Timestamp::from_unix_seconds(1)).await.unwrap();
+    let store =
+        store::open("memory:", model::primitives::quantity::Timestamp::from_unix_seconds(1)).await.unwrap();
     let one = common::start_on(settings(), store.clone(), source.clone()).await;
     let two = common::start_on(settings(), store.clone(), source.clone()).await;
     let folder = tempfile::tempdir().unwrap();
@@ -357,7 +358,7 @@ async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() 
     // Where it cannot be written, none is made.
     let three = common::start_on(
         settings(),
-        store::open("memory:", model::quantity::Timestamp::from_unix_seconds(2)).await.unwrap(),
+        store::open("memory:", model::primitives::quantity::Timestamp::from_unix_seconds(2)).await.unwrap(),
         source,
     )
     .await;

@@ -14,7 +14,7 @@ use std::{
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
 use store::{Contents, Store, backup};
 

@@ -274,7 +274,7 @@ async fn a_doctors_clock_is_compared_and_fixes_are_asked_for_and_remembered() {
     let mut feed = open(&server, None).await;
     feed.until("\"synced\"").await;
     for (seconds, state) in [(5, "Fine"), (-6, "Warning"), (3600, "Warning")] {
-        let clock = model::quantity::Timestamp::from_unix_seconds(common::START + seconds);
+        let clock = model::primitives::quantity::Timestamp::from_unix_seconds(common::START + seconds);
         let answer = json!({ "answer": "doctor", "findings": [], "clock": clock });
         let (_, status, body) = asked(&server, &mut feed, ("GET", "/v1/nodes/n1/doctor", None), answer).await;
         let found = &body["findings"][0];

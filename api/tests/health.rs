@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use axum::body::Body;
 use common::{Fixed, Lines, START, Server};
 use http::Request;
-use model::quantity::{Epoch, Position, Revision, Timestamp};
+use model::primitives::quantity::{Epoch, Position, Revision, Timestamp};
 use serde_json::{Value, json};
 
 const HEALTH: &str = "/v1/namespaces/default/services/web/health";

@@ -81,7 +81,8 @@ async fn history_outlives_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}/state.db", directory.path().display());
     let source = Fixed::at(START);
-    let store = store::open(&url, model::quantity::Timestamp::from_unix_seconds(START)).await.unwrap();
+    let store =
+        store::open(&url, model::primitives::quantity::Timestamp::from_unix_seconds(START)).await.unwrap();
     let open = || common::start_on(settings(30000..=32767), store.clone(), source.clone());
     let server = open().await;
     ok(&server, "POST", "/v1/apply", Some(json!([pool(), balancer("a")]))).await;

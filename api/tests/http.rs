@@ -27,7 +27,7 @@ use axum::body::Body;
 use common::{Lines, Server};
 use http::{HeaderMap, Request};
 use http_body_util::BodyExt;
-use model::config::Guards;
+use model::cluster::config::Guards;
 use serde_json::{Value, json};
 
 /// Headers that are the same on every answer, or say nothing about it.

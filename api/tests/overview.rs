@@ -15,7 +15,7 @@ use axum::body::Body;
 use common::{Lines, Server};
 use http::Request;
 use http_body_util::BodyExt;
-use model::overview::{
+use model::views::overview::{
     Overview,
     diff::{OverviewChange, OverviewFrame},
 };

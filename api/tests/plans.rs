@@ -11,8 +11,8 @@ use axum::body::Body;
 use common::{Lines, START, Server};
 use http::Request;
 use model::{
-    config::Guards,
-    quantity::{Epoch, Position, Revision},
+    cluster::config::Guards,
+    primitives::quantity::{Epoch, Position, Revision},
 };
 use serde_json::{Value, json};
 

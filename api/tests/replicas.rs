@@ -292,7 +292,7 @@ async fn a_new_epoch_that_another_process_began_ends_watches_and_feeds_everywher
     let mut feed = Lines::new(b.send(get("/v1/nodes/n1/state", None)).await.into_body());
     feed.until("\"synced\"").await;
     let third = shared.view(false).await;
-    store::Store::raise_epoch(&*third, model::quantity::Timestamp::from_unix_seconds(START + 60))
+    store::Store::raise_epoch(&*third, model::primitives::quantity::Timestamp::from_unix_seconds(START + 60))
         .await
         .unwrap();
     for watch in &mut watches {
@@ -419,7 +419,8 @@ async fn who_begins_to_lead_gives_nodes_the_time_of_a_lease() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let (_, body) = a.call("GET", "/v1/nodes/n1", None).await;
         if let Some(since) = lost_since(&body) {
-            let earliest = model::quantity::Timestamp::from_unix_seconds(START + 1041).to_string();
+            let earliest =
+                model::primitives::quantity::Timestamp::from_unix_seconds(START + 1041).to_string();
             assert!(since >= earliest, "{since} is before {earliest}");
             return;
         }
@@ -434,7 +435,9 @@ async fn f002_what_was_written_through_one_server_on_etcd_is_read_through_anothe
     let etcd = etcd::Etcd::start();
     let on_etcd = async |name: &str, seed| {
         let store =
-            store::open(&etcd.url(), model::quantity::Timestamp::from_unix_seconds(START)).await.unwrap();
+            store::open(&etcd.url(), model::primitives::quantity::Timestamp::from_unix_seconds(START))
+                .await
+                .unwrap();
         let settings = api::app::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
         common::start_on(settings, store, Fixed::seeded(START, seed)).await
     };

@@ -15,9 +15,8 @@ use std::{
 
 use api::app::App;
 use model::{
-    change::Commit,
-    history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    cluster::{change::Commit, history::RevisionEntry},
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use serde_json::json;
 use store::{

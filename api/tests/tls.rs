@@ -25,7 +25,7 @@ use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioIo;
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, SanType};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::ring, version};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject};

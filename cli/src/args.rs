@@ -23,11 +23,11 @@ use clap::{
 };
 use clap_complete::Shell;
 use model::{
-    address::address_of,
-    name::{Name, Namespace},
-    quantity::Position,
-    resource::Kind,
-    selector::LabelSelector,
+    kinds::{address::address_of, resource::Kind, selector::LabelSelector},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Position,
+    },
 };
 use reqwest::Url;
 use trust::Pin;

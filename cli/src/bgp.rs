@@ -1,6 +1,6 @@
 //! Sessions, routes and events of BGP as tables. Pure.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

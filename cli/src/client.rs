@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{history::AUTHOR_LENGTH_MAX, quantity::Position, resource::ObjectKey};
+use model::{
+    cluster::history::AUTHOR_LENGTH_MAX, kinds::resource::ObjectKey, primitives::quantity::Position,
+};
 use reqwest::{Method, Response, Url, header};
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! The columns of `get`, per kind. Pure: an object, the time and the width give the fields of a row.
 
-use model::{quantity::Timestamp, resource::Kind};
+use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

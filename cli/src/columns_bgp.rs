@@ -1,6 +1,6 @@
 //! The columns of BGP peers and BFD profiles. Pure.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

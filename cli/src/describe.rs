@@ -1,6 +1,6 @@
 //! `describe`: one object in sections, what is wrong first told with its reason and what to do. Pure.
 
-use model::{quantity::Timestamp, resource::Kind};
+use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
 
 use crate::{

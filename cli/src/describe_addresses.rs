@@ -1,6 +1,6 @@
 //! The sections of `describe` of pools, advertisements and addresses. Pure.
 
-use model::{quantity::Timestamp, resource::Kind};
+use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
 
 use crate::{

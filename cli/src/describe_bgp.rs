@@ -1,6 +1,6 @@
 //! The sections of `describe` of BGP peers and BFD profiles, and of what others say about BGP. Pure.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! The sections of `describe` that differ by kind. Pure.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

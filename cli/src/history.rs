@@ -1,6 +1,6 @@
 //! What was changed, as people read it: a row for each change, one change field by field, and what was asked for.
 
-use model::{address::address_of, quantity::Timestamp};
+use model::{kinds::address::address_of, primitives::quantity::Timestamp};
 use serde_json::Value;
 
 use crate::{

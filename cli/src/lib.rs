@@ -41,7 +41,7 @@ pub mod what_if;
 use std::ffi::OsString;
 
 use clap::Parser;
-use model::age;
+use model::primitives::age;
 
 /// How configurations of other load balancers become objects.
 pub use translate as import;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    name::{Name, Namespace},
-    resource::ObjectKey,
+    kinds::resource::ObjectKey,
+    primitives::name::{Name, Namespace},
 };
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Everything printed that is neither a table nor a description: refusals, the one-look status, outcomes, events.
 
-use model::{quantity::Timestamp, resource::Kind};
+use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
 use serde_json::Value;
 
 pub use translate::json::field_path;

@@ -2,7 +2,10 @@
 
 use std::str::FromStr;
 
-use model::{address, name::Name, resource::Kind};
+use model::{
+    kinds::{address, resource::Kind},
+    primitives::name::Name,
+};
 
 /// One thing that `get` and `describe` show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

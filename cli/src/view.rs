@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 pub use translate::json::{clean, entries, items, scalar, text};

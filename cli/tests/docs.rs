@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use clap::Parser;
 use cli::args::Cli;
-use model::decode::{Expect, decode};
+use model::admission::decode::{Expect, decode};
 use serde_json::Value;
 
 /// The fenced blocks of a page, each with the word after its fence.

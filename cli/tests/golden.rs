@@ -16,28 +16,24 @@ use cli::{
     style::Style,
 };
 use model::{
-    address::AddressSpec,
-    address_pool::AddressPoolSpec,
-    advertisement::AdvertisementSpec,
-    bfd_profile::BfdProfileSpec,
-    bgp_listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
-    bgp_peer::BgpPeerSpec,
-    compiled::CompiledService,
-    endpoint_health::EndpointHealthSpec,
-    endpoint_set::EndpointSetSpec,
-    lag::LagOverview,
-    metadata::Metadata,
-    node::NodeSpec,
-    quantity::Timestamp,
-    resource::Kind,
-    service::ServiceSpec,
-    service_health::ServiceHealth,
-    status::{
-        AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
-        EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+    bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, resource::Kind,
+        service::ServiceSpec, workload::WorkloadSpec,
     },
-    traffic::{Busiest, ServiceTraffic},
-    workload::WorkloadSpec,
+    observed::{
+        lag::LagOverview,
+        service_health::ServiceHealth,
+        status::{
+            AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+            EndpointSetStatus, NodeStatus, ServiceStatus, WorkloadStatus,
+        },
+        traffic::{Busiest, ServiceTraffic},
+    },
+    primitives::quantity::Timestamp,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

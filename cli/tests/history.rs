@@ -5,7 +5,7 @@
 mod stub;
 
 use cli::{history, style::Style};
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
 use stub::{JSON, PROBLEM, Stub, run, write_answer};
 

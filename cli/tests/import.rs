@@ -13,7 +13,7 @@ use std::{
 
 use self::stub::{JSON, Stub, run, write_answer};
 use cli::import::{Fidelity, translate};
-use model::decode::{Expect, decode};
+use model::admission::decode::{Expect, decode};
 use serde_json::{Value, json};
 
 fn directory(name: &str) -> PathBuf {

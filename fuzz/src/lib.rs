@@ -8,7 +8,7 @@ use bgp::{
         encode, encode_capabilities, frame_length,
     },
 };
-use model::decode::{Expect, decode as decode_object};
+use model::admission::decode::{Expect, decode as decode_object};
 use translate::{Format, Source};
 
 // The module alone: the agent with all that it needs takes minutes to instrument.

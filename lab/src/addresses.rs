@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
-use model::address::name_of;
+use model::kinds::address::name_of;
 use serde_json::{Value, json};
 
 use crate::{client::at, cluster::Cluster, control::string, wait};

@@ -27,7 +27,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-pub use model::quantity::Position;
+pub use model::primitives::quantity::Position;
 
 pub use self::serve::{Orders, serve};
 use crate::{netns::Namespace, registry};

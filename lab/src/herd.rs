@@ -22,7 +22,10 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use ipnet::IpNet;
-use model::{name::Name, quantity::Position, resource::ServiceKey};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, quantity::Position},
+};
 use tokio::{
     sync::{Semaphore, watch},
     task::JoinSet,

@@ -10,19 +10,25 @@ use std::{
 };
 
 use crate::{
-    bgp_state::bgp_state,
-    change::Change,
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    endpoint_set::{Endpoint, EndpointSetSpec},
-    feed::{AddressState, NetworkState, NodeState},
-    maintenance::{Maintenance, MaintenanceMode},
-    name::Name,
-    quantity::{Port, Revision, Weight},
-    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
-    service::{ServicePort, ServiceSpec, TargetPort},
-    snapshot::Snapshot,
-    unsupported::blocking,
-    workload::{WorkloadPhase, WorkloadSpec},
+    bgp::compile::bgp_state,
+    cluster::{
+        change::Change,
+        compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+        snapshot::Snapshot,
+        unsupported::blocking,
+    },
+    kinds::{
+        endpoint_set::{Endpoint, EndpointSetSpec},
+        maintenance::{Maintenance, MaintenanceMode},
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        service::{ServicePort, ServiceSpec, TargetPort},
+        workload::{WorkloadPhase, WorkloadSpec},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Port, Revision, Weight},
+    },
+    wire::feed::{AddressState, NetworkState, NodeState},
 };
 
 /// Compiles one Service; `None` when it does not exist or is only a DNS name. The revision is left at zero: the caller

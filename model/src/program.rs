@@ -31,13 +31,15 @@ use serde::{Deserialize, Serialize};
 
 use self::endpoints::Chosen;
 use crate::{
-    compiled::{CompiledPort, CompiledService, UnsupportedField},
-    name::{Label, Name},
-    net::IpFamily,
-    quantity::{Port, PortRange, Timestamp, Weight},
-    service::{
+    cluster::compiled::{CompiledPort, CompiledService, UnsupportedField},
+    kinds::service::{
         DRAIN_SECONDS_DEFAULT, Protocol, ProxyProtocol, RemovalPolicy, Scheduler, SchedulerFlag,
         TrafficPolicy,
+    },
+    primitives::{
+        name::{Label, Name},
+        net::IpFamily,
+        quantity::{Port, PortRange, Timestamp, Weight},
     },
 };
 

@@ -5,13 +5,16 @@
 mod support;
 
 use model::{
-    admit::{Action, ApplySet, Operation, Refusal, Request},
-    name::Name,
-    net::IpFamily,
-    service::{ClusterIp, IpFamilyPolicy, ServiceType},
-    violation::ViolationCode::{
-        AddressNotAllowed, AddressTaken, Conflict, Exhausted, Immutable, Overlap, OwnedByOther,
-        PortOutOfRange, PortTaken,
+    admission::admit::{ApplySet, Operation, Refusal, Request},
+    cluster::change::Action,
+    kinds::service::{ClusterIp, IpFamilyPolicy, ServiceType},
+    primitives::{
+        name::Name,
+        net::IpFamily,
+        violation::ViolationCode::{
+            AddressNotAllowed, AddressTaken, Conflict, Exhausted, Immutable, Overlap, OwnedByOther,
+            PortOutOfRange, PortTaken,
+        },
     },
 };
 use serde_json::json;
@@ -129,7 +132,10 @@ fn a_load_balancer_may_do_without_node_ports() {
         }
         cluster.apply(&service("web", spec)).unwrap();
         let ports = &cluster.service("web").ports;
-        ports.iter().map(|port| port.node_port.map(model::quantity::Port::get)).collect::<Vec<_>>()
+        ports
+            .iter()
+            .map(|port| port.node_port.map(model::primitives::quantity::Port::get))
+            .collect::<Vec<_>>()
     };
     assert_eq!(given(Some(false)), [None, Some(30_081)], "the one that is named is opened");
     assert!(given(None)[0].is_some());

@@ -11,19 +11,27 @@ use std::{
 };
 
 use model::{
-    address::{AddressSpec, Announcement, name_of},
-    announcements::{AnnouncementBook, News},
-    assign::{Circumstances, Scene, Verdict, assign, judge, move_to},
-    bgp_book::BgpBook,
+    bgp::book::BgpBook,
+    cluster::snapshot::Snapshot,
     compile::compile,
-    metadata::Metadata,
-    name::Name,
-    quantity::{Epoch, Position, Revision, Timestamp},
-    report::{Announced, Report, Role},
-    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
-    rollup::{Announcing, NodeView, address_status, advertisement_status, pool_announced, service_announced},
-    snapshot::Snapshot,
-    status::ConditionStatus,
+    kinds::{
+        address::{AddressSpec, Announcement, name_of},
+        metadata::Metadata,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+    },
+    observed::{
+        announcements::{AnnouncementBook, News},
+        assign::{Circumstances, Scene, Verdict, assign, judge, move_to},
+        rollup::{
+            Announcing, NodeView, address_status, advertisement_status, pool_announced, service_announced,
+        },
+        status::ConditionStatus,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
+    wire::report::{Announced, Report, Role},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -7,20 +7,29 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr};
 
 use model::{
-    admit::{Action, Refusal},
-    bgp::{BgpRemote, BgpState},
-    bgp_peer::PeerAsn,
-    bgp_state::{bgp_state, identity},
-    decode::{Expect, decode},
-    feed::{Frame, NodeState},
-    name::Name,
-    node::NodeSpec,
-    rollup::{bfd_profile_status, bgp_peer_status},
-    status::{BgpPeerStatus, ConditionStatus, RouterIdSource},
-    violation::{
-        Violation,
-        ViolationCode::{self, Conflict, Duplicate, InUse, NotFound, Overlap},
+    admission::{
+        admit::Refusal,
+        decode::{Expect, decode},
     },
+    bgp::{
+        compile::{bgp_state, identity},
+        identity::RouterIdSource,
+        settings::{BgpRemote, BgpState},
+    },
+    cluster::change::Action,
+    kinds::{bgp_peer::PeerAsn, node::NodeSpec},
+    observed::{
+        rollup::{bfd_profile_status, bgp_peer_status},
+        status::{BgpPeerStatus, ConditionStatus},
+    },
+    primitives::{
+        name::Name,
+        violation::{
+            Violation,
+            ViolationCode::{self, Conflict, Duplicate, InUse, NotFound, Overlap},
+        },
+    },
+    wire::feed::{Frame, NodeState},
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

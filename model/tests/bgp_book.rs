@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use model::{
-    bgp_book::{BgpBook, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX, News},
-    bgp_listing::{self, EventFilter, RouteFilter, SessionFilter},
-    bgp_report::{BgpReport, BgpRoute, BgpSession, BgpSessionState},
-    name::Name,
-    quantity::Timestamp,
-    report::{Event, EventReason},
+    bgp::{
+        book::{BgpBook, EVENTS_KEPT_MAX, EVENTS_OF_NODE_MAX, News},
+        listing::{self as bgp_listing, EventFilter, RouteFilter, SessionFilter},
+        report::{BgpReport, BgpRoute, BgpSession, BgpSessionState},
+    },
+    kinds::event::{Event, EventReason},
+    primitives::{name::Name, quantity::Timestamp},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@
 mod support;
 
 use model::{
-    decode::{Expect, decode},
-    violation::{
+    admission::decode::{Expect, decode},
+    primitives::violation::{
         Violation,
         ViolationCode::{self, AddressNotAllowed, Conflict, Invalid, Required, TooLong},
     },

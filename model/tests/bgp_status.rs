@@ -7,20 +7,28 @@ mod support;
 use std::{net::IpAddr, sync::Arc};
 
 use model::{
-    address::{AddressSpec, Candidate, name_of},
-    announcements::{AnnouncementBook, News as Parts},
-    assign::Scene,
-    bgp_book::{BgpBook, News},
-    bgp_report::{BgpReport, BgpSession},
-    bgp_trouble::trouble,
-    metadata::Metadata,
-    name::Name,
-    quantity::{Epoch, Revision, Timestamp},
-    report::Announced,
-    resource::{Object, Spec},
-    rollup::{Announcing, NodeView, address_status, bgp_peer_status, service_announced, with_sessions},
-    snapshot::Snapshot,
-    status::{AddressStatus, BgpPeerStatus, Condition},
+    bgp::{
+        book::{BgpBook, News},
+        report::{BgpReport, BgpSession},
+        trouble::trouble,
+    },
+    cluster::snapshot::Snapshot,
+    kinds::{
+        address::{AddressSpec, Candidate, name_of},
+        metadata::Metadata,
+        resource::{Object, Spec},
+    },
+    observed::{
+        announcements::{AnnouncementBook, News as Parts},
+        assign::Scene,
+        rollup::{Announcing, NodeView, address_status, bgp_peer_status, service_announced, with_sessions},
+        status::{AddressStatus, BgpPeerStatus, Condition},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Revision, Timestamp},
+    },
+    wire::report::Announced,
 };
 use serde_json::{Value, json};
 use support::{key, object, of_kind, service};

@@ -6,12 +6,13 @@ mod support;
 
 use model::{
     compile::compile,
-    name::Name,
-    node::NodeSpec,
+    kinds::node::NodeSpec,
+    observed::{
+        rollup::{NodeView, node_status},
+        status::{ConditionStatus, ConditionType},
+    },
+    primitives::{name::Name, quantity::Position},
     program::{Destination, Masquerade, Place, Program, Verdict, program},
-    quantity::Position,
-    rollup::{NodeView, node_status},
-    status::{ConditionStatus, ConditionType},
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};
@@ -136,7 +137,7 @@ fn every_frontend_has_its_masquerade_rule_and_family() {
             panic!("{frontend:?} must forward")
         };
         assert!(targets.keys().all(|target| target.port.unwrap().get() == 8080
-            && model::net::IpFamily::of(target.address) == frontend.destination.family()));
+            && model::primitives::net::IpFamily::of(target.address) == frontend.destination.family()));
         let expected = match frontend.destination {
             Destination::Address(address) if program.virtual_addresses.contains(&address) => {
                 Masquerade::OffCluster

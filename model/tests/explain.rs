@@ -7,20 +7,25 @@ mod support;
 use std::sync::Arc;
 
 use model::{
-    announcements::AnnouncementBook,
-    assign::Scene,
-    bgp_book::BgpBook,
+    bgp::book::BgpBook,
+    cluster::compiled::CompiledService,
     compile::compile,
-    compiled::CompiledService,
-    explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
-    name::Name,
+    kinds::{resource::ServiceKey, service::Protocol},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        rollup::{Announcing, NodeView},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Port, Timestamp},
+    },
     program::Place,
-    quantity::{Epoch, Port, Timestamp},
-    report::Report,
-    resource::ServiceKey,
-    rollup::{Announcing, NodeView},
-    service::Protocol,
-    trace::{End, Packet, Seen, TraceStep, Traced, words},
+    views::explain::{self, About, Explanation, GraphForm, Path, StepState, graph},
+    wire::{
+        report::Report,
+        trace::{End, Packet, Seen, TraceStep, Traced, words},
+    },
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

@@ -5,9 +5,9 @@
 mod support;
 
 use model::{
-    admit::{ApplySet, Guarded, Held, Operation, Refusal, Request},
-    config::Guards,
-    resource::ObjectKey,
+    admission::admit::{ApplySet, Guarded, Held, Operation, Refusal, Request},
+    cluster::config::Guards,
+    kinds::resource::ObjectKey,
 };
 use serde_json::{Value, json};
 use support::{Cluster, object, of_kind, service};

@@ -7,19 +7,23 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    admit::{Operation, Request},
-    change::ChangeKind,
+    admission::admit::{Operation, Request},
+    cluster::{change::ChangeKind, compiled::CompiledService},
     compile::{affected, compile, network},
-    compiled::CompiledService,
-    endpoint_health::{EndpointHealthSpec, EndpointVerdict, record_key},
-    health::{
-        Bench, CheckKey, CheckReport, CheckState, Guard, HealthBook, HealthNews, Judgement, checkers, judge,
+    kinds::{
+        endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict, record_key},
+        resource::Kind,
     },
-    name::Name,
-    quantity::{Port, Timestamp},
-    resource::Kind,
-    rollup::service_health,
-    service_health::HealthState,
+    observed::{
+        health::{Bench, Guard, HealthBook, HealthNews, Judgement, checkers, judge},
+        rollup::service_health,
+        service_health::HealthState,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Port, Timestamp},
+    },
+    wire::report::{CheckReport, CheckState},
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};
@@ -338,7 +342,8 @@ fn a_record_goes_with_its_service_its_check_and_its_last_endpoint_in_the_same_co
 fn nobody_but_the_server_writes_records() {
     let value =
         json!({ "kind": "EndpointHealth", "metadata": { "name": "web" }, "spec": { "endpoints": {} } });
-    let found = model::decode::decode(&value, &model::decode::Expect::default()).unwrap_err();
+    let found =
+        model::admission::decode::decode(&value, &model::admission::decode::Expect::default()).unwrap_err();
     assert_eq!(found[0].pointer, "/kind");
     let spec: EndpointHealthSpec = serde_json::from_value(json!({ "endpoints": {
         "[2001:db8::1]:80": { "share": 0, "since": "2026-11-21T09:00:00Z", "message": "refused" },

@@ -5,11 +5,15 @@
 use std::collections::BTreeMap;
 
 use model::{
-    lag::{Change, LagOverview, LagReason, Steps, overview, percentile},
-    name::Name,
-    quantity::{Epoch, Position, Revision},
-    report::Report,
-    rollup::NodeView,
+    observed::{
+        lag::{Change, LagOverview, LagReason, Steps, overview, percentile},
+        rollup::NodeView,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+    },
+    wire::report::Report,
 };
 use serde_json::json;
 

@@ -7,17 +7,23 @@ mod support;
 use std::collections::BTreeMap;
 
 use model::{
-    change::{Change, ChangeKind},
+    cluster::{
+        change::{Change, ChangeKind},
+        compiled::CompiledService,
+    },
     compile::{affected, compile},
-    compiled::CompiledService,
-    drains::{DrainFilter, DrainList, drains},
-    name::Name,
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        rollup::{NodeView, count_endpoints},
+        traffic::TrafficBook,
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
     program::{Place, program},
-    quantity::{Epoch, Position, Revision, Timestamp},
-    report::Report,
-    resource::{Kind, ObjectKey},
-    rollup::{NodeView, count_endpoints},
-    traffic::TrafficBook,
+    views::drains::{DrainFilter, DrainList, drains},
+    wire::report::Report,
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

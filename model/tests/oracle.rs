@@ -8,17 +8,21 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    name::{Label, Name},
-    net::IpFamily,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, TrafficDistribution, TrafficPolicy},
+    },
+    primitives::{
+        name::{Label, Name},
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
     program::{
         Destination, Frontend, Place, Program, Role, Route,
         oracle::{Connection, Fate, Networks, fate},
         program,
     },
-    quantity::{Port, Weight},
-    resource::ServiceKey,
-    service::{Protocol, TrafficDistribution, TrafficPolicy},
 };
 use proptest::{prelude::*, sample::select};
 

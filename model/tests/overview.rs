@@ -7,10 +7,15 @@ mod support;
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use model::{
+    cluster::history::Maker,
     compile::compile,
-    history::Maker,
-    name::Name,
-    overview::{
+    kinds::resource::{Kind, ObjectKey, Spec},
+    observed::rollup::{NodeView, NodeViews, Observed, node_status, service_status},
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision, Timestamp},
+    },
+    views::overview::{
         Impact, NodeRow, ServiceRow,
         affects::Forms,
         memory::{Basis, Finding},
@@ -19,10 +24,7 @@ use model::{
         problems::{problems, worst_by_object},
         services::{self, ServiceView},
     },
-    quantity::{Epoch, Position, Revision, Timestamp},
-    report::Report,
-    resource::{Kind, ObjectKey, Spec},
-    rollup::{NodeView, NodeViews, Observed, node_status, service_status},
+    wire::report::Report,
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

@@ -12,15 +12,16 @@ use std::{
 };
 
 use model::{
-    address::AddressSpec,
-    address_pool::AddressPoolSpec,
-    admit::{Operation, Request},
-    name::Name,
-    net::IpFamily,
-    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
-    selector::Selector,
-    service::{IpFamilyPolicy, LoadBalancer, ServiceSpec, ServiceType, TrafficPolicy},
-    snapshot::Snapshot,
+    admission::admit::{Operation, Request},
+    cluster::snapshot::Snapshot,
+    kinds::{
+        address::AddressSpec,
+        address_pool::AddressPoolSpec,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        selector::Selector,
+        service::{IpFamilyPolicy, LoadBalancer, ServiceSpec, ServiceType, TrafficPolicy},
+    },
+    primitives::{name::Name, net::IpFamily},
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};

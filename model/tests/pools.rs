@@ -7,9 +7,10 @@ mod support;
 use std::net::IpAddr;
 
 use model::{
-    admit::{Action, Operation, Refusal, Request},
-    resource::ObjectKey,
-    violation::{
+    admission::admit::{Operation, Refusal, Request},
+    cluster::change::Action,
+    kinds::resource::ObjectKey,
+    primitives::violation::{
         Violation,
         ViolationCode::{self, AddressNotAllowed, AddressTaken, Conflict, InUse, Invalid, NotFound, Overlap},
     },
@@ -242,10 +243,11 @@ fn f116_the_choice_follows_from_the_store_alone() {
                 cluster.delete(&format!("services/default/s{}", n - 1)).unwrap();
             }
             if restart {
-                let kinds = model::resource::Kind::ALL.into_iter().rev();
+                let kinds = model::kinds::resource::Kind::ALL.into_iter().rev();
                 let objects: Vec<_> =
                     kinds.flat_map(|kind| cluster.snapshot.list(kind, None, None)).cloned().collect();
-                let again = model::snapshot::Snapshot::from_objects(cluster.snapshot.revision(), objects);
+                let again =
+                    model::cluster::snapshot::Snapshot::from_objects(cluster.snapshot.revision(), objects);
                 assert_eq!(again, cluster.snapshot);
                 cluster.snapshot = again;
                 cluster.seed += 100;
@@ -290,7 +292,7 @@ fn f037_f038_a_waiting_service_is_served_by_the_write_that_makes_room() {
 #[test]
 fn f038_the_turn_goes_round_all_who_wait() {
     let mut cluster = Cluster::new();
-    let many = model::admit::RETRIES_MAX + 3;
+    let many = model::admission::admit::RETRIES_MAX + 3;
     let waiting: Vec<_> =
         (0..many).map(|n| balancer(&format!("s{n:04}"), json!({ "pool": "red" }))).collect();
     cluster.apply_many(&waiting, None).unwrap();
@@ -298,7 +300,7 @@ fn f038_the_turn_goes_round_all_who_wait() {
     cluster.apply(&balancer("last", json!({}))).unwrap();
     cluster.apply(&simple("blue", &["198.51.100.1"])).unwrap();
     assert_eq!(has(&cluster, "last"), Vec::<String>::new(), "its turn has not come");
-    let after = cluster.snapshot.pending(None).nth(model::admit::RETRIES_MAX - 1).cloned();
+    let after = cluster.snapshot.pending(None).nth(model::admission::admit::RETRIES_MAX - 1).cloned();
     let operations = vec![Operation::Retry { after }];
     cluster.write(&Request { operations, ..Request::default() }).unwrap();
     assert_eq!(has(&cluster, "last"), ["198.51.100.1"]);
@@ -415,13 +417,13 @@ fn metallb_annotations_are_understood() {
         json!({ "pool": "blue" }),
     );
     let pointer = "/metadata/annotations/metallb.io~1address-pool";
-    let refused = model::decode::decode(&contradiction, &Default::default()).unwrap_err();
+    let refused = model::admission::decode::decode(&contradiction, &Default::default()).unwrap_err();
     assert_eq!(
         refused.iter().map(|one| (one.pointer.as_str(), one.code)).collect::<Vec<_>>(),
         [(pointer, Conflict)]
     );
     let nothing = annotated("f", json!({ "metallb.io/loadBalancerIPs": "198.51.100.1,198.51.100.2" }));
-    let refused = model::decode::decode(&nothing, &Default::default()).unwrap_err();
+    let refused = model::admission::decode::decode(&nothing, &Default::default()).unwrap_err();
     assert_eq!(refused[0].code, Invalid);
     let taken = said(cluster.apply(&annotated("g", json!({ "metallb.io/loadBalancerIPs": "203.0.113.7" }))));
     assert_eq!(taken.0, "/items/0/metadata/annotations/metallb.io~1loadBalancerIPs");

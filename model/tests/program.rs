@@ -11,9 +11,11 @@ use std::{fmt::Write, fs, path::PathBuf};
 
 use model::{
     compile::compile,
-    name::{Label, Name},
+    primitives::{
+        name::{Label, Name},
+        quantity::Weight,
+    },
     program::{Destination, Masquerade, Place, Program, Removal, Route, Target, Verdict, program},
-    quantity::Weight,
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

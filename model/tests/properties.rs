@@ -8,13 +8,13 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    change::Change,
+    cluster::{change::Change, compiled::CompiledService, snapshot::Snapshot},
     compile::{affected, compile},
-    compiled::CompiledService,
-    quantity::Revision,
-    resource::{Kind, ServiceKey},
-    service::Protocol,
-    snapshot::Snapshot,
+    kinds::{
+        resource::{Kind, ServiceKey},
+        service::Protocol,
+    },
+    primitives::quantity::Revision,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -134,8 +134,8 @@ proptest! {
             let changes: Vec<Change> = match &step {
                 Step::Apply(value) => {
                     let object = support::object(value);
-                    let operations = vec![model::admit::Operation::Apply(object)];
-                    let request = model::admit::Request { operations, ..Default::default() };
+                    let operations = vec![model::admission::admit::Operation::Apply(object)];
+                    let request = model::admission::admit::Request { operations, ..Default::default() };
                     cluster.write(&request).map(|admitted| admitted.changes).unwrap_or_default()
                 }
                 Step::Delete(key) => cluster.delete(key).map(|admitted| admitted.changes).unwrap_or_default(),

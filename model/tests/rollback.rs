@@ -10,15 +10,21 @@ use std::{
 };
 
 use model::{
-    address::{Announcement, Candidate},
-    admit::{Operation, Refusal, Request},
-    advertisement::InterfaceName,
+    admission::{
+        admit::{Operation, Refusal, Request},
+        rollback,
+    },
+    cluster::{
+        history::{Maker, Origin, Revised, RevisionEntry},
+        snapshot::Snapshot,
+    },
     compile::compile,
-    history::{Maker, Origin, Revised, RevisionEntry},
-    quantity::Revision,
-    resource::{Kind, ObjectKey},
-    rollback,
-    snapshot::Snapshot,
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::InterfaceName,
+        resource::{Kind, ObjectKey},
+    },
+    primitives::quantity::Revision,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -74,7 +80,7 @@ impl World {
         });
         let objects = revised.collect();
         let origin = Origin { maker, ..Origin::server() };
-        let at = model::quantity::Timestamp::from_unix_seconds(self.cluster.now);
+        let at = model::primitives::quantity::Timestamp::from_unix_seconds(self.cluster.now);
         self.history.push(RevisionEntry { revision: admitted.snapshot.revision(), at, origin, objects });
         Ok(())
     }

@@ -6,10 +6,12 @@ mod support;
 
 use model::{
     compile::compile,
-    quantity::Epoch,
-    resource::Spec,
-    rollup::{NodeViews, Observed, endpoint_set_status, service_status, workload_status},
-    status::{Condition, ConditionStatus, ConditionType},
+    kinds::resource::Spec,
+    observed::{
+        rollup::{NodeViews, Observed, endpoint_set_status, service_status, workload_status},
+        status::{Condition, ConditionStatus, ConditionType},
+    },
+    primitives::quantity::Epoch,
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

@@ -6,13 +6,16 @@ mod support;
 
 use model::{
     compile::compile,
-    name::Name,
-    node::NodeSpec,
-    quantity::{Epoch, Position, Revision},
-    report::Report,
-    resource::Spec,
-    rollup::{NodeView, NodeViews, Observed, address_pool_status, node_status, service_status},
-    status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
+    kinds::{node::NodeSpec, resource::Spec},
+    observed::{
+        rollup::{NodeView, NodeViews, Observed, address_pool_status, node_status, service_status},
+        status::{Condition, ConditionStatus, ConditionType, NodeStatus, ServiceStatus},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+    },
+    wire::report::Report,
 };
 use serde_json::{Value, json};
 use support::{Cluster, key, of_kind, service};

@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use model::{
-    decode::{Expect, decode},
-    feed::Frame,
-    name::{Label, Name},
-    quantity::Position,
-    report::Report,
-    resource::{Kind, Object, ObjectKey, ServiceKey},
-    selector::LabelSelector,
+    admission::decode::{Expect, decode},
+    kinds::{
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+        selector::LabelSelector,
+    },
+    primitives::{
+        name::{Label, Name},
+        quantity::Position,
+    },
+    wire::{feed::Frame, report::Report},
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -128,7 +131,7 @@ fn near_object() -> impl Strategy<Value = Value> {
     })
 }
 
-fn shown_again(object: &Object) -> Result<Object, Vec<model::violation::Violation>> {
+fn shown_again(object: &Object) -> Result<Object, Vec<model::primitives::violation::Violation>> {
     decode(&object.to_json(), &Expect::default())
 }
 

@@ -5,12 +5,19 @@
 use std::collections::BTreeMap;
 
 use model::{
-    name::Name,
-    quantity::{Port, Timestamp},
-    report::{Report, TargetTraffic},
-    resource::ServiceKey,
-    rollup::NodeView,
-    traffic::{Counts, REPEAT_WITHIN_SECS, ROWS_LISTED_MAX, ServiceTraffic, TARGETS_KEPT_MAX, TrafficBook},
+    kinds::resource::ServiceKey,
+    observed::{
+        rollup::NodeView,
+        traffic::{REPEAT_WITHIN_SECS, ROWS_LISTED_MAX, ServiceTraffic, TARGETS_KEPT_MAX, TrafficBook},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Port, Timestamp},
+    },
+    wire::{
+        report::{Report, TargetTraffic},
+        traffic_counts::Counts,
+    },
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -74,8 +81,8 @@ fn f086_traffic_is_told_by_node_and_endpoint_and_summed() {
     say(&mut book, "n2", "a", vec![target(1, 1, None)]);
     let traffic = shown(&book);
     assert_eq!((traffic.total.connections, traffic.total.packets), (16, Some(150)));
-    let of = |traffic: &[model::traffic::EndpointTraffic]| -> Vec<(String, u64, Option<u64>)> {
-        let line = |one: &model::traffic::EndpointTraffic| {
+    let of = |traffic: &[model::observed::traffic::EndpointTraffic]| -> Vec<(String, u64, Option<u64>)> {
+        let line = |one: &model::observed::traffic::EndpointTraffic| {
             (one.address.to_string(), one.counts.connections, one.counts.packets)
         };
         traffic.iter().map(line).collect()

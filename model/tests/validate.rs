@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use model::{
-    decode::{Expect, decode},
-    violation::{Violation, ViolationCode},
+    admission::decode::{Expect, decode},
+    primitives::violation::{Violation, ViolationCode},
 };
 use serde_json::{Value, json};
 

@@ -7,16 +7,22 @@ mod support;
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
-    address::{AddressSpec, Candidate, name_of},
-    announcements::AnnouncementBook,
-    assign::Scene,
-    bgp_book::{BgpBook, News},
-    metadata::Metadata,
-    name::Name,
-    quantity::{Epoch, Revision, Timestamp},
-    resource::{Object, Spec},
-    rollup::{Announcing, NodeView, what_if::what_if},
-    snapshot::Snapshot,
+    bgp::book::{BgpBook, News},
+    cluster::snapshot::Snapshot,
+    kinds::{
+        address::{AddressSpec, Candidate, name_of},
+        metadata::Metadata,
+        resource::{Object, Spec},
+    },
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        rollup::{Announcing, NodeView, what_if::what_if},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Revision, Timestamp},
+    },
 };
 use serde_json::json;
 use support::{key, object, of_kind};

@@ -16,7 +16,7 @@
 mod support;
 
 use clap::Parser;
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use support::{
     change::{Size, measure, table},
     cost::machine,

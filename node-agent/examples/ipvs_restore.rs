@@ -17,10 +17,9 @@ use std::{
 };
 
 use model::{
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::quantity::{Port, Revision, Weight},
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
-    quantity::{Port, Revision, Weight},
-    resource::ServiceKey,
-    service::Protocol,
 };
 use node_agent::dataplane::{BackendOptions, Dataplane, Desired, DesiredProgram, Scope, ipvs::IpvsBackend};
 

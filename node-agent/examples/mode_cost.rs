@@ -15,7 +15,7 @@
 mod support;
 
 use clap::Parser;
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use support::cost::{Size, machine, measure, table};
 
 /// Measures the way of packets through proxy modes.

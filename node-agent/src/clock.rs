@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 
 /// The time of the node's clock, in whole seconds.
 #[must_use]

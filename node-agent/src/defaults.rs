@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 use model::{
-    feed::NodeState,
-    node::{Naming, ProxyMode, ProxyOptions},
+    kinds::node::{Naming, ProxyMode, ProxyOptions},
+    wire::feed::NodeState,
 };
 
 use crate::dataplane::BackendOptions;

@@ -6,11 +6,11 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledService, UnsupportedField},
-    name::Name,
-    program::{self, Place},
-    report::{Failure, FailureReason},
-    resource::ServiceKey,
+    cluster::compiled::{CompiledService, UnsupportedField},
+    kinds::resource::ServiceKey,
+    primitives::name::Name,
+    program::{self as program, Place},
+    wire::report::{Failure, FailureReason},
 };
 
 use crate::{

@@ -3,8 +3,9 @@
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use model::{
-    quantity::Timestamp,
-    report::{EVENTS_MAX, Event, EventReason},
+    kinds::event::{Event, EventReason},
+    primitives::quantity::Timestamp,
+    wire::report::EVENTS_MAX,
 };
 
 use crate::desired::limit_message;

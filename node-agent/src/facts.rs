@@ -6,7 +6,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{net, node::ProxyMode, report::Facts};
+use model::{kinds::node::ProxyMode, primitives::net, wire::report::Facts};
 use nix::{ifaddrs::getifaddrs, sys::socket::SockaddrStorage};
 
 use crate::links::Links;

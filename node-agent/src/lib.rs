@@ -45,7 +45,7 @@ pub mod status;
 pub mod tally;
 pub mod told;
 
-pub use model::networks;
+pub use model::wire::networks;
 
 /// Random bits for jitter.
 #[must_use]

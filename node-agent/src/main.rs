@@ -11,11 +11,9 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::{CommandFactory as _, Parser as _};
 use model::{
-    doctor::FindingState,
-    feed::NodeState,
-    node::{Naming, ProxyMode},
-    quantity::Epoch,
-    secret::Secret,
+    kinds::node::{Naming, ProxyMode},
+    primitives::{quantity::Epoch, secret::Secret},
+    wire::{doctor::FindingState, feed::NodeState},
 };
 use node_agent::{
     agent::Kernel,

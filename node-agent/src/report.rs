@@ -7,14 +7,16 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::join_all;
 use imbl::OrdMap;
 use model::{
-    bgp_report::ROUTES_MAX,
-    health::{CHECKS_REPORTED_MAX, CheckKey, CheckReport},
-    hold::HeldReason,
-    name::Name,
-    report::{
-        ANNOUNCEMENTS_MAX, Counters, EVENTS_MAX, Event, Facts, Report, TRAFFIC_TARGETS_MAX, TargetTraffic,
+    bgp::report::ROUTES_MAX,
+    kinds::{endpoint_health::CheckKey, event::Event, resource::ServiceKey},
+    primitives::name::Name,
+    wire::{
+        hold::HeldReason,
+        report::{
+            ANNOUNCEMENTS_MAX, CHECKS_REPORTED_MAX, CheckReport, Counters, EVENTS_MAX, Facts, Report,
+            TRAFFIC_TARGETS_MAX, TargetTraffic,
+        },
     },
-    resource::ServiceKey,
 };
 use reqwest::StatusCode;
 use tokio::{sync::watch, time::Instant};

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use futures::{FutureExt as _, future::join_all};
-use model::{name::Name, node::ProxyMode};
+use model::{kinds::node::ProxyMode, primitives::name::Name};
 use rustls::RootCertStore;
 use tokio::{
     net::TcpListener,

@@ -12,14 +12,16 @@ use axum::{
 };
 use ipnet::IpNet;
 use model::{
-    bgp_report::{BgpReport, BgpRoute, BgpSessionState},
-    health::CheckReport,
-    hold::Held,
-    name::Name,
-    node::ProxyMode,
-    quantity::{Position, Timestamp},
-    report::{Announced, Counters, Event, Failure, PeerReport, PeerState, TargetTraffic},
-    resource::ServiceKey,
+    bgp::report::{BgpReport, BgpRoute, BgpSessionState},
+    kinds::{event::Event, node::ProxyMode, resource::ServiceKey},
+    primitives::{
+        name::Name,
+        quantity::{Position, Timestamp},
+    },
+    wire::{
+        hold::Held,
+        report::{Announced, CheckReport, Counters, Failure, PeerReport, PeerState, TargetTraffic},
+    },
 };
 use prometheus_client::{
     collector::Collector,

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use imbl::OrdMap;
 use model::{
-    compiled::CompiledService,
-    feed::{AddressState, NetworkState, NodeState, StartMode},
-    quantity::Position,
-    resource::ServiceKey,
+    cluster::compiled::CompiledService,
+    kinds::resource::ServiceKey,
+    primitives::quantity::Position,
+    wire::feed::{AddressState, NetworkState, NodeState, StartMode},
 };
 
 use crate::feed::machine::{self, Batch, ServiceChange, StreamFault};

@@ -3,11 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
-    hold::Held,
-    node::ProxyMode,
-    quantity::Position,
-    report::{Event, Failure},
-    resource::ServiceKey,
+    kinds::{event::Event, node::ProxyMode, resource::ServiceKey},
+    primitives::quantity::Position,
+    wire::{hold::Held, report::Failure},
 };
 
 use crate::{

@@ -10,12 +10,13 @@ use std::{
 };
 
 use model::{
-    feed::NodeState,
-    node::ProxyOptions,
+    kinds::{event::EventReason, node::ProxyOptions, service::Protocol},
     program,
-    report::{EventReason, FAILURES_MAX, FailureReason},
-    service::Protocol,
-    traffic::Rate,
+    wire::{
+        feed::NodeState,
+        report::{FAILURES_MAX, FailureReason},
+        traffic_counts::Rate,
+    },
 };
 use node_agent::{
     agent::{Agent, Beginning},
@@ -412,7 +413,7 @@ fn a_health_check_port_that_is_taken_is_that_services_failure() {
     let taken = std::net::TcpListener::bind("[::]:0").unwrap();
     let number = taken.local_addr().unwrap().port();
     let mut local = service(1, 1, 9);
-    local.health_check_node_port = model::quantity::Port::new(number);
+    local.health_check_node_port = model::primitives::quantity::Port::new(number);
     node.take([full("7-10", vec![local, service(2, 1, 9)])]);
     assert_eq!(node.programmed(), ["default/s1", "default/s2"]);
     assert_eq!(node.failures(), [("default/s1".to_owned(), FailureReason::PortUnavailable)]);

@@ -16,14 +16,17 @@ use std::{
 };
 
 use model::{
-    address::{Announcement, Candidate},
-    advertisement::{InterfaceName, WhenIsolated},
-    compiled::CompiledService,
-    feed::{AddressState, StartMode},
-    quantity::Revision,
-    report::Role,
-    resource::ServiceKey,
-    secret::Secret,
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::{InterfaceName, WhenIsolated},
+        resource::ServiceKey,
+    },
+    primitives::{quantity::Revision, secret::Secret},
+    wire::{
+        feed::{AddressState, StartMode},
+        report::Role,
+    },
 };
 use node_agent::{
     agent::Agent,

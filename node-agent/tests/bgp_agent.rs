@@ -19,14 +19,21 @@ use bgp::{
 };
 use ipnet::IpNet;
 use model::{
-    address::Announcement,
-    bgp::{BgpAdvertisement, BgpNeighbour, BgpState},
-    bgp_peer::{BgpFamily, GracefulRestart},
-    bgp_report::BgpSessionState,
-    compiled::CompiledService,
-    feed::{AddressState, Frame, NodeState},
-    quantity::Revision,
-    report::{EventReason, Report},
+    bgp::{
+        report::BgpSessionState,
+        settings::{BgpAdvertisement, BgpNeighbour, BgpState},
+    },
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::Announcement,
+        bgp_peer::{BgpFamily, GracefulRestart},
+        event::EventReason,
+    },
+    primitives::quantity::Revision,
+    wire::{
+        feed::{AddressState, Frame, NodeState},
+        report::Report,
+    },
 };
 use node_agent::{
     config::{

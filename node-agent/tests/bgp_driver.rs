@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use bgp::{Message, attributes::NextHop};
 use model::{
-    bfd_profile::BfdProfileSpec,
-    bgp::{BgpNeighbour, BgpRemote},
-    bgp_peer::{GracefulRestart, PeerAsn},
-    bgp_report::BgpSessionState,
+    bgp::{
+        report::BgpSessionState,
+        settings::{BgpNeighbour, BgpRemote},
+    },
+    kinds::{
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::{GracefulRestart, PeerAsn},
+    },
 };
 use node_agent::bgp::Leave;
 use support::{
@@ -72,7 +76,7 @@ fn a_change_is_one_message_and_a_change_to_and_fro_is_none() {
     other.configure(THEIRS, [("v4", us(V4))]);
     one.wait_established("v4");
     let updates = |count: u64| {
-        move |session: &model::bgp_report::BgpSession| session.counters.updates_received == count
+        move |session: &model::bgp::report::BgpSession| session.counters.updates_received == count
     };
     // The two End-of-RIB markers.
     other.wait("v4", "the ends", updates(2));

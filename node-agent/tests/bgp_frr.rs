@@ -14,7 +14,7 @@
 
 mod support;
 
-use model::bgp_report::BgpSessionState;
+use model::bgp::report::BgpSessionState;
 use support::{
     bfd::{V4, eventually},
     interop::{
@@ -157,7 +157,7 @@ fn words_and_names_go_both_ways() {
 /// FRR sells transit: to a customer it does, and another provider is refused by both (RFC 9234).
 #[test]
 fn roles_must_fit() {
-    use model::bgp_peer::BgpRole;
+    use model::kinds::bgp_peer::BgpRole;
     let stage = Stage::direct(KIND, "roles");
     let settings = Settings {
         asn: THEIR_ASN,
@@ -189,7 +189,7 @@ fn roles_must_fit() {
 /// No address but link-local ones: both find each other by router advertisements, and IPv4 routes have IPv6 next hops.
 #[test]
 fn an_unnumbered_link_carries_routes_of_both_families() {
-    use model::bgp::BgpRemote;
+    use model::bgp::settings::BgpRemote;
     use support::{interop::VIP_V6, speakers::Peer};
     let stage = Stage::unnumbered(KIND, "unnum");
     let peering = Peering {

@@ -15,7 +15,7 @@ use std::{
 };
 
 use bgp::{AsPath, Attributes, Message, Origin, Segment, Update, attributes::NextHop, wire};
-use model::{bgp::BgpNeighbour, bgp_report::BgpSessionState};
+use model::bgp::{report::BgpSessionState, settings::BgpNeighbour};
 use nix::sys::socket::{setsockopt, sockopt};
 use node_agent::bgp::Leave;
 use support::{

@@ -17,14 +17,15 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    address::Announcement,
-    bgp::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
-    bgp_peer::{BgpFamily, PeerAsn},
-    compiled::CompiledService,
-    feed::{AddressState, NodeState, StartMode},
-    name::Name,
-    quantity::Revision,
-    resource::ServiceKey,
+    bgp::settings::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::Announcement,
+        bgp_peer::{BgpFamily, PeerAsn},
+        resource::ServiceKey,
+    },
+    primitives::{name::Name, quantity::Revision},
+    wire::feed::{AddressState, NodeState, StartMode},
 };
 use node_agent::{
     agent::Agent,

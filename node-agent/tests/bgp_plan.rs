@@ -18,17 +18,23 @@ use std::{
 use bgp::export::Route;
 use ipnet::IpNet;
 use model::{
-    address::{Announcement, Candidate},
-    advertisement::InterfaceName,
-    bgp::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
-    bgp_peer::{BgpFamily, PeerAsn},
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    feed::{AddressState, NodeState},
-    name::Name,
-    plan::LineFate,
-    quantity::{Revision, Weight},
-    resource::ServiceKey,
-    service::{Protocol, TrafficPolicy},
+    bgp::settings::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::InterfaceName,
+        bgp_peer::{BgpFamily, PeerAsn},
+        resource::ServiceKey,
+        service::{Protocol, TrafficPolicy},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Revision, Weight},
+    },
+    wire::{
+        feed::{AddressState, NodeState},
+        plan::LineFate,
+    },
 };
 use node_agent::{
     announce::{

@@ -15,10 +15,9 @@ use bgp::{
 };
 use ipnet::IpNet;
 use model::{
-    bgp_report::{BgpCounters, BgpError, BgpRoute, BgpSession, BgpSessionState},
-    name::Name,
-    quantity::Timestamp,
-    report::EventReason,
+    bgp::report::{BgpCounters, BgpError, BgpRoute, BgpSession, BgpSessionState},
+    kinds::event::EventReason,
+    primitives::{name::Name, quantity::Timestamp},
 };
 use node_agent::{
     announce::bgp::{

@@ -9,7 +9,7 @@
 
 mod support;
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use support::{
     change::{Size, measure, table},
     cost::machine,

@@ -18,10 +18,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{PortRange, Timestamp},
+    },
     program::{Frontend, Masquerade, Program, Removal, Target, Verdict},
-    quantity::{PortRange, Timestamp},
-    service::Protocol,
 };
 use node_agent::{
     conntrack::{Cleaner, Flow, KernelFlows, memory::MemoryFlows, plan::Depth},
@@ -178,7 +180,8 @@ fn a_udp_flow_of_a_service_with_a_single_frontend_follows_the_endpoints() {
 fn udp_flows_through_a_range_of_ports_follow_the_endpoints() {
     let topology = Topology::new("udprange");
     let range = |list: &[&str]| {
-        let target = |ip: &&str| (Target { address: address(ip), port: None }, model::quantity::Weight(1));
+        let target =
+            |ip: &&str| (Target { address: address(ip), port: None }, model::primitives::quantity::Weight(1));
         let targets = std::sync::Arc::new(list.iter().map(target).collect());
         let ports = PortRange::new(port(8000), port(8999));
         let frontend = Frontend { ports, ..at("10.96.0.11", Protocol::Udp, 1) };

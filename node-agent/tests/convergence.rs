@@ -12,10 +12,10 @@ use std::{
 };
 
 use model::{
-    compiled::CompiledService,
-    feed::{Frame, NetworkState, NodeState, StartMode},
-    node::ProxyOptions,
+    cluster::compiled::CompiledService,
+    kinds::node::ProxyOptions,
     program,
+    wire::feed::{Frame, NetworkState, NodeState, StartMode},
 };
 use node_agent::{
     agent::Agent, dataplane::memory::MemoryKernel, feed::machine::Assembler, networks::networks, tally::Tally,

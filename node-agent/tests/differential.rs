@@ -40,7 +40,7 @@ use bench::{
     node::{self, patience},
 };
 use draw::Drawn;
-use model::{net::IpFamily, trace::Traced};
+use model::{primitives::net::IpFamily, wire::trace::Traced};
 use node_agent::dataplane::{Outcome, Scope};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 

@@ -14,7 +14,11 @@ use std::{
     thread,
 };
 
-use model::{net::IpFamily, node::ProxyMode, program::Masquerade, service::Protocol};
+use model::{
+    kinds::{node::ProxyMode, service::Protocol},
+    primitives::net::IpFamily,
+    program::Masquerade,
+};
 use node_agent::dataplane::{self, BackendOptions, Desired, Scope};
 use support::{Namespace, docker::Docker, net::Topology, programs::*};
 

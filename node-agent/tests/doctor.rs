@@ -266,7 +266,7 @@ impl Drop for Impostor {
 /// `docs/doctor.md` has a row for every word that a finding can begin with.
 #[test]
 fn every_check_is_explained_in_the_documentation() {
-    use model::{doctor::CLOCK, node::ProxyMode};
+    use model::{kinds::node::ProxyMode, wire::doctor::CLOCK};
     use node_agent::{doctor::checks::Check, preflight::needs};
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
     let page = fs::read_to_string(page).unwrap();

@@ -6,7 +6,7 @@ mod support;
 
 use std::{sync::Arc, time::Duration};
 
-use model::{
+use model::wire::{
     ask::{AskId, Question},
     feed::{Frame, StartMode},
 };

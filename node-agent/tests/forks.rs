@@ -11,7 +11,7 @@ mod support;
 
 use std::{process::Command, thread};
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use node_agent::dataplane::{self, BackendOptions, Scope};
 use support::{
     Namespace,

@@ -17,13 +17,11 @@ use std::{
 
 use answering::{Answering, Authority, hang, page};
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    health::{CheckReport, CheckState},
-    health_check::HealthCheck,
-    name::Name,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{health_check::HealthCheck, service::Protocol},
+    primitives::{name::Name, quantity::Weight},
     program::Target,
-    quantity::Weight,
-    service::Protocol,
+    wire::report::{CheckReport, CheckState},
 };
 use node_agent::{
     dataplane::Refusals,

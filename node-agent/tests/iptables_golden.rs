@@ -13,10 +13,9 @@ mod support;
 use std::{fs, path::Path};
 
 use model::{
-    net::IpFamily,
-    node::Naming,
+    kinds::{node::Naming, service::Protocol},
+    primitives::net::IpFamily,
     program::{Masquerade, Program, Role, Route, Verdict, oracle::Networks},
-    service::Protocol,
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Scope,

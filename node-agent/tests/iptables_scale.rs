@@ -13,8 +13,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use model::{
+    kinds::service::Protocol,
     program::{Masquerade, Program},
-    service::Protocol,
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Scope,

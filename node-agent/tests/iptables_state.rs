@@ -13,13 +13,14 @@ mod support;
 use std::{fs::File, thread, time::Duration};
 
 use model::{
-    name::Label,
-    net::IpFamily,
-    node::Naming,
+    kinds::{
+        node::Naming,
+        resource::ServiceKey,
+        service::{Protocol, Scheduler, SchedulerFlag},
+    },
+    primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Verdict},
-    report::FailureReason,
-    resource::ServiceKey,
-    service::{Protocol, Scheduler, SchedulerFlag},
+    wire::report::FailureReason,
 };
 use nix::fcntl::{Flock, FlockArg};
 use node_agent::dataplane::{
@@ -59,12 +60,12 @@ fn everything() -> Desired {
     here.affinity_seconds = Some(10_800);
     let open = many.frontends.get_mut(&at("203.0.113.7", Protocol::Sctp, 53)).unwrap();
     open.allowed_sources = Some(["198.51.100.0/24".parse().unwrap()].into());
-    let ports = model::quantity::PortRange::new(port(8000), port(8100));
+    let ports = model::primitives::quantity::PortRange::new(port(8000), port(8100));
     let range = model::program::Frontend { ports, ..at("10.96.0.4", Protocol::Tcp, 1) };
     let target = model::program::Target { address: address("10.1.1.2"), port: None };
     let verdict = Verdict::Forward {
         masquerade: Masquerade::OffCluster,
-        targets: std::sync::Arc::new([(target, model::quantity::Weight(1))].into()),
+        targets: std::sync::Arc::new([(target, model::primitives::quantity::Weight(1))].into()),
     };
     many.frontends.insert(range, route(&range, verdict));
     set(&mut desired, "many", many);

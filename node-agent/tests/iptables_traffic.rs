@@ -19,11 +19,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
-    node::Naming,
+    kinds::{node::Naming, service::Protocol},
+    primitives::{
+        net::IpFamily,
+        quantity::{PortRange, Weight},
+    },
     program::{Masquerade, Program, Role, Route, Target, Verdict},
-    quantity::{PortRange, Weight},
-    service::Protocol,
 };
 use node_agent::dataplane::{Dataplane, Desired, Scope, iptables::Flavour};
 use support::{

@@ -12,12 +12,13 @@ mod support;
 use std::collections::BTreeSet;
 
 use model::{
-    name::Label,
-    net::IpFamily,
-    node::Naming,
+    kinds::{
+        node::Naming,
+        service::{Protocol, Scheduler, SchedulerFlag},
+    },
+    primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Program, Role, Route, Verdict},
-    report::FailureReason,
-    service::{Protocol, Scheduler, SchedulerFlag},
+    wire::report::FailureReason,
 };
 use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Outcome, Scope, ipvs::IpvsBackend};
 use support::{Namespace, guest, programs::*};
@@ -307,7 +308,7 @@ fn every_scheduler_can_be_named_and_one_that_is_not_there_is_reported() {
         set(&mut desired, "proxied", {
             let mut program = simple("10.0.1.4", &[("10.1.1.2", 8080, 1)]);
             for (_, route) in &mut program.frontends {
-                route.proxy_protocol = Some(model::service::ProxyProtocol::V2);
+                route.proxy_protocol = Some(model::kinds::service::ProxyProtocol::V2);
             }
             program
         });

@@ -18,10 +18,9 @@ use std::{
 };
 
 use model::{
-    name::Label,
-    net::IpFamily,
+    kinds::service::{Protocol, Scheduler},
+    primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Program, Removal, Role, Route, Verdict},
-    service::{Protocol, Scheduler},
 };
 use node_agent::dataplane::{BackendOptions, Dataplane, Desired, Scope, ipvs::IpvsBackend};
 use support::{

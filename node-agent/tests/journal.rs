@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::feed::NodeState;
+use model::wire::feed::NodeState;
 use node_agent::{
     feed::machine::Batch,
     journal::{
@@ -65,7 +65,7 @@ fn batches() -> Vec<Batch> {
     let mut settings = delta("7-13", vec![service(3, 0, 13)]);
     settings.network = Some(network(&["10.244.0.0/16", "fd00:1::/64"]));
     settings.node = Some(NodeState {
-        proxy: model::node::ProxyOptions { masquerade_all: true, ..Default::default() },
+        proxy: model::kinds::node::ProxyOptions { masquerade_all: true, ..Default::default() },
         ..NodeState::default()
     });
     vec![
@@ -170,7 +170,8 @@ fn the_state_of_another_node_is_refused_and_kept_aside() {
     let dir = StateDir::new("journal-node");
     let (bytes, _) = recorded(&dir);
     let lock = StateDirLock::acquire(dir.path()).unwrap();
-    let (journal, state) = Journal::open(dir.path(), &model::name::Name::parse("n2").unwrap(), lock).unwrap();
+    let (journal, state) =
+        Journal::open(dir.path(), &model::primitives::name::Name::parse("n2").unwrap(), lock).unwrap();
     assert_eq!((state, journal.bytes()), (State::default(), 0));
     assert_eq!(dir.damaged(), Some(bytes));
 }

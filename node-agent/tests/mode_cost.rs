@@ -10,7 +10,7 @@
 
 mod support;
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use support::{
     cost::{Cost, Size, machine, measure, table},
     isolated::in_guest,

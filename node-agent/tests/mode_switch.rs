@@ -7,10 +7,12 @@ mod support;
 use std::time::{Duration, Instant};
 
 use model::{
-    feed::NodeState,
-    node::{ProxyMode, ProxyOptions},
+    kinds::{
+        event::EventReason,
+        node::{ProxyMode, ProxyOptions},
+    },
     program,
-    report::EventReason,
+    wire::feed::NodeState,
 };
 use node_agent::{
     agent::Agent, dataplane::memory::MemoryKernel, feed::machine::Batch, status::Status, tally::Tally,
@@ -47,7 +49,7 @@ impl Node {
         self.agent.turn(self.now, 0);
     }
 
-    fn change(&mut self, services: Vec<model::compiled::CompiledService>) {
+    fn change(&mut self, services: Vec<model::cluster::compiled::CompiledService>) {
         self.revision += 1;
         self.take(delta(&format!("7-{}", self.revision), services));
     }

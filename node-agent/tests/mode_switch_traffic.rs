@@ -19,13 +19,17 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    feed::NodeState,
-    net::IpFamily,
-    node::{Naming, ProxyMode, ProxyOptions},
-    quantity::{Revision, Weight},
-    report::EventReason,
-    service::Protocol,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        event::EventReason,
+        node::{Naming, ProxyMode, ProxyOptions},
+        service::Protocol,
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Revision, Weight},
+    },
+    wire::feed::NodeState,
 };
 use node_agent::{
     agent::{Agent, Beginning, Kernel},

@@ -16,10 +16,9 @@ use std::{
 };
 
 use model::{
-    name::Label,
-    net::IpFamily,
+    kinds::service::{Protocol, Scheduler, SchedulerFlag},
+    primitives::{name::Label, net::IpFamily},
     program::{Frontend, Masquerade, Program, Route, Target},
-    service::{Protocol, Scheduler, SchedulerFlag},
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Scope,

@@ -12,9 +12,9 @@ mod support;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
     program::{Masquerade, oracle::Networks},
-    service::Protocol,
 };
 use node_agent::dataplane::{
     Desired,

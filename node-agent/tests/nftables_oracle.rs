@@ -16,12 +16,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
     program::{
         Frontend, Masquerade, Program, Route, Verdict,
         oracle::{self, Connection, Fate, Networks},
     },
-    service::Protocol,
 };
 use node_agent::dataplane::{
     Dataplane, Scope,
@@ -222,7 +222,7 @@ fn connection(
     topology: &Topology,
     namespace: &Namespace,
     destination: IpAddr,
-    port: model::quantity::Port,
+    port: model::primitives::quantity::Port,
 ) -> Connection {
     let is_from_node = namespace.name() == topology.node.name();
     let is_node_address = NODE_ADDRESSES.map(address).contains(&destination);

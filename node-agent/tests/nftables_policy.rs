@@ -12,9 +12,9 @@ mod support;
 use std::{collections::BTreeSet, time::Duration};
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
     program::{Frontend, Masquerade, Program, Verdict},
-    service::Protocol,
 };
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use node_agent::dataplane::{

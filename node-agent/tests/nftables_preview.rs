@@ -5,10 +5,9 @@
 mod support;
 
 use model::{
-    name::Label,
-    net::IpFamily,
+    kinds::service::{Protocol, Scheduler, SchedulerFlag},
+    primitives::{name::Label, net::IpFamily},
     program::{Masquerade, Program, Route, Verdict},
-    service::{Protocol, Scheduler, SchedulerFlag},
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Scope,

@@ -12,10 +12,10 @@ mod support;
 use std::{collections::BTreeMap, io::ErrorKind};
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
     program::{Masquerade, Program},
-    report::FailureReason,
-    service::Protocol,
+    wire::report::FailureReason,
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Outcome, Scope,

@@ -11,7 +11,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use model::{program::Masquerade, service::Protocol};
+use model::{kinds::service::Protocol, program::Masquerade};
 use node_agent::dataplane::{
     Dataplane, Desired, KernelCounters, Scope,
     nftables::{NftablesBackend, NftablesOptions},
@@ -46,8 +46,10 @@ fn numbered(service: u32, endpoints: u32, changed: u32) -> model::program::Progr
 fn special(changed: u32) -> model::program::Program {
     let first = std::net::Ipv4Addr::from(0x0c00_0000 + changed).to_string();
     let all = [(first.as_str(), 8080, 1), ("10.1.1.2", 8080, 1), ("10.1.2.2", 8080, 1)];
-    let frontends =
-        [at("203.0.113.7", Protocol::Tcp, 80), node_port(model::net::IpFamily::V4, Protocol::Tcp, 30080)];
+    let frontends = [
+        at("203.0.113.7", Protocol::Tcp, 80),
+        node_port(model::primitives::net::IpFamily::V4, Protocol::Tcp, 30080),
+    ];
     routed(Vec::from(frontends.map(|frontend| {
         let verdicts = [
             forward(Masquerade::Never, &all),

@@ -11,10 +11,10 @@
 mod support;
 
 use model::{
-    name::Label,
+    kinds::service::{Protocol, ProxyProtocol, Scheduler, SchedulerFlag},
+    primitives::name::Label,
     program::{Masquerade, Verdict},
-    report::FailureReason,
-    service::{Protocol, ProxyProtocol, Scheduler, SchedulerFlag},
+    wire::report::FailureReason,
 };
 use node_agent::dataplane::{
     Dataplane, Desired, Outcome, Scope,
@@ -47,11 +47,11 @@ fn two_services() -> Desired {
                 forward(Masquerade::Always, &[("10.1.1.2", 5353, 1), ("10.1.2.2", 5353, 1)]),
             ),
             (
-                node_port(model::net::IpFamily::V4, Protocol::Udp, 30053),
+                node_port(model::primitives::net::IpFamily::V4, Protocol::Udp, 30053),
                 forward(Masquerade::Always, &[("10.1.1.2", 5353, 1)]),
             ),
             (
-                node_port(model::net::IpFamily::V6, Protocol::Udp, 30053),
+                node_port(model::primitives::net::IpFamily::V6, Protocol::Udp, 30053),
                 forward(Masquerade::Always, &[("fd01:1::2", 5353, 1)]),
             ),
         ],
@@ -430,8 +430,8 @@ fn what_cannot_be_expressed_is_said_of_that_service_alone() {
         let mut announced = plain();
         announced.proxy_protocol = Some(ProxyProtocol::V1);
         let ports = model::program::Frontend {
-            ports: model::quantity::PortRange::new(port(30000), port(30010)),
-            ..node_port(model::net::IpFamily::V4, Protocol::Tcp, 30000)
+            ports: model::primitives::quantity::PortRange::new(port(30000), port(30010)),
+            ..node_port(model::primitives::net::IpFamily::V4, Protocol::Tcp, 30000)
         };
         let ranged = route(&ports, forward_ports(Masquerade::Always, &["10.1.1.2"]));
         let sctp = at("203.0.113.7", Protocol::Sctp, 80);
@@ -509,7 +509,7 @@ mod random {
         let virtual_address = format!("10.96.0.{place}");
         let protocol = if *udp { Protocol::Udp } else { Protocol::Tcp };
         let hairpins: Vec<_> = list.iter().map(|(ip, ..)| *ip).collect();
-        let node = node_port(model::net::IpFamily::V4, protocol, 30000 + u16::from(*place));
+        let node = node_port(model::primitives::net::IpFamily::V4, protocol, 30000 + u16::from(*place));
         let mut program = program(
             &[&virtual_address],
             &hairpins,

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use model::{net::IpFamily, program::Masquerade, service::Protocol};
+use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 use node_agent::dataplane::{
     Dataplane, Desired, Scope,
     nftables::{NftablesBackend, NftablesOptions},

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::{advertisement::WhenIsolated, name::Name};
+use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 use node_agent::announce::{
     machine::{Gate, Heard, Input, Liveness, Order, Output, Ownership, Party},
     words,

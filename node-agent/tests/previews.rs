@@ -16,9 +16,9 @@ mod support;
 use std::sync::Mutex;
 
 use model::{
-    name::Label,
-    plan::{LineChange, LineFate},
-    service::{ProxyProtocol, RemovalPolicy, Scheduler, TrafficPolicy},
+    kinds::service::{ProxyProtocol, RemovalPolicy, Scheduler, TrafficPolicy},
+    primitives::name::Label,
+    wire::plan::{LineChange, LineFate},
 };
 use node_agent::dataplane::{
     BackendOptions, Dataplane, Desired, Scope,

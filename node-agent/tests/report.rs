@@ -11,10 +11,11 @@ use std::{
 };
 
 use model::{
-    feed::{Frame, NetworkState, NodeState, StartMode},
-    health::CheckState,
-    report::{FAILURES_MAX, FailureReason, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
-    service::Protocol,
+    kinds::service::Protocol,
+    wire::{
+        feed::{Frame, NetworkState, NodeState, StartMode},
+        report::{CheckState, FAILURES_MAX, FailureReason, Report, TRAFFIC_TARGETS_MAX, TargetTraffic},
+    },
 };
 use node_agent::{
     agent::traffic::TrafficByService,

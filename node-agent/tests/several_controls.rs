@@ -4,7 +4,7 @@
 
 mod support;
 
-use model::{
+use model::wire::{
     ask::{AskId, Question},
     feed::{Frame, StartMode},
     report::Report,

@@ -7,11 +7,13 @@ mod support;
 use std::time::{Duration, Instant};
 
 use model::{
-    ask::{Question, Reply},
-    compiled::CompiledService,
-    hold::{Held, HeldReason, Loss},
-    quantity::{Epoch, Weight},
-    report::EventReason,
+    cluster::compiled::CompiledService,
+    kinds::event::EventReason,
+    primitives::quantity::{Epoch, Weight},
+    wire::{
+        ask::{Question, Reply},
+        hold::{Held, HeldReason, Loss},
+    },
 };
 use node_agent::{
     agent::Agent,

@@ -17,9 +17,9 @@ use std::{
 };
 
 use model::{
+    kinds::service::{Protocol, ProxyProtocol},
     program::{Masquerade, Removal},
-    service::{Protocol, ProxyProtocol},
-    traffic::TargetFailures,
+    wire::traffic_counts::TargetFailures,
 };
 use node_agent::dataplane::{
     Dataplane as _, Desired, Scope, Traffic,

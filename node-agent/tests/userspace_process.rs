@@ -16,9 +16,9 @@ use std::{
 };
 
 use model::{
+    kinds::service::{Protocol, ProxyProtocol, SchedulerFlag},
+    primitives::quantity::PortRange,
     program::{Masquerade, Removal, Route, Verdict},
-    quantity::PortRange,
-    service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
 use nix::sys::signal::Signal;
 use node_agent::dataplane::{
@@ -384,7 +384,7 @@ fn rich() -> Desired {
         port_name: Some("dns".parse().unwrap()),
         allowed_sources: Some(nets(&["2001:db8::/32", "192.0.2.0/24"])),
         affinity_seconds: Some(86_400),
-        scheduler: Some(model::service::Scheduler("sh".parse().unwrap())),
+        scheduler: Some(model::kinds::service::Scheduler("sh".parse().unwrap())),
         scheduler_flags: [SchedulerFlag::Port, SchedulerFlag::Fallback].into(),
         proxy_protocol: Some(ProxyProtocol::V2),
         removal: Removal::Drain(30),

@@ -13,10 +13,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{PortRange, Weight},
+    },
     program::{Frontend, Masquerade, Program, Role, Route, Target, Verdict},
-    quantity::{PortRange, Weight},
-    service::Protocol,
 };
 use node_agent::dataplane::{
     Dataplane as _, Desired, Scope,
@@ -166,7 +168,7 @@ fn f068_f069_weights_divide_exactly_and_other_schedulers_are_refused_alone() {
     let weighted = support::programs::simple("10.96.0.1", &[("10.1.1.2", 8080, 3), ("10.1.2.2", 8080, 1)]);
     let mut wanted =
         desired(vec![("web", weighted), ("odd", support::programs::simple("10.96.0.2", &BOTH4))]);
-    let scheduler = |name: &str| Some(model::service::Scheduler(name.to_owned().try_into().unwrap()));
+    let scheduler = |name: &str| Some(model::kinds::service::Scheduler(name.to_owned().try_into().unwrap()));
     change(&mut wanted, "web", |route| route.scheduler = scheduler("wrr"));
     change(&mut wanted, "odd", |route| route.scheduler = scheduler("lblcr"));
     let topology = Topology::new("us-wrr");

@@ -12,13 +12,19 @@ use std::{
 };
 
 use model::{
-    change::{Change, ChangeKind, Commit},
-    endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
-    history::{Maker, Origin, Revised, RevisionEntry},
-    metadata::Metadata,
-    name::{Label, Name, NameError},
-    quantity::{Position, Revision, Timestamp, Weight},
-    resource::{Object, Spec},
+    cluster::{
+        change::{Change, ChangeKind, Commit},
+        history::{Maker, Origin, Revised, RevisionEntry},
+    },
+    kinds::{
+        endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
+        metadata::Metadata,
+        resource::{Object, Spec},
+    },
+    primitives::{
+        name::{Label, Name, NameError},
+        quantity::{Position, Revision, Timestamp, Weight},
+    },
 };
 use store::{GROUP_COMMITS_MAX, Store};
 

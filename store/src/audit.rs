@@ -1,6 +1,6 @@
 //! The audit log: bounded, of two kinds, so that a flood of what changed nothing cannot push out what changed something.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 
 use crate::{AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, error::StoreError};
 

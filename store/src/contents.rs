@@ -8,9 +8,9 @@ use std::{
 };
 
 use model::{
-    history::RevisionEntry,
-    quantity::{Position, Revision},
-    resource::Object,
+    cluster::history::RevisionEntry,
+    kinds::resource::Object,
+    primitives::quantity::{Position, Revision},
 };
 
 use crate::{

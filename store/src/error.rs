@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
-use model::quantity::{Position, Revision};
+use model::primitives::quantity::{Position, Revision};
 
 /// The cause of a failure. Shared, because one failed group is answered to many callers.
 pub type Cause = Arc<dyn Error + Send + Sync>;

@@ -1,9 +1,11 @@
 //! What every store checks and encodes before it touches anything: the group's own consistency and its size.
 
 use model::{
-    change::{ChangeKind, Commit},
-    history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    cluster::{
+        change::{ChangeKind, Commit},
+        history::RevisionEntry,
+    },
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 
 use crate::{

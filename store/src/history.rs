@@ -6,11 +6,15 @@
 use std::sync::Arc;
 
 use model::{
-    change::ChangeKind,
-    history::{Maker, Origin, Revised, RevisionEntry, RevisionHead},
-    name::{Name, Namespace},
-    quantity::{Revision, Timestamp},
-    resource::{Kind, Object, ObjectKey},
+    cluster::{
+        change::ChangeKind,
+        history::{Maker, Origin, Revised, RevisionEntry, RevisionHead},
+    },
+    kinds::resource::{Kind, Object, ObjectKey},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Revision, Timestamp},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -16,10 +16,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use model::{
-    change::Commit,
-    history::RevisionEntry,
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::Object,
+    cluster::{change::Commit, history::RevisionEntry},
+    kinds::resource::Object,
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use tokio::sync::watch;
 

@@ -10,10 +10,12 @@ use std::{
 use async_trait::async_trait;
 use imbl::OrdMap;
 use model::{
-    change::{ChangeKind, Commit},
-    history::{Maker, RevisionEntry},
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::Object,
+    cluster::{
+        change::{ChangeKind, Commit},
+        history::{Maker, RevisionEntry},
+    },
+    kinds::resource::Object,
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 
 use crate::{

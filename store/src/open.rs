@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::quantity::{Epoch, Timestamp};
+use model::primitives::quantity::{Epoch, Timestamp};
 
 use crate::{
     EtcdOptions, STATUS_BYTES_MAX, STATUS_KEY_BYTES_MAX, Store,

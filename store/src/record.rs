@@ -7,20 +7,22 @@
 use std::sync::Arc;
 
 use model::{
-    address::AddressSpec,
-    address_pool::AddressPoolSpec,
-    advertisement::AdvertisementSpec,
-    bfd_profile::BfdProfileSpec,
-    bgp_peer::BgpPeerSpec,
-    change::{Change, ChangeKind, Commit},
-    endpoint_health::EndpointHealthSpec,
-    endpoint_set::EndpointSetSpec,
-    metadata::Metadata,
-    node::NodeSpec,
-    quantity::{Revision, Timestamp},
-    resource::{Kind, Object, ObjectKey, Spec},
-    service::ServiceSpec,
-    workload::WorkloadSpec,
+    cluster::change::{Change, ChangeKind, Commit},
+    kinds::{
+        address::AddressSpec,
+        address_pool::AddressPoolSpec,
+        advertisement::AdvertisementSpec,
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::BgpPeerSpec,
+        endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec,
+        metadata::Metadata,
+        node::NodeSpec,
+        resource::{Kind, Object, ObjectKey, Spec},
+        service::ServiceSpec,
+        workload::WorkloadSpec,
+    },
+    primitives::quantity::{Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -194,7 +196,7 @@ fn upgrade(steps: &[Upgrade], mut document: Value) -> Result<Value, String> {
 
 #[cfg(test)]
 mod tests {
-    use model::name::{Label, Name};
+    use model::primitives::name::{Label, Name};
 
     use super::*;
 

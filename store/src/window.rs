@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use model::quantity::Revision;
+use model::primitives::quantity::Revision;
 
 use crate::{
     CHANGES_BYTES_KEPT, CHANGES_KEPT, HISTORY_BYTES_KEPT, HISTORY_KEPT, SERVER_HISTORY_BYTES_KEPT,

@@ -11,7 +11,10 @@ mod suite;
 
 use std::sync::Arc;
 
-use model::{change::ChangeKind::Added, history::Maker, quantity::Timestamp};
+use model::{
+    cluster::{change::ChangeKind::Added, history::Maker},
+    primitives::quantity::Timestamp,
+};
 use store::{
     Contents, Store,
     backup::{self, BackupError},

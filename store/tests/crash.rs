@@ -15,13 +15,15 @@ use std::{
 };
 
 use model::{
-    change::{
-        ChangeKind::{Added, Deleted, Modified},
-        Commit,
+    cluster::{
+        change::{
+            ChangeKind::{Added, Deleted, Modified},
+            Commit,
+        },
+        history::Maker,
     },
-    history::Maker,
-    quantity::Timestamp,
-    resource::Object,
+    kinds::resource::Object,
+    primitives::quantity::Timestamp,
 };
 use store::{CHANGES_KEPT, HISTORY_KEPT, HistoryQuery, Loaded, ObjectFilter, Store};
 

@@ -5,14 +5,16 @@
 use std::{sync::Arc, time::Duration};
 
 use model::{
-    change::{
-        Change,
-        ChangeKind::{Added, Deleted, Modified},
-        Commit,
+    cluster::{
+        change::{
+            Change,
+            ChangeKind::{Added, Deleted, Modified},
+            Commit,
+        },
+        history::Maker,
     },
-    history::Maker,
-    quantity::{Position, Revision, Timestamp},
-    resource::Object,
+    kinds::resource::Object,
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use store::{ChangesError, CommitError, HistoryQuery, ObjectFilter, Options, Store};
 

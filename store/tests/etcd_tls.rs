@@ -4,7 +4,7 @@
 
 use std::{error::Error, fs};
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use store::{Options, Store};
 

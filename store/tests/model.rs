@@ -5,9 +5,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
-    change::{ChangeKind, Commit},
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::Object,
+    cluster::change::{ChangeKind, Commit},
+    kinds::resource::Object,
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use proptest::prelude::*;
 use store::{CommitError, Store};

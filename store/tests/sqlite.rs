@@ -5,9 +5,11 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use model::{
-    change::ChangeKind::{Added, Modified},
-    history::Maker,
-    quantity::{Revision, Timestamp},
+    cluster::{
+        change::ChangeKind::{Added, Modified},
+        history::Maker,
+    },
+    primitives::quantity::{Revision, Timestamp},
 };
 use sqlx::{Connection, SqliteConnection, migrate::Migrator, sqlite::SqliteConnectOptions};
 use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, OpenError, Store, StoreError};

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use model::name::Label;
+use model::primitives::name::Label;
 use reqwest::Url;
 
 use crate::{control::Pin, dns, docker, files, kubernetes};

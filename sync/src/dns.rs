@@ -17,7 +17,7 @@ use std::{
 use clap::Args;
 use futures::StreamExt as _;
 use ipnet::IpNet;
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 
 use self::machine::{Bounds, Known};
 pub use self::parse::Binding;

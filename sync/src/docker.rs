@@ -27,9 +27,11 @@ use bollard::{
 use clap::Args;
 use futures::StreamExt as _;
 use model::{
-    name::{Name, Namespace},
-    resource::{Kind, Object, ObjectKey, Spec},
-    workload::WorkloadPhase,
+    kinds::{
+        resource::{Kind, Object, ObjectKey, Spec},
+        workload::WorkloadPhase,
+    },
+    primitives::name::{Name, Namespace},
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 

@@ -26,8 +26,8 @@ use std::{
 };
 
 use model::{
-    name::Label,
-    resource::{Kind, ObjectKey},
+    kinds::resource::{Kind, ObjectKey},
+    primitives::name::Label,
 };
 use tokio::{
     sync::{mpsc, watch},

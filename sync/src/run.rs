@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow};
-use model::name::Label;
+use model::primitives::name::Label;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},

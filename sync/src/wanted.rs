@@ -2,7 +2,7 @@
 //! neither side can miss anything; maps are persistent, so that a state costs what differs from the one before.
 
 use imbl::OrdMap;
-use model::resource::{Object, ObjectKey};
+use model::kinds::resource::{Object, ObjectKey};
 use serde_json::Value;
 
 /// What a source wants Tidegate to have.

@@ -13,7 +13,7 @@ mod cluster;
 use std::time::Duration;
 
 use clap::Parser;
-use model::resource::ObjectKey;
+use model::kinds::resource::ObjectKey;
 use serde_json::{Value, json};
 use sync::{
     kubernetes::{self, Arguments, Ports, resource::Resource},

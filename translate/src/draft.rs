@@ -6,11 +6,12 @@ use std::{
 };
 
 use model::{
-    community::Community,
-    decode::{Expect, decode},
-    metadata::Labels,
-    name::Name,
-    resource::{API_VERSION, Kind},
+    admission::decode::{Expect, decode},
+    kinds::{
+        metadata::Labels,
+        resource::{API_VERSION, Kind},
+    },
+    primitives::{community::Community, name::Name},
 };
 use serde_json::{Map, Value, json};
 

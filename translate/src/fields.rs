@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::selector::Selector;
+use model::kinds::selector::Selector;
 use serde_json::Value;
 
 use crate::report::Report;

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use model::{name::Name, node::MARK_BIT_MAX};
+use model::{kinds::node::MARK_BIT_MAX, primitives::name::Name};
 use serde_json::{Value, json};
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use model::resource::{API_VERSION, Kind};
+use model::kinds::resource::{API_VERSION, Kind};
 use serde_json::{Value, json};
 
 use crate::{

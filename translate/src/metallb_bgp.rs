@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
-use model::{community::Community, name::Name, selector::Selector};
+use model::{
+    kinds::selector::Selector,
+    primitives::{community::Community, name::Name},
+};
 use serde_json::{Map, Value, json};
 
 use crate::json::{items, scalar, text};

@@ -1,6 +1,6 @@
 //! MetalLB's advertisements of type BGP: as resources, and in pools of the ConfigMap and of the deprecated AddressPool.
 
-use model::{community::Community, name::Name};
+use model::primitives::{community::Community, name::Name};
 use serde_json::{Map, Value, json};
 
 use crate::json::{scalar, text};

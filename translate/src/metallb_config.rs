@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use model::name::Name;
+use model::primitives::name::Name;
 
 use crate::{
     draft::Draft,

@@ -2,9 +2,8 @@
 //! name pools.
 
 use model::{
-    metadata::Labels,
-    name::{Name, Namespace},
-    selector::Selector,
+    kinds::{metadata::Labels, selector::Selector},
+    primitives::name::{Name, Namespace},
 };
 use serde_json::{Map, Value, json};
 

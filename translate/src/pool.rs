@@ -1,7 +1,7 @@
 //! What every form of a pool has: a name and ranges.
 
 use ipnet::IpNet;
-use model::{address_pool::AddressRange, name::Name};
+use model::{kinds::address_pool::AddressRange, primitives::name::Name};
 use serde_json::Value;
 
 use crate::json::scalar;

@@ -10,13 +10,14 @@ use std::{
 };
 
 use model::{
-    address_pool::POOL_RANGES_MAX,
-    endpoint_set::ENDPOINTS_MAX,
-    metadata::Labels,
-    name::Name,
-    net::IpFamily,
-    resource::{API_VERSION, Kind},
-    service::{AFFINITY_TIMEOUT_SECONDS_MAX, Protocol},
+    kinds::{
+        address_pool::POOL_RANGES_MAX,
+        endpoint_set::ENDPOINTS_MAX,
+        metadata::Labels,
+        resource::{API_VERSION, Kind},
+        service::{AFFINITY_TIMEOUT_SECONDS_MAX, Protocol},
+    },
+    primitives::{name::Name, net::IpFamily},
 };
 use serde_json::{Map, Value, json};
 

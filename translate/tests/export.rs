@@ -6,8 +6,8 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use model::{
-    decode::{Expect, decode},
-    resource::Object,
+    admission::decode::{Expect, decode},
+    kinds::resource::Object,
 };
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

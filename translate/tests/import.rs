@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use model::decode::{Expect, decode};
+use model::admission::decode::{Expect, decode};
 use translate::{Fidelity, Format, Imported, Source, import};
 
 fn directory(name: &str) -> PathBuf {

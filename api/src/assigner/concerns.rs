@@ -3,13 +3,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
 use model::{
-    address::Announcement,
-    compiled::CompiledService,
-    name::Name,
-    net::IpFamily,
-    report::Facts,
-    resource::{Object, ServiceKey, Spec},
-    service::TrafficPolicy,
+    cluster::compiled::CompiledService,
+    kinds::{
+        address::Announcement,
+        resource::{Object, ServiceKey, Spec},
+        service::TrafficPolicy,
+    },
+    primitives::{name::Name, net::IpFamily},
+    wire::report::Facts,
 };
 
 use super::{Assigner, Position, Published, news::News};

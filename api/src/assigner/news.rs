@@ -6,7 +6,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use model::{name::Name, quantity::Timestamp, report::Report, resource::ServiceKey};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, quantity::Timestamp},
+    wire::report::Report,
+};
 use tokio::sync::Notify;
 
 use super::is_other_network;

@@ -13,8 +13,8 @@ use std::{
 use bytes::Bytes;
 use flate2::{Compression, Crc, write::DeflateEncoder};
 use model::{
-    feed::Frame,
-    quantity::{Position, Revision},
+    primitives::quantity::{Position, Revision},
+    wire::feed::Frame,
 };
 
 use crate::{

@@ -11,7 +11,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use model::quantity::Position;
+use model::primitives::quantity::Position;
 use tokio::sync::{Semaphore, watch};
 
 use crate::hub::{Hub, Published};

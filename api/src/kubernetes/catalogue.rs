@@ -1,6 +1,6 @@
 //! What kinds of objects the view has, as discovery tells of them. Pure.
 
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 /// A kind of object of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

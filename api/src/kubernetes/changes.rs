@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use model::{
-    quantity::Revision,
-    resource::{Kind, Object, ServiceKey},
-    rollback::{self, Former},
-    snapshot::Snapshot,
+    admission::rollback::{self, Former},
+    cluster::snapshot::Snapshot,
+    kinds::resource::{Kind, Object, ServiceKey},
+    primitives::quantity::Revision,
 };
 
 use super::{catalogue::Resource, show::Unit};

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::{name::Namespace, quantity::Position};
+use model::primitives::{name::Namespace, quantity::Position};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

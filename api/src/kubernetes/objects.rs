@@ -9,8 +9,8 @@ pub(super) mod service;
 pub(super) mod slice;
 
 use model::{
-    metadata::{Labels, Metadata},
-    quantity::{Epoch, Position, Revision},
+    kinds::metadata::{Labels, Metadata},
+    primitives::quantity::{Epoch, Position, Revision},
 };
 use serde_json::{Map, Value, json};
 

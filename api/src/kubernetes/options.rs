@@ -1,6 +1,6 @@
 //! The query of a reading request, in the words of Kubernetes.
 
-use model::{quantity::Position, selector::LabelSelector};
+use model::{kinds::selector::LabelSelector, primitives::quantity::Position};
 use serde::Deserialize;
 
 use super::{catalogue::Resource, fields::FieldSelector};

@@ -3,14 +3,18 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use model::{
+    cluster::snapshot::Snapshot,
     compile::compile,
-    metadata::Labels,
-    name::{Name, Namespace},
-    quantity::{Epoch, Revision, Timestamp},
-    resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
-    selector::LabelSelector,
-    snapshot::Snapshot,
-    status::NodeStatus,
+    kinds::{
+        metadata::Labels,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        selector::LabelSelector,
+    },
+    observed::status::NodeStatus,
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Epoch, Revision, Timestamp},
+    },
 };
 use serde_json::Value;
 

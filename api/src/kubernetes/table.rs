@@ -1,6 +1,6 @@
 //! Rows of tables as `kubectl get` prints them. Pure: a shown object and the time give the cells of a row.
 
-use model::{age::age, quantity::Timestamp};
+use model::primitives::{age::age, quantity::Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{catalogue::Resource, objects::node, options::Include};

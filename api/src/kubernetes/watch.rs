@@ -10,8 +10,8 @@ use axum::response::IntoResponse;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use model::{
-    quantity::{Epoch, Position, Revision},
-    snapshot::Snapshot,
+    cluster::snapshot::Snapshot,
+    primitives::quantity::{Epoch, Position, Revision},
 };
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;

@@ -3,9 +3,14 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
 
 use model::{
-    lag::LagBrief,
-    name::Name,
-    overview::{
+    kinds::resource::{Kind, Object, ServiceKey, Spec},
+    observed::{
+        lag::LagBrief,
+        rollup::{AddressStanding, address_standing},
+        status::{Condition, ConditionStatus, ConditionType, EndpointCounts},
+    },
+    primitives::name::Name,
+    views::overview::{
         AddressTotals, BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow,
         NodeTotals, Overview, PoolTotals, Replica, ServiceRow, ServiceTotals, SlowestNode, Totals,
         affects::Forms,
@@ -15,10 +20,7 @@ use model::{
         problems::{problems, worst_by_object},
         services,
     },
-    report::PeerState,
-    resource::{Kind, Object, ServiceKey, Spec},
-    rollup::{AddressStanding, address_standing},
-    status::{Condition, ConditionStatus, ConditionType, EndpointCounts},
+    wire::report::PeerState,
 };
 
 use super::{

@@ -7,18 +7,22 @@
 use std::{cmp::Ordering, net::IpAddr, sync::Arc};
 
 use model::{
-    compiled::CompiledService,
-    name::{Name, Namespace},
-    overview::{
+    cluster::compiled::CompiledService,
+    kinds::{
+        resource::{Kind, Object, ServiceKey},
+        service::{ServiceSpec, ServiceType},
+    },
+    observed::{
+        rollup::AddressStanding,
+        status::{ConditionType, EndpointCounts, NodeCounts, Phase},
+    },
+    primitives::name::{Name, Namespace},
+    views::overview::{
         ServiceRow,
         memory::Finding,
         nodes::says_failures,
         services::{self, ServiceView},
     },
-    resource::{Kind, Object, ServiceKey},
-    rollup::AddressStanding,
-    service::{ServiceSpec, ServiceType},
-    status::{ConditionType, EndpointCounts, NodeCounts, Phase},
 };
 
 use super::gather::{Announced, holds};

@@ -8,12 +8,12 @@ use std::{io::Write, sync::Arc, time::Duration};
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use model::{
-    name::Namespace,
-    overview::{
+    kinds::resource::Kind,
+    primitives::name::Namespace,
+    views::overview::{
         Overview,
         diff::{OverviewError, OverviewFrame, OverviewHeartbeat, between},
     },
-    resource::Kind,
 };
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    history::RevisionHead,
-    overview::preceding::{Write, Writes},
-    quantity::Revision,
-    resource::{Kind, Object, ObjectKey, Spec},
-    snapshot::Snapshot,
+    cluster::{history::RevisionHead, snapshot::Snapshot},
+    kinds::resource::{Kind, Object, ObjectKey, Spec},
+    primitives::quantity::Revision,
+    views::overview::preceding::{Write, Writes},
 };
 use store::{HistoryQuery, ObjectFilter};
 

@@ -8,15 +8,17 @@ use std::{
 };
 
 use model::{
-    admit::{self, Admitted, Entropy, Operation, Outcome, Refusal, Request},
-    announcements::AnnouncementBook,
-    assign::{Circumstances, Scene, Verdict, assign},
-    change::{Change, Commit},
+    admission::admit::{self, Admitted, Entropy, Operation, Outcome, Refusal, Request},
+    cluster::change::{Change, Commit},
     compile::affected,
-    name::Name,
-    report::Report,
-    resource::{Kind, ServiceKey},
-    rollup::NodeView,
+    kinds::resource::{Kind, ServiceKey},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::{Circumstances, Scene, Verdict, assign},
+        rollup::NodeView,
+    },
+    primitives::name::Name,
+    wire::report::Report,
 };
 
 use crate::{
@@ -139,8 +141,9 @@ fn decide(
         };
         let record = next.snapshot.address(*address).and_then(|object| object.as_address());
         let Some(record) = record else { continue };
-        let first =
-            |candidates: &[model::address::Candidate]| candidates.first().map(|first| first.node.clone());
+        let first = |candidates: &[model::kinds::address::Candidate]| {
+            candidates.first().map(|first| first.node.clone())
+        };
         if let Some(from) = first(&record.announcement.candidates)
             && let Some(count) = owned.get_mut(&from)
         {

@@ -6,9 +6,10 @@ use std::{
 };
 
 use model::{
-    admit::{Action, ApplySet, Operation, Outcome, Request},
-    quantity::Timestamp,
-    resource::{Object, ObjectKey},
+    admission::admit::{ApplySet, Operation, Outcome, Request},
+    cluster::change::Action,
+    kinds::resource::{Object, ObjectKey},
+    primitives::quantity::Timestamp,
 };
 
 use crate::hub::Published;

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt as _;
 use model::{
-    ask::Question,
-    change::Commit,
-    name::Name,
-    plan::{Comparison, NodePlan, Preview},
-    rollback::{self, Former},
+    admission::rollback::{self, Former},
+    cluster::change::Commit,
+    primitives::name::Name,
+    wire::{
+        ask::Question,
+        plan::{Comparison, NodePlan, Preview},
+    },
 };
 use tokio::time::Instant;
 

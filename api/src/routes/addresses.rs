@@ -8,12 +8,16 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use model::{
-    address::{AddressSpec, address_of, name_of},
-    admit::{self, Operation},
-    assign::move_to,
-    name::Name,
-    resource::{Kind, Object, ObjectKey, ServiceKey},
-    violation::{Violation, ViolationCode},
+    admission::admit::{self, Operation},
+    kinds::{
+        address::{AddressSpec, address_of, name_of},
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+    },
+    observed::assign::move_to,
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};

@@ -6,11 +6,15 @@ use axum::{
 };
 use http::StatusCode;
 use model::{
-    ask::{AskId, FINDINGS_MAX, Reply},
-    name::Name,
-    plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX},
-    trace::{ENDS_MAX, End, STEPS_MAX},
-    violation::{Violation, ViolationCode},
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+    wire::{
+        ask::{AskId, FINDINGS_MAX, Reply},
+        plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX},
+        trace::{ENDS_MAX, End, STEPS_MAX},
+    },
 };
 use serde::Deserialize;
 use utoipa::openapi::HttpMethod;

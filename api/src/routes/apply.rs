@@ -2,10 +2,11 @@
 
 use axum::extract::{Request, State};
 use model::{
-    admit::{self, ApplySet, Operation},
-    decode::{Expect, decode},
-    name::Name,
-    violation::Violation,
+    admission::{
+        admit::{self, ApplySet, Operation},
+        decode::{Expect, decode},
+    },
+    primitives::{name::Name, violation::Violation},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -140,7 +141,7 @@ pub(super) fn decode_all(items: &[Value]) -> Result<Vec<Operation>, Problem> {
         );
         return Err(Problem::invalid(vec![Violation::new(
             "/items",
-            model::violation::ViolationCode::TooLong,
+            model::primitives::violation::ViolationCode::TooLong,
             message,
         )]));
     }

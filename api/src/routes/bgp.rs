@@ -8,11 +8,15 @@ use axum::extract::State;
 use http::HeaderMap;
 use ipnet::IpNet;
 use model::{
-    address::address_of,
-    bgp_listing::{self, EventFilter, RouteFilter, RouteKey, SessionFilter, SessionKey},
-    bgp_report::BgpSessionState,
-    name::Name,
-    resource::{Kind, ObjectKey},
+    bgp::{
+        listing::{self as bgp_listing, EventFilter, RouteFilter, RouteKey, SessionFilter, SessionKey},
+        report::BgpSessionState,
+    },
+    kinds::{
+        address::address_of,
+        resource::{Kind, ObjectKey},
+    },
+    primitives::name::Name,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};

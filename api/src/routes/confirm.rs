@@ -8,11 +8,12 @@ use std::time::Duration;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    ask::{Question, Reply},
-    hold::Held,
-    name::Name,
-    quantity::Epoch,
-    resource::Kind,
+    kinds::resource::Kind,
+    primitives::{name::Name, quantity::Epoch},
+    wire::{
+        ask::{Question, Reply},
+        hold::Held,
+    },
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};

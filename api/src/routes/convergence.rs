@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::lag::{LagOverview, overview};
+use model::observed::lag::{LagOverview, overview};
 use utoipa::openapi::HttpMethod;
 
 use super::Shared;

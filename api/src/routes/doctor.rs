@@ -6,11 +6,15 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use http::HeaderMap;
 use model::{
-    ask::{Question, Reply},
-    doctor::{Diagnosis, FixesAsked, FixesDone, judge_clock},
-    name::Name,
-    resource::Kind,
-    violation::{Violation, ViolationCode},
+    kinds::resource::Kind,
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+    wire::{
+        ask::{Question, Reply},
+        doctor::{Diagnosis, FixesAsked, FixesDone, judge_clock},
+    },
 };
 use utoipa::openapi::HttpMethod;
 

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    drains::{DrainFilter, DrainList, drains},
-    name::{Name, Namespace},
-    resource::Kind,
+    kinds::resource::Kind,
+    primitives::name::{Name, Namespace},
+    views::drains::{DrainFilter, DrainList, drains},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};

@@ -3,9 +3,9 @@
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    compiled::CompiledService,
-    name::{Name, Namespace},
-    resource::{Kind, ServiceKey},
+    cluster::compiled::CompiledService,
+    kinds::resource::{Kind, ServiceKey},
+    primitives::name::{Name, Namespace},
 };
 use serde::Deserialize;
 use serde_json::json;

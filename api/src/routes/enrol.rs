@@ -2,7 +2,7 @@
 
 use axum::{Extension, body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode, header};
-use model::{name::Name, quantity::Timestamp, secret::Secret};
+use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 

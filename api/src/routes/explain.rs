@@ -7,14 +7,20 @@ use axum::extract::State;
 use futures::future::join_all;
 use http::HeaderMap;
 use model::{
-    ask::{Question, Reply},
-    explain::{self, Explanation, GraphForm},
-    name::{Name, Namespace},
+    kinds::{
+        resource::{Kind, ObjectKey, ServiceKey, Spec},
+        service::Protocol,
+    },
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Port,
+    },
     program::Place,
-    quantity::Port,
-    resource::{Kind, ObjectKey, ServiceKey, Spec},
-    service::Protocol,
-    trace::{Packet, Traced},
+    views::explain::{self, Explanation, GraphForm},
+    wire::{
+        ask::{Question, Reply},
+        trace::{Packet, Traced},
+    },
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
@@ -175,7 +181,7 @@ async fn explain_service(
 }
 
 /// The node whose graph is drawn; one that has no Workloads when none is named.
-fn place(snapshot: &model::snapshot::Snapshot, node: Option<&Name>) -> Place {
+fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> Place {
     let nobody = || Name::parse("any-node").expect("this is a name");
     let Some(node) = node else { return Place { node: nobody(), zone: None } };
     let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };

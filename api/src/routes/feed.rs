@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::{extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderValue, header};
 use model::{
-    feed::Frame,
-    name::Name,
-    resource::{Kind, ObjectKey},
-    snapshot::Snapshot,
+    cluster::snapshot::Snapshot,
+    kinds::resource::{Kind, ObjectKey},
+    primitives::name::Name,
+    wire::feed::Frame,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    health::{GUARD_WINDOW_SECS, Guard},
-    quantity::{Port, Timestamp},
-    resource::ServiceKey,
+    kinds::resource::ServiceKey,
+    observed::health::{GUARD_WINDOW_SECS, Guard},
+    primitives::quantity::{Port, Timestamp},
 };
 use serde::Serialize;
 use utoipa::{ToSchema, openapi::HttpMethod};

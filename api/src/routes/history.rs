@@ -5,14 +5,18 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    history::{Revised, RevisionEntry, RevisionHead, differences},
-    lag::{Steps, percentile},
-    name::{Name, Namespace},
-    plan::NodePlan,
-    quantity::{Position, Revision},
-    resource::{Kind, ObjectKey},
-    rollback,
-    rollup::NodeView,
+    admission::rollback,
+    cluster::history::{Revised, RevisionEntry, RevisionHead, differences},
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        lag::{Steps, percentile},
+        rollup::NodeView,
+    },
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Position, Revision},
+    },
+    wire::plan::NodePlan,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -31,7 +35,7 @@ use crate::{
     security::{Access, Permission, Subject, Verb, access},
     writer::Chain,
 };
-use model::bgp_listing::Part;
+use model::bgp::listing::Part;
 
 /// Changed objects of one write that the listing names; further ones are counted.
 const CHANGES_NAMED_MAX: usize = 100;
@@ -309,8 +313,7 @@ fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
 /// A write as a listing shows it.
 fn head(head: &RevisionHead) -> Value {
     let RevisionHead { revision, at, origin, touched } = head;
-    let change =
-        |(kind, key): &(model::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
+    let change = |(kind, key): &(model::cluster::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
     let changes: Vec<_> = touched.iter().take(CHANGES_NAMED_MAX).map(change).collect();
     let mut json = json!({
         "revision": revision, "at": at, "changes": changes, "changesTotal": touched.len(),

@@ -2,7 +2,7 @@
 
 use axum::{body::Body, extract::State, response::IntoResponse};
 use http::{HeaderMap, StatusCode};
-use model::{
+use model::primitives::{
     name::Name,
     quantity::Timestamp,
     secret::Secret,

@@ -5,7 +5,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, header};
-use model::{name::Name, resource::Kind, rollup::count_endpoints};
+use model::{kinds::resource::Kind, observed::rollup::count_endpoints, primitives::name::Name};
 use utoipa::openapi::HttpMethod;
 
 use super::Shared;

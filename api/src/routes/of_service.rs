@@ -2,8 +2,8 @@
 
 use http::HeaderMap;
 use model::{
-    name::{Name, Namespace},
-    resource::ServiceKey,
+    kinds::resource::ServiceKey,
+    primitives::name::{Name, Namespace},
 };
 use serde::Deserialize;
 use utoipa::ToSchema;

@@ -10,7 +10,7 @@ use axum::{
 use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt;
-use model::overview::{Overview, diff::OverviewFrame};
+use model::views::overview::{Overview, diff::OverviewFrame};
 use utoipa::openapi::HttpMethod;
 
 use super::Shared;

@@ -2,7 +2,7 @@
 
 use axum::extract::{Request, State};
 use http::HeaderMap;
-use model::{admit, name::Name, plan::Plan};
+use model::{admission::admit, primitives::name::Name, wire::plan::Plan};
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 

@@ -10,17 +10,20 @@ use axum::{
 };
 use http::StatusCode;
 use model::{
-    advertisement::ADVERTISEMENT_ENTRIES_MAX,
-    announcements::News,
-    bgp_book::{self, BgpBook},
-    bgp_report::{BgpSession, BgpSessionState},
-    health::{CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, HealthNews},
-    name::Name,
-    report::{
-        ANNOUNCEMENTS_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX, FAILURES_MAX, PEERS_MAX, Report,
-        TRAFFIC_TARGETS_MAX,
+    bgp::{
+        book::{self as bgp_book, BgpBook},
+        report::{BgpSession, BgpSessionState},
     },
-    violation::{Violation, ViolationCode},
+    kinds::advertisement::ADVERTISEMENT_ENTRIES_MAX,
+    observed::{announcements::News, health::HealthNews},
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+    wire::report::{
+        ANNOUNCEMENTS_MAX, CHECK_MESSAGE_BYTES_MAX, CHECKS_REPORTED_MAX, EVENT_MESSAGE_BYTES_MAX, EVENTS_MAX,
+        FAILURES_MAX, PEERS_MAX, Report, TRAFFIC_TARGETS_MAX,
+    },
 };
 use utoipa::openapi::HttpMethod;
 

@@ -8,9 +8,11 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use model::{
-    admit::{self, Operation},
-    decode::{Expect, decode},
-    resource::{Kind, Object, ObjectKey},
+    admission::{
+        admit::{self, Operation},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Kind, Object, ObjectKey},
 };
 use utoipa::openapi::HttpMethod;
 
@@ -389,7 +391,7 @@ async fn current_revision(
     app: &Shared,
     key: &ObjectKey,
     demand: &IfMatch,
-) -> Result<Option<model::quantity::Revision>, Problem> {
+) -> Result<Option<model::primitives::quantity::Revision>, Problem> {
     app.decide(|published| {
         // Without an object there is nothing to match: that it does not exist says more than the precondition would.
         let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;

@@ -7,7 +7,7 @@ use axum::{
     response::IntoResponse,
 };
 use http::HeaderMap;
-use model::{
+use model::primitives::{
     name::Label,
     violation::{Violation, ViolationCode},
 };

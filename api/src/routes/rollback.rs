@@ -2,12 +2,16 @@
 
 use axum::extract::{Request, State};
 use model::{
-    admit,
-    history::MESSAGE_LENGTH_MAX,
-    plan::Plan,
-    quantity::Revision,
-    rollback::{self, Former, Later},
-    violation::{Violation, ViolationCode},
+    admission::{
+        admit,
+        rollback::{self, Former, Later},
+    },
+    cluster::history::MESSAGE_LENGTH_MAX,
+    primitives::{
+        quantity::Revision,
+        violation::{Violation, ViolationCode},
+    },
+    wire::plan::Plan,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    name::{Name, Namespace},
-    resource::{Kind, ObjectKey, ServiceKey},
+    kinds::resource::{Kind, ObjectKey, ServiceKey},
+    primitives::name::{Name, Namespace},
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::{resource::Kind, service_health::ServiceHealth};
+use model::{kinds::resource::Kind, observed::service_health::ServiceHealth};
 use utoipa::openapi::HttpMethod;
 
 use super::{

@@ -6,7 +6,7 @@ use axum::{
     response::IntoResponse,
 };
 use http::{HeaderMap, StatusCode, header};
-use model::{quantity::Timestamp, secret::Secret};
+use model::primitives::{quantity::Timestamp, secret::Secret};
 use serde::{Deserialize, Serialize};
 use utoipa::{ToSchema, openapi::HttpMethod};
 

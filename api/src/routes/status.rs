@@ -3,9 +3,9 @@
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    overview::{Impact, PrecedingChange, Problem, Replica},
-    quantity::{Position, Timestamp},
-    resource::{Kind, ObjectKey},
+    kinds::resource::{Kind, ObjectKey},
+    primitives::quantity::{Position, Timestamp},
+    views::overview::{Impact, PrecedingChange, Problem, Replica},
 };
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use axum::{
     response::IntoResponse,
 };
 use http::{HeaderMap, StatusCode};
-use model::{
+use model::primitives::{
     name::Label,
     quantity::Timestamp,
     secret::Secret,

@@ -3,9 +3,9 @@
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    name::Namespace,
-    resource::Kind,
-    traffic::{BUSIEST_LISTED_MAX, Busiest, ServiceTraffic, SortBy},
+    kinds::resource::Kind,
+    observed::traffic::{BUSIEST_LISTED_MAX, Busiest, ServiceTraffic, SortBy},
+    primitives::name::Namespace,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{extract::State, response::IntoResponse};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use model::{name::Namespace, quantity::Position, resource::Kind};
+use model::{
+    kinds::resource::Kind,
+    primitives::{name::Namespace, quantity::Position},
+};
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use axum::extract::State;
 use http::HeaderMap;
 use model::{
-    name::Name,
-    rollup::what_if::{WhatIf, what_if},
+    observed::rollup::what_if::{WhatIf, what_if},
+    primitives::name::Name,
 };
 use serde::Deserialize;
 use utoipa::{IntoParams, openapi::HttpMethod};

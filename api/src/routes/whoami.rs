@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use http::HeaderMap;
-use model::name::{Name, Namespace};
+use model::primitives::name::{Name, Namespace};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
 

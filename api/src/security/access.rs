@@ -4,9 +4,9 @@
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use model::{
-    history::{AGENT_AUTHOR_PREFIX, AUTHOR_LENGTH_MAX, Maker},
-    name::{Name, Namespace},
-    resource::Kind,
+    cluster::history::{AGENT_AUTHOR_PREFIX, AUTHOR_LENGTH_MAX, Maker},
+    kinds::resource::Kind,
+    primitives::name::{Name, Namespace},
 };
 
 use super::{

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{name::Label, secret::Secret};
+use model::primitives::{name::Label, secret::Secret};
 use store::{StoreError, VaultError};
 
 use super::{

@@ -4,7 +4,7 @@
 //! leaves this module are certificates.
 
 use arc_swap::ArcSwap;
-use model::{name::Name, quantity::Timestamp, secret::Secret};
+use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, date_time_ymd,

@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use model::{name::Name, quantity::Timestamp};
+use model::primitives::{name::Name, quantity::Timestamp};
 use serde::{Deserialize, Serialize};
 use store::VaultError;
 use x509_parser::{extensions::GeneralName, prelude::X509Certificate};

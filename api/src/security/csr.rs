@@ -1,6 +1,6 @@
 //! What an agent sends to have its key signed: a PKCS #10 request (RFC 2986), of which only the key is taken.
 
-use model::name::Name;
+use model::primitives::name::Name;
 use rcgen::{CertificateSigningRequestParams, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKey};
 use rustls_pki_types::{CertificateSigningRequestDer, pem::PemObject};
 use x509_parser::{

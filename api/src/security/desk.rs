@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use http::{Extensions, HeaderMap, HeaderValue, header};
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use store::Store;
 
 use super::{

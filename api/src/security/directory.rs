@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use model::{name::Label, quantity::Timestamp};
+use model::primitives::{name::Label, quantity::Timestamp};
 use store::VaultRecord;
 
 use super::{

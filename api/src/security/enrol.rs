@@ -7,7 +7,7 @@
 //! Whoever has a token without a name takes a name that nobody holds; a name that somebody holds is given again only to a
 //! token that was made for it. So a stolen token for new machines takes over no node that is alive.
 
-use model::{
+use model::primitives::{
     name::Name,
     quantity::Timestamp,
     secret::Secret,

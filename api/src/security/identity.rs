@@ -1,6 +1,6 @@
 //! Who makes a request, as far as connection and token prove it.
 
-use model::name::Name;
+use model::primitives::name::Name;
 
 /// What the TLS connection proved: an agent's certificate, issued by this cluster's own authority and valid now. `serve`
 /// puts it into the extensions of every request of the connection.

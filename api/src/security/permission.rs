@@ -8,7 +8,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use model::{name::Namespace, resource::Kind};
+use model::{kinds::resource::Kind, primitives::name::Namespace};
 use serde_json::{Value, json};
 
 use super::access;

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 
 /// Requests that a token gains each second; several times what the busiest adapter we know sends.
 pub(crate) const PER_SECOND: i64 = 1000;

@@ -6,9 +6,11 @@ use std::{
 };
 
 use model::{
-    name::{Label, Namespace},
-    resource::Kind,
-    violation::{Violation, ViolationCode},
+    kinds::resource::Kind,
+    primitives::{
+        name::{Label, Namespace},
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

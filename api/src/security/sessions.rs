@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderValue, header};
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 
 use super::secrets::{digest, hex};
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use model::{
+use model::primitives::{
     name::{Label, Name, Namespace},
     quantity::Timestamp,
     secret::Secret,

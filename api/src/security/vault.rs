@@ -161,7 +161,7 @@ fn read<T: DeserializeOwned>(key: &str, record: &VaultRecord) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use model::quantity::Timestamp;
+    use model::primitives::quantity::Timestamp;
 
     use super::*;
 

@@ -5,13 +5,17 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
 use model::{
-    admit::{Action, Operation, Outcome, Request},
-    name::{Name, Namespace},
-    node::NodeSpec,
-    resource::{Kind, Object, ObjectKey, Spec},
-    service::{ServiceSpec, ServiceType},
-    snapshot::Snapshot,
-    violation::{Violation, ViolationCode},
+    admission::admit::{Operation, Outcome, Request},
+    cluster::{change::Action, snapshot::Snapshot},
+    kinds::{
+        node::NodeSpec,
+        resource::{Kind, Object, ObjectKey, Spec},
+        service::{ServiceSpec, ServiceType},
+    },
+    primitives::{
+        name::{Name, Namespace},
+        violation::{Violation, ViolationCode},
+    },
 };
 
 use super::{
@@ -97,7 +101,7 @@ impl Access {
             }
             Operation::Restore { object, if_revision: None } => (&[Verb::Create], object.key(), Some(object)),
             Operation::Announce { address, .. } => {
-                let name = model::address::name_of(*address);
+                let name = model::kinds::address::name_of(*address);
                 (&[Verb::Move], ObjectKey { kind: Kind::Address, namespace: None, name }, None)
             }
             // Only the server itself asks for these.

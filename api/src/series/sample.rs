@@ -8,12 +8,14 @@ use std::{
 };
 
 use model::{
-    name::Name,
-    overview::{NodeState, Overview, Totals},
-    quantity::Position,
-    resource::{Kind, ObjectKey, ServiceKey},
-    rollup::NodeView,
-    traffic::{Busiest, Counts, Rate, Rates, SortBy},
+    kinds::resource::{Kind, ObjectKey, ServiceKey},
+    observed::{
+        rollup::NodeView,
+        traffic::{Busiest, SortBy},
+    },
+    primitives::{name::Name, quantity::Position},
+    views::overview::{NodeState, Overview, Totals},
+    wire::traffic_counts::{Counts, Rate, Rates},
 };
 
 use super::{OF_CLUSTER, OF_NODE, OF_SERVICE, SERVICES_MAX, STEPS_TO_FORGET};

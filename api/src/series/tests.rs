@@ -1,4 +1,4 @@
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 
 use super::{sample::NodeSample, *};
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::quantity::{Position, Revision};
+use model::primitives::quantity::{Position, Revision};
 
 use crate::{
     hub::Published,

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{change::Commit, snapshot::Snapshot};
+use model::cluster::{change::Commit, snapshot::Snapshot};
 use store::{ChangesError, StoreError};
 
 use super::{Chain, Context, NOTHING_NEW_PAUSE, RELOAD_PAUSE};

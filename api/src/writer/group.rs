@@ -11,12 +11,13 @@ use std::{
 };
 
 use model::{
-    admit::{Admitted, Outcome, admit},
-    change::{Change, ChangeKind, Commit},
-    history::{Origin, Revised, RevisionEntry},
-    quantity::Position,
-    snapshot::Snapshot,
-    violation::Violation,
+    admission::admit::{Admitted, Outcome, admit},
+    cluster::{
+        change::{Change, ChangeKind, Commit},
+        history::{Origin, Revised, RevisionEntry},
+        snapshot::Snapshot,
+    },
+    primitives::{quantity::Position, violation::Violation},
 };
 use store::{AuditRecord, CommitError};
 

@@ -2,7 +2,7 @@
 //! would let its clients, or the health checks of agents, reach what they must not (CVE-2020-8558, CVE-2021-25737).
 
 use api::app::Settings;
-use model::config::ClusterConfig;
+use model::cluster::config::ClusterConfig;
 use serde_json::{Value, json};
 
 use crate::{

@@ -17,7 +17,7 @@ use api::{
 use axum::{Router, body::Body, response::Response};
 use http::Request;
 use http_body_util::BodyExt;
-use model::{config::ClusterConfig, quantity::Timestamp};
+use model::{cluster::config::ClusterConfig, primitives::quantity::Timestamp};
 use serde_json::Value;
 use store::Store;
 use tower::ServiceExt;

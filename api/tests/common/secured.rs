@@ -4,7 +4,7 @@ use api::{ClientCertificate, app::Settings};
 use axum::{body::Body, response::Response};
 use http::Request;
 use http_body_util::BodyExt;
-use model::name::Name;
+use model::primitives::name::Name;
 use serde_json::{Value, json};
 
 use super::{Server, settings, start_with};

@@ -10,9 +10,8 @@ use std::{
 };
 
 use model::{
-    change::Commit,
-    history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
+    cluster::{change::Commit, history::RevisionEntry},
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use store::{
     AuditRecord, ChangesError, CommitError, HistoryPage, HistoryQuery, Loaded, StatusError, Store,

@@ -16,7 +16,7 @@ use axum::{body::Body, response::Response};
 use common::{Lines, Server};
 use http::Request;
 use http_body_util::BodyExt;
-use model::config::ClusterConfig;
+use model::cluster::config::ClusterConfig;
 use serde_json::{Value, json};
 
 /// What `kubectl get` accepts.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use model::name::Name;
+use model::primitives::name::Name;
 
 use super::{help, parse_address};
 

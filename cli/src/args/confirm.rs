@@ -1,7 +1,7 @@
 //! Arguments of `confirm`.
 
 use clap::Args;
-use model::name::Name;
+use model::primitives::name::Name;
 
 /// Arguments of `confirm`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 
 use super::parse_timeout;
 

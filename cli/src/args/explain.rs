@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap::{Args, ValueEnum};
-use model::name::{Name, Namespace};
+use model::primitives::name::{Name, Namespace};
 
 /// Arguments of `explain`.
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, TypedValueParser as _},
 };
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 
 use crate::import::export::Target;
 

@@ -1,7 +1,7 @@
 //! Arguments of what looks at the past, and of what every change takes.
 
 use clap::{Args, ValueEnum};
-use model::{history::MESSAGE_LENGTH_MAX, name::Namespace, resource::ObjectKey};
+use model::{cluster::history::MESSAGE_LENGTH_MAX, kinds::resource::ObjectKey, primitives::name::Namespace};
 
 use crate::resource::{Resource, parse_kind, parse_name};
 

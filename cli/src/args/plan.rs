@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use model::name::Name;
+use model::primitives::name::Name;
 
 /// Longest id of a plan.
 const ID_LENGTH_MAX: usize = 64;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
-use model::name::{Label, Name, Namespace};
+use model::primitives::name::{Label, Name, Namespace};
 
 use super::help;
 

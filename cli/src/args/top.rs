@@ -1,7 +1,7 @@
 //! Arguments of `top`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 
 use super::{TrafficOutput, help};
 

@@ -1,6 +1,6 @@
 //! `delete`: removes objects that are named, or that a manifest names.
 
-use model::resource::{Kind, ObjectKey};
+use model::kinds::resource::{Kind, ObjectKey};
 
 use super::get::parse_name;
 use crate::{

@@ -1,6 +1,6 @@
 //! `describe`: everything about one object, with the endpoints that the server computed for it.
 
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 use serde_json::Value;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
 
-use model::{name::Name, resource::Kind};
+use model::{kinds::resource::Kind, primitives::name::Name};
 use serde_json::{Value, json};
 
 use super::{document, get::parse_name};

@@ -6,9 +6,11 @@ use std::{
 };
 
 use model::{
-    address::address_of,
-    quantity::Timestamp,
-    resource::{Kind, ObjectKey},
+    kinds::{
+        address::address_of,
+        resource::{Kind, ObjectKey},
+    },
+    primitives::quantity::Timestamp,
 };
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! `explain`: why a packet goes where it goes, and why an address or a Service does not answer.
 
 use clap::ValueEnum;
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use super::{document, get::object_path};
 use crate::{

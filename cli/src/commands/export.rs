@@ -1,6 +1,6 @@
 //! `export`: prints objects in the words of others, and says what they cannot say.
 
-use model::name::Namespace;
+use model::primitives::name::Namespace;
 use serde_json::Value;
 
 use super::{document, get::collection_path};

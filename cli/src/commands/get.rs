@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::name::{Name, Namespace};
+use model::primitives::name::{Name, Namespace};
 use serde_json::{Value, json};
 
 use super::{document, now, watch::Follow};
@@ -133,9 +133,9 @@ fn print(
         _ if listed => {
             let items: Vec<Value> =
                 answers.iter().flat_map(|answer| objects(true, answer)).cloned().collect();
-            json!({ "apiVersion": model::resource::API_VERSION, "kind": "List", "items": items })
+            json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": "List", "items": items })
         }
-        _ => json!({ "apiVersion": model::resource::API_VERSION, "kind": "List", "items": answers }),
+        _ => json!({ "apiVersion": model::kinds::resource::API_VERSION, "kind": "List", "items": answers }),
     };
     terminal.print(&document(&whole, form))
 }

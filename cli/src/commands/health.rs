@@ -1,6 +1,6 @@
 //! `health`: what the nodes see of the endpoints of a Service, and what the guard holds.
 
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use super::{document, get::object_path, now};
 use crate::{

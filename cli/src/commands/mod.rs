@@ -27,7 +27,7 @@ mod what_if;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::Value;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! `move`: puts a node first among the candidates of an address.
 
-use model::{address::name_of, resource::Kind};
+use model::kinds::{address::name_of, resource::Kind};
 use serde_json::json;
 
 use crate::{

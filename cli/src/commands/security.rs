@@ -33,7 +33,7 @@ pub(crate) async fn token(
 
 async fn create(client: &Client, wanted: TokenCreate, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let TokenCreate { name, role, namespace, pool, endpoint_range, expires_in } = wanted;
-    let binding = |role: &model::name::Label| {
+    let binding = |role: &model::primitives::name::Label| {
         let mut binding = json!({ "role": role });
         let limits = [
             ("namespaces", json!(namespace)),

@@ -1,6 +1,6 @@
 //! `traffic`: what went through one Service.
 
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use super::{document, get::object_path};
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use super::get::{object_path, parse_name};
 use crate::{

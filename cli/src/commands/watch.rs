@@ -8,7 +8,10 @@
 
 use std::time::Duration;
 
-use model::{name::Namespace, resource::Kind, selector::LabelSelector};
+use model::{
+    kinds::{resource::Kind, selector::LabelSelector},
+    primitives::name::Namespace,
+};
 use serde_json::Value;
 
 use crate::{

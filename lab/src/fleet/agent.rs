@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use model::{feed::Frame, quantity::Position, report::Report};
+use model::{
+    primitives::quantity::Position,
+    wire::{feed::Frame, report::Report},
+};
 use reqwest::{Client, Response};
 use serde_json::json;
 use tokio::{sync::watch, time::timeout};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use model::quantity::Position;
+use model::primitives::quantity::Position;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines, Stdin, stdin},

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use model::quantity::Position;
+use model::primitives::quantity::Position;
 use reqwest::Client;
 use serde::Deserialize;
 use tokio::time::timeout;

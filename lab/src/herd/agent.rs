@@ -9,9 +9,9 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use model::{
-    address::Announcement,
-    feed::Frame,
-    quantity::{Position, Timestamp},
+    kinds::address::Announcement,
+    primitives::quantity::{Position, Timestamp},
+    wire::feed::Frame,
 };
 use reqwest::{Client, Response};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use model::quantity::{Position, Revision};
+use model::primitives::quantity::{Position, Revision};
 use serde_json::{Value, json};
 
 use super::{Herd, objects};

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, net::Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 use model::{
-    name::{Label, Name},
-    resource::ServiceKey,
+    kinds::resource::ServiceKey,
+    primitives::name::{Label, Name},
 };
 use serde_json::{Value, json};
 

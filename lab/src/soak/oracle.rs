@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    service::{Protocol, TrafficPolicy},
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::service::{Protocol, TrafficPolicy},
 };
 
 use super::stage::Stage;

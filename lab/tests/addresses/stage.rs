@@ -159,7 +159,7 @@ fn mac_of(cluster: &Cluster, node: &str) -> String {
 
 /// The epoch and the candidates that control has recorded.
 pub(crate) fn order(cluster: &Cluster, address: IpAddr) -> (u64, Vec<String>) {
-    let name = model::address::name_of(address);
+    let name = model::kinds::address::name_of(address);
     let record = cluster.object(&format!("addresses/{}", name.as_str())).unwrap();
     let announcement = &record["spec"]["announcement"];
     let candidates = announcement["candidates"].as_array().cloned().unwrap_or_default();

@@ -17,7 +17,7 @@ use lab::{
     netns::Namespace,
     wait,
 };
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use serde_json::json;
 
 use super::tidegate;

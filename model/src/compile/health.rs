@@ -1,11 +1,12 @@
 //! What health checks make of the endpoints of a port.
 
 use crate::{
-    compiled::{CompiledEndpoint, CompiledPort},
-    endpoint_health::{EndpointHealthSpec, EndpointVerdict},
-    health::CheckKey,
-    health_check::HealthCheck,
-    quantity::Weight,
+    cluster::compiled::{CompiledEndpoint, CompiledPort},
+    kinds::{
+        endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict},
+        health_check::HealthCheck,
+    },
+    primitives::quantity::Weight,
 };
 
 /// What whole weights are multiplied by while some share grows, so that a tenth of a weight of 1 can be told: shares are

@@ -8,11 +8,9 @@ use std::{
 
 use super::{Leaving, Masquerade, Place, Target, Targets, Verdict};
 use crate::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    maintenance::MaintenanceMode,
-    name::Name,
-    net::IpFamily,
-    service::TrafficDistribution,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{maintenance::MaintenanceMode, service::TrafficDistribution},
+    primitives::{name::Name, net::IpFamily},
 };
 
 /// The endpoints of one port and family, as one node uses them.

@@ -6,7 +6,7 @@ pub mod ipvs;
 pub mod userspace;
 
 use super::Program;
-use crate::node::ProxyMode;
+use crate::kinds::node::ProxyMode;
 
 /// The program that a node of a mode carries out.
 ///

@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Destination, Frontend, Masquerade, Program, Route, Target, Verdict};
 use crate::{
-    net::IpFamily,
-    quantity::{Port, Weight},
-    service::Protocol,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
 };
 
 /// The networks that the rules of a node tell apart.

@@ -3,14 +3,19 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "every test binary uses its own part; tests may panic")]
 
 use model::{
-    admit::{Action, Admitted, ApplySet, Entropy, Operation, Refusal, Request, admit},
-    config::ClusterConfig,
-    decode::{Expect, decode},
-    quantity::Timestamp,
-    resource::{Object, ObjectKey, ServiceKey},
-    service::ServiceSpec,
-    snapshot::Snapshot,
-    violation::{Violation, ViolationCode},
+    admission::{
+        admit::{Admitted, ApplySet, Entropy, Operation, Refusal, Request, admit},
+        decode::{Expect, decode},
+    },
+    cluster::{change::Action, config::ClusterConfig, snapshot::Snapshot},
+    kinds::{
+        resource::{Object, ObjectKey, ServiceKey},
+        service::ServiceSpec,
+    },
+    primitives::{
+        quantity::Timestamp,
+        violation::{Violation, ViolationCode},
+    },
 };
 use serde_json::{Value, json};
 

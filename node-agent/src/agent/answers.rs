@@ -3,12 +3,14 @@
 use std::{collections::BTreeSet, time::Instant};
 
 use model::{
-    ask::{Question, Reply},
-    feed::StartMode,
-    plan::{Comparison, LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal, lines_between},
-    quantity::Position,
-    resource::ServiceKey,
-    trace::Packet,
+    kinds::resource::ServiceKey,
+    primitives::quantity::Position,
+    wire::{
+        ask::{Question, Reply},
+        feed::StartMode,
+        plan::{Comparison, LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX, Preview, Proposal, lines_between},
+        trace::Packet,
+    },
 };
 
 use super::{Agent, backends::Takeover};

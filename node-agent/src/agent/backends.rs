@@ -13,9 +13,11 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    node::{Naming, ProxyMode},
-    report::FailureReason,
-    resource::ServiceKey,
+    kinds::{
+        node::{Naming, ProxyMode},
+        resource::ServiceKey,
+    },
+    wire::report::FailureReason,
 };
 use tracing::{debug, info, warn};
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use model::{bgp::BgpState, feed::AddressState, resource::ServiceKey};
+use model::{bgp::settings::BgpState, kinds::resource::ServiceKey, wire::feed::AddressState};
 
 use super::Agent;
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use model::{ask::Reply, quantity::Epoch, report::EventReason};
+use model::{kinds::event::EventReason, primitives::quantity::Epoch, wire::ask::Reply};
 use tracing::{error, info, warn};
 
 use super::Agent;

@@ -29,7 +29,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{name::Name, quantity::Position, resource::ServiceKey};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, quantity::Position},
+};
 use tracing::debug;
 
 pub use self::backends::Opener;
@@ -147,7 +150,7 @@ impl Agent {
     /// When neither that backend nor the one of the defaults can be opened.
     pub fn new(beginning: Beginning, now: Instant) -> Result<Self, OpenError> {
         let Beginning { node, kernel, defaults, journal, state, tally } = beginning;
-        let fallback = defaults.backend(&model::feed::NodeState::default());
+        let fallback = defaults.backend(&model::wire::feed::NodeState::default());
         let backends = Backends::open(kernel.open, defaults.backend(state.node()), &fallback, now)?;
         let mut derived = Derived::new(node, defaults.clone());
         let services = state.services().keys().cloned().collect();

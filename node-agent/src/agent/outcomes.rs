@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
-    report::{FAILURES_MAX, Failure, FailureReason},
-    resource::ServiceKey,
+    kinds::resource::ServiceKey,
+    wire::report::{FAILURES_MAX, Failure, FailureReason},
 };
 use tracing::{info, warn};
 

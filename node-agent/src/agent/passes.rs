@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use model::{
-    feed::NodeState,
-    report::{EventReason, FailureReason},
+    kinds::event::EventReason,
+    wire::{feed::NodeState, report::FailureReason},
 };
 use tracing::{debug, warn};
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::traffic::{Counts, Rates};
+use model::wire::traffic_counts::{Counts, Rates};
 
 /// Least time between two readings that make a rate: of less, a single connection would look like many.
 const WINDOW_MIN: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl<K: Ord> Meter<K> {
 
 #[cfg(test)]
 mod tests {
-    use model::traffic::Rate;
+    use model::wire::traffic_counts::Rate;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{compiled::CompiledService, resource::ServiceKey};
+use model::{cluster::compiled::CompiledService, kinds::resource::ServiceKey};
 use tracing::debug;
 
 use crate::{dataplane::Dataplane, health::Checking};

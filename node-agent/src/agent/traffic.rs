@@ -8,12 +8,13 @@ use std::{
 };
 
 use model::{
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::quantity::Position,
     program::{Target, oracle::Networks},
-    quantity::Position,
-    report::TargetTraffic,
-    resource::ServiceKey,
-    service::Protocol,
-    traffic::{Counts, TargetFailures},
+    wire::{
+        report::TargetTraffic,
+        traffic_counts::{Counts, TargetFailures},
+    },
 };
 use tracing::debug;
 

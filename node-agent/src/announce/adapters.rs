@@ -7,7 +7,7 @@ use std::{
 };
 
 use ::bfd::{Algorithm, Interval, Key, State};
-use model::{advertisement::InterfaceName, secret::Secret};
+use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 use sha2::{Digest as _, Sha256};
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{error, warn};

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{advertisement::WhenIsolated, name::Name};
+use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
 pub use super::terms::{Cause, Conflict, Gate, Heard, Input, Liveness, Order, Output, Party, Phase, Why};
 

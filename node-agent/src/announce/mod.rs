@@ -38,7 +38,7 @@ use std::{
     time::Duration,
 };
 
-use model::{feed::AddressState, resource::ServiceKey, secret::Secret};
+use model::{kinds::resource::ServiceKey, primitives::secret::Secret, wire::feed::AddressState};
 use tokio::sync::watch;
 use tracing::warn;
 

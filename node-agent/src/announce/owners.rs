@@ -8,7 +8,9 @@ use std::{
 };
 
 use model::{
-    address::Candidate, advertisement::InterfaceName, feed::AddressState, name::Name, resource::ServiceKey,
+    kinds::{address::Candidate, advertisement::InterfaceName, resource::ServiceKey},
+    primitives::name::Name,
+    wire::feed::AddressState,
 };
 
 use super::machine::{Gate, Input, Liveness, Order, Output, Ownership};
@@ -194,7 +196,7 @@ impl Owners {
         let Some(entry) = self.entries.remove(&address) else { return };
         let nothing = AddressState {
             services: BTreeSet::new(),
-            announcement: model::address::Announcement::default(),
+            announcement: model::kinds::address::Announcement::default(),
             ..(*entry.state).clone()
         };
         self.unlink(&entry.state, &nothing);

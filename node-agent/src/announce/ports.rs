@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use model::{advertisement::InterfaceName, secret::Secret};
+use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 
 use super::owners::Pair;
 

@@ -9,10 +9,10 @@ use std::{
 use ::bgp::export::Route;
 use ipnet::IpNet;
 use model::{
-    bgp::BgpState,
-    name::Name,
-    plan::{LineChange, LineFate},
-    resource::ServiceKey,
+    bgp::settings::BgpState,
+    kinds::resource::ServiceKey,
+    primitives::name::Name,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{

@@ -9,9 +9,8 @@ use std::{
 
 use imbl::OrdMap;
 use model::{
-    name::Name,
-    quantity::Timestamp,
-    report::{AddressConflict, Announced, PeerReport, PeerState},
+    primitives::{name::Name, quantity::Timestamp},
+    wire::report::{AddressConflict, Announced, PeerReport, PeerState},
 };
 use tokio::sync::watch;
 

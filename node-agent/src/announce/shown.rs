@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use imbl::OrdMap;
-use model::report::{Announced, PeerReport, Role};
+use model::wire::report::{Announced, PeerReport, Role};
 
 /// This node's part in the addresses, and how it sees the other nodes.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, io, sync::mpsc};
 
-use model::name::Name;
+use model::primitives::name::Name;
 use tokio::sync::watch;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use model::{advertisement::WhenIsolated, name::Name};
+use model::{kinds::advertisement::WhenIsolated, primitives::name::Name};
 
 /// How another candidate is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

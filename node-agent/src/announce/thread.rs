@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{name::Name, report::PEERS_MAX, resource::ServiceKey, secret::Secret};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, secret::Secret},
+    wire::report::PEERS_MAX,
+};
 use tokio::sync::watch;
 use tracing::{info, warn};
 

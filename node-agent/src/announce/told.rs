@@ -90,8 +90,8 @@ mod tests {
     use std::net::IpAddr;
 
     use model::{
-        quantity::Timestamp,
-        report::{ANNOUNCEMENTS_MAX, Announced, Role},
+        primitives::quantity::Timestamp,
+        wire::report::{ANNOUNCEMENTS_MAX, Announced, Role},
     };
 
     use super::*;

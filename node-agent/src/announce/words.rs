@@ -1,6 +1,6 @@
 //! What is said of an address's ownership: the role and the reason of it. Never empty, for people at night.
 
-use model::report::Role;
+use model::wire::report::Role;
 
 use super::machine::{Cause, Heard, Ownership, Party, Phase, Why};
 

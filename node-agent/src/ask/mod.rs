@@ -11,9 +11,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use model::{
-    ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
-    doctor::SafeFix,
-    name::Name,
+    primitives::name::Name,
+    wire::{
+        ask::{AskId, FINDINGS_MAX, Question, REPLY_BYTES_MAX, Reply},
+        doctor::SafeFix,
+    },
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},

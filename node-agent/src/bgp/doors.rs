@@ -11,9 +11,9 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    bgp::{BgpNeighbour, BgpRemote},
-    bgp_peer::BGP_PORT,
-    secret::Secret,
+    bgp::settings::{BgpNeighbour, BgpRemote},
+    kinds::bgp_peer::BGP_PORT,
+    primitives::secret::Secret,
 };
 use nix::errno::Errno;
 use tokio::{
@@ -217,7 +217,7 @@ async fn accept(listener: Arc<TcpListener>, visits: mpsc::Sender<Visit>) {
 mod tests {
     use std::collections::BTreeSet;
 
-    use model::bgp_peer::PeerAsn;
+    use model::kinds::bgp_peer::PeerAsn;
 
     use super::*;
 

@@ -9,8 +9,8 @@ use ::bgp::{
     wire::Decoded,
 };
 use model::{
-    bgp_report::{BGP_TEXT_BYTES_MAX, BgpCounters, BgpError, BgpNegotiated, BgpSession, BgpSessionState},
-    quantity::Timestamp,
+    bgp::report::{BGP_TEXT_BYTES_MAX, BgpCounters, BgpError, BgpNegotiated, BgpSession, BgpSessionState},
+    primitives::quantity::Timestamp,
 };
 use tokio::sync::watch;
 use tracing::info;

@@ -6,7 +6,7 @@
 use std::{io, net::IpAddr, os::fd::BorrowedFd};
 
 use ipnet::IpNet;
-use model::{bgp_peer::PASSWORD_BYTES_MAX, secret::Secret};
+use model::{kinds::bgp_peer::PASSWORD_BYTES_MAX, primitives::secret::Secret};
 use nix::{errno::Errno, libc};
 
 use crate::socket_option;

@@ -35,7 +35,7 @@ use std::{collections::BTreeMap, io, sync::Arc, thread::JoinHandle, time::Durati
 
 use ::bgp::export::Route;
 use ipnet::IpNet;
-use model::{bgp::BgpState, name::Name};
+use model::{bgp::settings::BgpState, primitives::name::Name};
 use tokio::sync::{oneshot, watch};
 use tracing::warn;
 

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use model::{
-    bgp::{BgpNeighbour, BgpRemote, BgpState},
-    name::Name,
+    bgp::settings::{BgpNeighbour, BgpRemote, BgpState},
+    primitives::name::Name,
 };
 
 use super::settings::{self, Identity, Settings};

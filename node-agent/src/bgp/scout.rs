@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::advertisement::InterfaceName;
+use model::kinds::advertisement::InterfaceName;
 use nix::{
     libc,
     sys::socket::{

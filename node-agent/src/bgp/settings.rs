@@ -6,11 +6,13 @@ use ::bfd::{Interval, Role as BfdRole};
 use ::bgp::{Family, Role, session};
 use ipnet::IpNet;
 use model::{
-    advertisement::InterfaceName,
-    bfd_profile::BfdProfileSpec,
-    bgp::{BgpNeighbour, BgpRemote, BgpState},
-    bgp_peer::{BgpFamily, BgpRole, GracefulRestart, PeerAsn},
-    name::Name,
+    bgp::settings::{BgpNeighbour, BgpRemote, BgpState},
+    kinds::{
+        advertisement::InterfaceName,
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::{BgpFamily, BgpRole, GracefulRestart, PeerAsn},
+    },
+    primitives::name::Name,
 };
 
 use super::socket::Way;

@@ -10,7 +10,10 @@ use std::{
 use ::bgp::Attributes;
 use imbl::OrdMap;
 use ipnet::IpNet;
-use model::{bgp_report::BgpSession, name::Name, quantity::Timestamp};
+use model::{
+    bgp::report::BgpSession,
+    primitives::{name::Name, quantity::Timestamp},
+};
 
 /// All neighbours; a copy costs nothing.
 #[derive(Debug, Clone, Default)]

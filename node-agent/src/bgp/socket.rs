@@ -9,7 +9,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{advertisement::InterfaceName, secret::Secret};
+use model::{kinds::advertisement::InterfaceName, primitives::secret::Secret};
 use nix::{
     libc,
     sys::socket::{

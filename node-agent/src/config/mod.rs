@@ -16,12 +16,16 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    hold::LOST_PERCENT_DEFAULT,
-    metadata::Labels,
-    name::{Label, Name, NameError},
-    net::{self, IpFamily},
-    node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, Naming, ProxyMode},
-    selector::LabelSelector,
+    kinds::{
+        metadata::Labels,
+        node::{NODE_ADDRESSES_MAX, NODE_WORKLOAD_CIDRS_MAX, Naming, ProxyMode},
+        selector::LabelSelector,
+    },
+    primitives::{
+        name::{Label, Name, NameError},
+        net::{self, IpFamily},
+    },
+    wire::hold::LOST_PERCENT_DEFAULT,
 };
 use reqwest::Url;
 

@@ -135,7 +135,7 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use model::{program::Destination, quantity::Port, service::Protocol};
+    use model::{kinds::service::Protocol, primitives::quantity::Port, program::Destination};
 
     use super::*;
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use model::{
+    kinds::resource::ServiceKey,
+    primitives::quantity::Timestamp,
     program::{Frontend, Target, oracle::Networks},
-    quantity::Timestamp,
-    report::FailureReason,
-    resource::ServiceKey,
+    wire::report::FailureReason,
 };
 use tracing::{debug, warn};
 

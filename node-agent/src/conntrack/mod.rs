@@ -39,7 +39,10 @@ pub mod wire;
 
 use std::{collections::BTreeSet, io, net::IpAddr, time::Instant};
 
-use model::{net::IpFamily, quantity::Port, service::Protocol};
+use model::{
+    kinds::service::Protocol,
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 use self::{account::Sighting, nudge::wire::Nudge};
 pub use self::{

@@ -10,11 +10,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Timestamp},
+    },
     program::{Destination, Frontend, Program, Removal, Route, Target, Verdict},
-    quantity::{Port, Timestamp},
-    resource::ServiceKey,
-    service::Protocol,
 };
 use smallvec::SmallVec;
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use model::{
+    kinds::{resource::ServiceKey, service::Protocol},
     program::{Destination, Frontend, Program, Removal, Target},
-    resource::ServiceKey,
-    service::Protocol,
 };
 
 use super::{Filter, Flow, plan::Dues};

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use model::{net::IpFamily, quantity::Port, service::Protocol};
+use model::{
+    kinds::service::Protocol,
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 use super::{
     Filter, Flow,

@@ -4,7 +4,7 @@
 //! a server that ends spread over the others. A stream that ends leads to the next server at once; when all have been tried
 //! in vain, it is time to wait. Nobody returns to a server that is better liked but by going around.
 
-use model::name::Name;
+use model::primitives::name::Name;
 use reqwest::Url;
 use sha2::{Digest as _, Sha256};
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use model::{
+    kinds::resource::ServiceKey,
+    primitives::quantity::Port,
     program::{Destination, Frontend, Program, Route},
-    quantity::Port,
-    report::FailureReason,
-    resource::ServiceKey,
+    wire::report::FailureReason,
 };
 use smallvec::SmallVec;
 

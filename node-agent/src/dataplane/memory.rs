@@ -8,13 +8,12 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode,
+    kinds::{node::ProxyMode, resource::ServiceKey},
     program::{
         Program,
         oracle::{self, Connection, Fate, Networks},
     },
-    report::FailureReason,
-    resource::ServiceKey,
+    wire::report::FailureReason,
 };
 
 use super::{Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic};

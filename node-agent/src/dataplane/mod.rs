@@ -19,15 +19,19 @@ use std::{
 };
 
 use model::{
-    node::{Naming, ProxyMode, ProxyOptions},
-    plan::LineChange,
+    kinds::{
+        node::{Naming, ProxyMode, ProxyOptions},
+        resource::ServiceKey,
+        service::Protocol,
+    },
+    primitives::quantity::Revision,
     program::{Program, Target, oracle::Networks},
-    quantity::Revision,
-    report::FailureReason,
-    resource::ServiceKey,
-    service::Protocol,
-    trace::{Packet, Traced},
-    traffic::TargetFailures,
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+        traffic_counts::TargetFailures,
+    },
 };
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, io, net::IpAddr, rc::Rc};
 
-use model::trace::{ENDS_MAX, End, Packet, STEPS_MAX, Seen, TraceStep, Traced, words};
+use model::wire::trace::{ENDS_MAX, End, Packet, STEPS_MAX, Seen, TraceStep, Traced, words};
 use nix::ifaddrs::getifaddrs;
 
 /// Longest place of a step, in bytes (`model::trace::TraceStep`).

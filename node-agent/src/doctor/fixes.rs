@@ -4,8 +4,8 @@
 use std::{fs, io, path::Path};
 
 use model::{
-    doctor::{FixDone, FixOutcome, SafeFix},
-    node::ProxyMode,
+    kinds::node::ProxyMode,
+    wire::doctor::{FixDone, FixOutcome, SafeFix},
 };
 
 use crate::{desired::limit_message, preflight};

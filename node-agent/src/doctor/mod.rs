@@ -23,11 +23,13 @@ pub mod show;
 use std::{collections::BTreeSet, path::Path};
 
 use model::{
-    ask::FINDINGS_MAX,
-    doctor::{Finding, FindingState, FixDone, SafeFix},
-    hold::Held,
-    name::Name,
-    node::ProxyMode,
+    kinds::node::ProxyMode,
+    primitives::name::Name,
+    wire::{
+        ask::FINDINGS_MAX,
+        doctor::{Finding, FindingState, FixDone, SafeFix},
+        hold::Held,
+    },
 };
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use model::doctor::{Finding, FindingState, FixDone};
+use model::wire::doctor::{Finding, FindingState, FixDone};
 
 /// The findings for people, the worst first; without `all` only those that are not well.
 #[must_use]

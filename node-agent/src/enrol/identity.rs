@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use model::{name::Name, quantity::Timestamp, secret::Secret};
+use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use x509_parser::extensions::GeneralName;
 

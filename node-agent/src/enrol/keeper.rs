@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use model::{quantity::Timestamp, secret::Secret};
+use model::primitives::{quantity::Timestamp, secret::Secret};
 use reqwest::StatusCode;
 use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;

@@ -17,7 +17,7 @@ mod token;
 
 use std::path::PathBuf;
 
-use model::{name::Name, quantity::Timestamp, secret::Secret};
+use model::primitives::{name::Name, quantity::Timestamp, secret::Secret};
 use serde::Serialize;
 
 pub use keeper::{Kept, start};

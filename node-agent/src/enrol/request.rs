@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{name::Name, secret::Secret};
+use model::primitives::{name::Name, secret::Secret};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use reqwest::{Client, StatusCode, Url};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use std::{fs::File, io::Read};
 
 use anyhow::Context as _;
-use model::secret::Secret;
+use model::primitives::secret::Secret;
 use trust::Pin;
 
 use super::EnrolOptions;

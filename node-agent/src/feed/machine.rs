@@ -10,10 +10,10 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use model::{
-    compiled::CompiledService,
-    feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
-    quantity::{Position, Revision},
-    resource::ServiceKey,
+    cluster::compiled::CompiledService,
+    kinds::resource::ServiceKey,
+    primitives::quantity::{Position, Revision},
+    wire::feed::{AddressState, Frame, NetworkState, NodeState, StartMode},
 };
 
 /// Services in one batch, and addresses in one: a hundred times the largest cluster that is measured; more is a broken server.

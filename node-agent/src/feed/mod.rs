@@ -10,7 +10,10 @@ pub mod register;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use model::{feed::Frame, name::Name, quantity::Position};
+use model::{
+    primitives::{name::Name, quantity::Position},
+    wire::feed::Frame,
+};
 use reqwest::StatusCode;
 use tokio::{
     sync::{mpsc, watch},

@@ -14,7 +14,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use model::{feed::Frame, name::Name};
+use model::{primitives::name::Name, wire::feed::Frame};
 use reqwest::StatusCode;
 use tokio::{
     sync::mpsc,

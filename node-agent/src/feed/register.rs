@@ -5,11 +5,13 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use model::{
-    history::AGENT_AUTHOR_PREFIX,
-    metadata::{Labels, Metadata},
-    name::{Label, Name},
-    node::{NODE_ADDRESSES_MAX, NodeSpec},
-    resource::{API_VERSION, Kind},
+    cluster::history::AGENT_AUTHOR_PREFIX,
+    kinds::{
+        metadata::{Labels, Metadata},
+        node::{NODE_ADDRESSES_MAX, NodeSpec},
+        resource::{API_VERSION, Kind},
+    },
+    primitives::name::{Label, Name},
 };
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,8 @@ use std::{
 };
 
 use model::{
-    health::CheckKey, health_check::HealthCheck, name::Name, quantity::Timestamp, resource::ServiceKey,
+    kinds::{endpoint_health::CheckKey, health_check::HealthCheck, resource::ServiceKey},
+    primitives::{name::Name, quantity::Timestamp},
 };
 use tracing::info;
 

@@ -10,8 +10,9 @@
 use std::time::{Duration, Instant};
 
 use model::{
-    health::{CheckKey, CheckReport, CheckState},
-    quantity::Timestamp,
+    kinds::endpoint_health::CheckKey,
+    primitives::quantity::Timestamp,
+    wire::report::{CheckReport, CheckState},
 };
 
 use super::verdict::{Outcome, Verdict, presentable};

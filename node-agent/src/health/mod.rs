@@ -24,7 +24,7 @@ pub mod verdict;
 
 use std::{io, sync::Arc};
 
-use model::name::Name;
+use model::primitives::name::Name;
 use tokio::sync::watch;
 
 use self::{inbox::Inbox, plan::Changes};

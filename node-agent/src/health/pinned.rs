@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use model::{net, quantity::Port};
+use model::primitives::{net, quantity::Port};
 
 /// Where a check connects to, and nowhere else. What can be had of it is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

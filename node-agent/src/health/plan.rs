@@ -9,11 +9,11 @@ use std::{
 };
 
 use model::{
-    compiled::CompiledService,
-    health::{self, CHECKS_REPORTED_MAX, CheckKey},
-    health_check::HealthCheck,
-    name::Name,
-    resource::ServiceKey,
+    cluster::compiled::CompiledService,
+    kinds::{endpoint_health::CheckKey, health_check::HealthCheck, resource::ServiceKey},
+    observed::health,
+    primitives::name::Name,
+    wire::report::CHECKS_REPORTED_MAX,
 };
 
 /// Endpoints of one Service that one node checks: as many as one report can name, because a Service is reported whole.
@@ -153,9 +153,9 @@ mod tests {
     use std::net::IpAddr;
 
     use model::{
-        compiled::{CompiledEndpoint, CompiledPort},
-        quantity::{Port, Weight},
-        service::Protocol,
+        cluster::compiled::{CompiledEndpoint, CompiledPort},
+        kinds::service::Protocol,
+        primitives::quantity::{Port, Weight},
     };
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use imbl::OrdMap;
 use model::{
-    health::{CheckKey, CheckReport, CheckState},
-    resource::ServiceKey,
+    kinds::{endpoint_health::CheckKey, resource::ServiceKey},
+    wire::report::{CheckReport, CheckState},
 };
 
 /// The endpoints that this node checks.

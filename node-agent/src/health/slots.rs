@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::{health::CheckKey, resource::ServiceKey};
+use model::kinds::{endpoint_health::CheckKey, resource::ServiceKey};
 
 /// Checks that run at once: each has a socket, and a process has 1024 files where nobody said otherwise. More wait.
 pub const CHECKS_IN_FLIGHT_MAX: usize = 512;
@@ -98,7 +98,7 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use model::quantity::Port;
+    use model::primitives::quantity::Port;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use model::{name::Name, quantity::Timestamp};
+use model::primitives::{name::Name, quantity::Timestamp};
 use tokio::{
     sync::watch,
     task::{self, AbortHandle, JoinError, JoinSet},

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use model::health::CHECK_MESSAGE_BYTES_MAX;
+use model::wire::report::CHECK_MESSAGE_BYTES_MAX;
 use nix::errno::Errno;
 
 /// What came of a check. The words of metrics; few, and known beforehand.

@@ -14,7 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{net::IpFamily, program::oracle::Networks, quantity::Port, resource::ServiceKey};
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::{net::IpFamily, quantity::Port},
+    program::oracle::Networks,
+};
 use tracing::{info, warn};
 
 use self::serve::{Answers, Listening, Server};

@@ -15,7 +15,7 @@ use axum::{
 };
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use model::{quantity::Port, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, primitives::quantity::Port};
 use serde_json::json;
 use tokio::{
     runtime::{Builder, Runtime},

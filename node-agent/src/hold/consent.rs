@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use model::quantity::Epoch;
+use model::primitives::quantity::Epoch;
 
 const FILE: &str = "confirm";
 const NEW_FILE: &str = "confirm.new";

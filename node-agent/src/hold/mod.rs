@@ -19,9 +19,11 @@ pub mod plan;
 use std::time::{Duration, Instant};
 
 use model::{
-    feed::StartMode,
-    hold::{Held, HeldReason, LOST_PERCENT_DEFAULT},
-    quantity::{Epoch, Position, Timestamp},
+    primitives::quantity::{Epoch, Position, Timestamp},
+    wire::{
+        feed::StartMode,
+        hold::{Held, HeldReason, LOST_PERCENT_DEFAULT},
+    },
 };
 use tokio::sync::watch;
 

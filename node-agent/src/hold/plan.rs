@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use model::{compiled::CompiledService, hold::Loss};
+use model::{cluster::compiled::CompiledService, wire::hold::Loss};
 
 use crate::state::State;
 

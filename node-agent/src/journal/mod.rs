@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{name::Name, quantity::Position};
+use model::primitives::{name::Name, quantity::Position};
 use tracing::{info, warn};
 
 use self::{lock::StateDirLock, wire::Unreadable};

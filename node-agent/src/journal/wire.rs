@@ -18,9 +18,8 @@ use std::{
 };
 
 use model::{
-    feed::{Frame, StartMode},
-    name::Name,
-    quantity::Position,
+    primitives::{name::Name, quantity::Position},
+    wire::feed::{Frame, StartMode},
 };
 use serde::{Deserialize, Serialize};
 

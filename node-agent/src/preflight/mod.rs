@@ -13,7 +13,7 @@ pub mod show;
 
 use std::fs;
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use serde::Serialize;
 
 use self::{

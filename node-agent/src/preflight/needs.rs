@@ -1,6 +1,6 @@
 //! What each proxy mode needs of a machine. Pure.
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use serde::Serialize;
 
 /// Something that a mode needs.

@@ -11,10 +11,9 @@ use std::{
 };
 
 use model::{
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::quantity::{Port, Revision, Weight},
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
-    quantity::{Port, Revision, Weight},
-    resource::ServiceKey,
-    service::Protocol,
 };
 use nix::{
     errno::Errno,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 use nix::sys::{
     socket::{AddressFamily, SockaddrStorage, bind, connect, setsockopt, sockopt},
     time::{TimeVal, TimeValLike},

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::servers::{Listen, Servers};
 use crate::support::Namespace;

@@ -6,14 +6,16 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
     program::{
         Program,
         oracle::{self, Connection, Fate, Networks},
     },
-    quantity::{Port, Weight},
-    service::Protocol,
-    trace::{self, End},
+    wire::trace::{self, End},
 };
 
 use super::{

@@ -1,6 +1,6 @@
 //! The ways of programming that the suites compare.
 
-use model::{net::IpFamily, node::ProxyMode, program::Program};
+use model::{kinds::node::ProxyMode, primitives::net::IpFamily, program::Program};
 use node_agent::dataplane::{ipvs, userspace};
 
 /// A proxy mode, in one of its flavours.

@@ -10,13 +10,13 @@ use std::{
 };
 
 use model::{
-    feed::{NetworkState, NodeState},
-    net::IpFamily,
-    program::{self, Program, oracle::Fate},
-    quantity::Revision,
-    report::FailureReason,
-    resource::ServiceKey,
-    service::Protocol,
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{net::IpFamily, quantity::Revision},
+    program::{self as program, Program, oracle::Fate},
+    wire::{
+        feed::{NetworkState, NodeState},
+        report::FailureReason,
+    },
 };
 use node_agent::{
     dataplane::{BackendOptions, Dataplane, Desired, DesiredProgram, OpenError, Outcome, Pass, Scope},

@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    name::{Label, Name},
-    net::IpFamily,
-    quantity::Weight,
-    resource::ServiceKey,
-    service::{Protocol, Scheduler, TrafficDistribution, TrafficPolicy},
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, Scheduler, TrafficDistribution, TrafficPolicy},
+    },
+    primitives::{
+        name::{Label, Name},
+        net::IpFamily,
+        quantity::Weight,
+    },
 };
 
 use model::program::Place;

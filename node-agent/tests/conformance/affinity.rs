@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr, thread, time::Duration};
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 
 use super::scenario::{Scenario, scenario};
 use crate::bench::{

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 
 use super::scenario::{Scenario, scenario};
 use crate::bench::{
@@ -141,7 +141,7 @@ fn rolling(b: &mut Bench, is_local: bool) {
                 thread::sleep(Duration::from_millis(40));
                 let program = model::program::program(&step.service, place).unwrap();
                 let program = node_agent::dataplane::DesiredProgram {
-                    revision: model::quantity::Revision(1),
+                    revision: model::primitives::quantity::Revision(1),
                     program: std::sync::Arc::new(program),
                 };
                 desired.programs.insert(step.key(), program);

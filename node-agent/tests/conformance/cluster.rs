@@ -1,8 +1,8 @@
 //! Virtual addresses inside the cluster.
 
 use model::{
-    net::IpFamily,
-    service::Protocol::{Sctp, Tcp, Udp},
+    kinds::service::Protocol::{Sctp, Tcp, Udp},
+    primitives::net::IpFamily,
 };
 
 use super::scenario::{Scenario, scenario};
@@ -124,7 +124,7 @@ fn off_cluster(b: &mut Bench) {
 }
 
 fn own_cidr(b: &mut Bench) {
-    b.networks(&model::feed::NodeState::default(), &["10.1.0.0/16", "fd01::/16"]);
+    b.networks(&model::wire::feed::NodeState::default(), &["10.1.0.0/16", "fd01::/16"]);
     let web = b.service("web", 1).both(80, &[A]);
     b.set(&[&web]);
     b.expect(&[B], BOTH, b.vip(1), 80, Keep(&[A]));
@@ -132,7 +132,7 @@ fn own_cidr(b: &mut Bench) {
 }
 
 fn masquerade_all(b: &mut Bench) {
-    let mut node = model::feed::NodeState::default();
+    let mut node = model::wire::feed::NodeState::default();
     node.proxy.masquerade_all = true;
     b.networks(&node, &crate::bench::hosts::WORKLOAD_NETWORKS);
     let web = b.service("web", 1).both(80, &[A, D]);

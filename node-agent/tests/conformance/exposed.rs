@@ -1,6 +1,6 @@
 //! Node ports, external addresses, load balancer addresses, source ranges.
 
-use model::feed::NodeState;
+use model::wire::feed::NodeState;
 use node_agent::dataplane::Outcome;
 
 use super::scenario::{Scenario, scenario};
@@ -184,7 +184,7 @@ fn load_balancer_node_port(b: &mut Bench) {
     b.expect(EVERYBODY, TCP, b.node_address(), 30080, Mask(&[A]));
 }
 
-fn change(b: &mut Bench, over: &[model::service::Protocol]) {
+fn change(b: &mut Bench, over: &[model::kinds::service::Protocol]) {
     let protocol = over[0];
     let from = &[Client, C];
     let cluster_ip = b.service("web", 1).port(protocol, 80, &[A]);

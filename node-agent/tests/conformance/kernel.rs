@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{net::IpFamily, report::FailureReason};
+use model::{primitives::net::IpFamily, wire::report::FailureReason};
 use node_agent::dataplane::{Outcome, Scope};
 
 use super::scenario::{Scenario, scenario};

@@ -32,7 +32,7 @@ mod support;
 use std::{env, fs, path::PathBuf, process::Command, sync::Mutex, thread, time::Instant};
 
 use bench::{Bench, Lane, lane::family_word};
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 use scenario::{Outcome, Scenario};
 use table::Results;
 

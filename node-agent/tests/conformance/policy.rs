@@ -1,6 +1,6 @@
 //! Traffic policies, the fallback to terminating endpoints, and preference for near endpoints.
 
-use model::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
+use model::kinds::service::TrafficDistribution::{PreferClose, PreferSameNode, PreferSameZone};
 
 use super::scenario::{Scenario, scenario};
 use crate::bench::{
@@ -253,7 +253,7 @@ fn health_check(b: &mut Bench) {
     }
 }
 
-fn zone(b: &mut Bench, preference: model::service::TrafficDistribution) {
+fn zone(b: &mut Bench, preference: model::kinds::service::TrafficDistribution) {
     let web = b.service("web", 1).both(80, &[A, D, E]).prefer(preference);
     b.set(&[&web]);
     b.expect(EVERYBODY, BOTH, b.vip(1), 80, Reach(&[A, E]));

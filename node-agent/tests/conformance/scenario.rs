@@ -5,7 +5,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use crate::bench::{Bench, Lane, node::Unsupported};
 

@@ -5,7 +5,7 @@ use std::{
     fmt::Write,
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     scenario::{Outcome, Scenario},

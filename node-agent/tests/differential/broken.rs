@@ -3,10 +3,10 @@
 use std::process::Command;
 
 use model::{
-    explain::{About, Explanation, Path},
-    net::IpFamily,
-    service::Protocol,
-    trace::{End, TraceStep, Traced, words},
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
+    views::explain::{About, Explanation, Path},
+    wire::trace::{End, TraceStep, Traced, words},
 };
 use node_agent::dataplane::Scope;
 

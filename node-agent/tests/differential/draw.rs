@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use model::{
-    feed::NodeState,
-    net::IpFamily,
-    service::{
+    kinds::service::{
         Protocol::{self, Tcp, Udp},
         TrafficDistribution,
     },
+    primitives::net::IpFamily,
+    wire::feed::NodeState,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use model::{
-    net::IpFamily,
-    service::Protocol,
-    trace::{End, Packet, Seen, Traced, ends, words},
+    kinds::service::Protocol,
+    primitives::net::IpFamily,
+    wire::trace::{End, Packet, Seen, Traced, ends, words},
 };
 
 use crate::{

@@ -8,12 +8,13 @@ use std::{
 };
 
 use model::{
-    address::{Announcement, Candidate},
-    advertisement::{InterfaceName, WhenIsolated},
-    feed::AddressState,
-    name::Name,
-    quantity::Revision,
-    resource::ServiceKey,
+    kinds::{
+        address::{Announcement, Candidate},
+        advertisement::{InterfaceName, WhenIsolated},
+        resource::ServiceKey,
+    },
+    primitives::{name::Name, quantity::Revision},
+    wire::feed::AddressState,
 };
 use node_agent::announce::{
     machine::{Gate, Heard, Input, Liveness, Output, Party, Phase},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use node_agent::{
     agent::{Agent, Beginning, Kernel},
     conntrack::memory::MemoryFlows,

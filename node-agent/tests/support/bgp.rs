@@ -14,11 +14,12 @@ use bgp::{
 };
 use ipnet::IpNet;
 use model::{
-    bgp::{BgpNeighbour, BgpRemote, BgpState},
-    bgp_peer::{BgpFamily, PeerAsn},
-    bgp_report::{BgpSession, BgpSessionState},
-    name::Name,
-    secret::Secret,
+    bgp::{
+        report::{BgpSession, BgpSessionState},
+        settings::{BgpNeighbour, BgpRemote, BgpState},
+    },
+    kinds::bgp_peer::{BgpFamily, PeerAsn},
+    primitives::{name::Name, secret::Secret},
 };
 use node_agent::{
     bfd::Bfd,

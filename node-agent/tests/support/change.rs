@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use node_agent::dataplane::{self, BackendOptions, KernelCounters, Scope};
 
 use super::{

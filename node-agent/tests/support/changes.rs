@@ -6,14 +6,20 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    feed::{NetworkState, NodeState},
-    name::{Label, Name},
-    net::IpFamily,
-    plan::{LineChange, LineFate},
-    quantity::{Revision, Weight},
-    resource::ServiceKey,
-    service::{Protocol, TrafficDistribution, TrafficPolicy},
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, TrafficDistribution, TrafficPolicy},
+    },
+    primitives::{
+        name::{Label, Name},
+        net::IpFamily,
+        quantity::{Revision, Weight},
+    },
+    wire::{
+        feed::{NetworkState, NodeState},
+        plan::{LineChange, LineFate},
+    },
 };
 use node_agent::{
     dataplane::{Dataplane, Desired, Scope},

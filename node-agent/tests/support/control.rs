@@ -16,7 +16,7 @@ use axum::{
     routing::{get, post, put},
 };
 use futures::channel::mpsc as stream;
-use model::{feed::Frame, report::Report};
+use model::wire::{feed::Frame, report::Report};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle, time::timeout};
 
 /// How long a test waits for what must come.

@@ -6,7 +6,10 @@
 
 use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
-use model::{node::ProxyMode, program::Masquerade, service::Protocol};
+use model::{
+    kinds::{node::ProxyMode, service::Protocol},
+    program::Masquerade,
+};
 use node_agent::dataplane::{self, BackendOptions, Dataplane, Desired, Scope};
 
 use super::{

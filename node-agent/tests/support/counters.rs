@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use model::{program::Masquerade, service::Protocol};
+use model::{kinds::service::Protocol, program::Masquerade};
 use node_agent::dataplane::Dataplane;
 
 use super::{

@@ -9,9 +9,9 @@ use std::{
 };
 
 use model::{
+    kinds::service::Protocol,
+    primitives::quantity::Timestamp,
     program::{Masquerade, Program, Removal, Target, Verdict},
-    quantity::Timestamp,
-    service::Protocol,
 };
 use node_agent::{
     conntrack::{Cleaner, KernelFlows, plan::Depth},

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use model::node::Naming;
+use model::kinds::node::Naming;
 use node_agent::dataplane::iptables::{Flavour, IptablesBackend, IptablesOptions, layout::Layout};
 
 use super::Namespace;

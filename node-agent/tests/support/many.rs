@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use model::{
+    kinds::service::Protocol,
     program::{Masquerade, Program},
-    service::Protocol,
 };
 use node_agent::dataplane::Desired;
 

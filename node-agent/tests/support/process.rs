@@ -14,10 +14,12 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    net::IpFamily,
-    quantity::{Revision, Weight},
-    service::Protocol,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Revision, Weight},
+    },
 };
 use nix::{
     sys::signal::{Signal, kill},

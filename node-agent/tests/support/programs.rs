@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use model::{
-    net::IpFamily,
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Revision, Weight},
+    },
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Verdict},
-    quantity::{Port, Revision, Weight},
-    resource::ServiceKey,
-    service::Protocol,
 };
 use node_agent::dataplane::{Desired, DesiredProgram, Outcome, Pass, Scope};
 
@@ -72,7 +73,10 @@ pub fn nets(list: &[&str]) -> std::collections::BTreeSet<ipnet::IpNet> {
 
 /// The ports from the first to the last at an address.
 pub fn range(ip: &str, protocol: Protocol, first: u16, last: u16) -> Frontend {
-    Frontend { ports: model::quantity::PortRange::new(port(first), port(last)), ..at(ip, protocol, first) }
+    Frontend {
+        ports: model::primitives::quantity::PortRange::new(port(first), port(last)),
+        ..at(ip, protocol, first)
+    }
 }
 
 /// Targets that keep the port that the client names.

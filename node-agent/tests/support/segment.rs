@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::advertisement::InterfaceName;
+use model::kinds::advertisement::InterfaceName;
 use nix::{
     ifaddrs::getifaddrs,
     sys::socket::{

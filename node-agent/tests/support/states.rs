@@ -7,14 +7,15 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService, UnsupportedField},
-    feed::{Frame, NetworkState, NodeState, StartMode},
-    name::Name,
-    net::IpFamily,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService, UnsupportedField},
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{
+        name::Name,
+        net::IpFamily,
+        quantity::{Position, Revision, Weight},
+    },
     program::Place,
-    quantity::{Position, Revision, Weight},
-    resource::ServiceKey,
-    service::Protocol,
+    wire::feed::{Frame, NetworkState, NodeState, StartMode},
 };
 use node_agent::feed::machine::{Batch, ServiceChange};
 

@@ -12,7 +12,7 @@
 
 use std::io;
 
-use model::quantity::{Position, Timestamp};
+use model::primitives::quantity::{Position, Timestamp};
 
 use crate::{Contents, error::StoreError};
 

@@ -57,8 +57,8 @@ pub fn read(file: impl BufRead) -> Result<Backup, BackupError> {
 /// What the lines held so far.
 #[derive(Default)]
 struct Gathering {
-    objects: Vec<Arc<model::resource::Object>>,
-    history: Vec<model::history::RevisionEntry>,
+    objects: Vec<Arc<model::kinds::resource::Object>>,
+    history: Vec<model::cluster::history::RevisionEntry>,
     vault: BTreeMap<String, Vec<u8>>,
     /// The first line that could not be understood: of interest only if the file turns out to be intact.
     failure: Option<StoreError>,

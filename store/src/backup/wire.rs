@@ -1,9 +1,9 @@
 //! The lines of a backup.
 
 use model::{
-    history::RevisionEntry,
-    quantity::{Position, Revision, Timestamp},
-    resource::Object,
+    cluster::history::RevisionEntry,
+    kinds::resource::Object,
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

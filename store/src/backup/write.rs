@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use model::quantity::{Position, Timestamp};
+use model::primitives::quantity::{Position, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::wire;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
-use model::{change::ChangeKind, quantity::Revision};
+use model::{cluster::change::ChangeKind, primitives::quantity::Revision};
 
 use super::{
     Core,

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use etcd_client::{KeyValue, TxnOp};
 use model::{
-    history::{RevisionEntry, RevisionHead},
-    quantity::Revision,
+    cluster::history::{RevisionEntry, RevisionHead},
+    primitives::quantity::Revision,
 };
 use tokio::sync::Mutex;
 

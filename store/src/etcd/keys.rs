@@ -14,7 +14,7 @@
 //! leader                        who does what is to be done once, bound to a lease
 //! ```
 
-use model::quantity::Revision;
+use model::primitives::quantity::Revision;
 
 /// The highest revision that is believed: a thousand commits a second would take millions of years.
 pub(super) const REVISION_MAX: Revision = Revision(u64::MAX >> 1);

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use model::{
-    change::{ChangeKind, Commit},
-    quantity::{Position, Revision, Timestamp},
+    cluster::change::{ChangeKind, Commit},
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 
 use super::wire::{self, Row};

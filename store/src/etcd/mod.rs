@@ -19,9 +19,8 @@ use std::{
 
 use async_trait::async_trait;
 use model::{
-    change::Commit,
-    history::RevisionEntry,
-    quantity::{Epoch, Position, Revision, Timestamp},
+    cluster::{change::Commit, history::RevisionEntry},
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use tokio::sync::{Mutex, watch};
 

@@ -1,7 +1,7 @@
 //! Makes a store below a prefix, or finds the one that is there.
 
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
-use model::quantity::{Position, Revision, Timestamp};
+use model::primitives::quantity::{Position, Revision, Timestamp};
 
 use super::{
     keys::{Keys, end_of},

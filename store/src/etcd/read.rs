@@ -7,8 +7,8 @@ use std::{
 
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use model::{
-    change::{ChangeKind, Commit},
-    quantity::{Position, Revision},
+    cluster::change::{ChangeKind, Commit},
+    primitives::quantity::{Position, Revision},
 };
 
 use super::{

@@ -10,8 +10,8 @@
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
 use model::{
-    history::{Maker, RevisionEntry},
-    quantity::Position,
+    cluster::history::{Maker, RevisionEntry},
+    primitives::quantity::Position,
 };
 use uuid::Uuid;
 

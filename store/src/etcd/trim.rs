@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, GetOptions, Txn, TxnOp};
-use model::quantity::Revision;
+use model::primitives::quantity::Revision;
 
 use super::{
     Core,

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, Txn, TxnOp};
-use model::quantity::{Position, Timestamp};
+use model::primitives::quantity::{Position, Timestamp};
 use uuid::Uuid;
 
 use super::{

@@ -1,6 +1,6 @@
 //! The audit log in the file.
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 
 use super::read::failed;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, ops::Range};
 
-use model::change::ChangeKind;
+use model::cluster::change::ChangeKind;
 
 use crate::group::EncodedChange;
 

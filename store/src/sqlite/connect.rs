@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use model::quantity::Timestamp;
+use model::primitives::quantity::Timestamp;
 use sqlx::{
     Connection, SqliteConnection, SqlitePool,
     migrate::{MigrateError, Migrator},

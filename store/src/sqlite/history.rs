@@ -1,6 +1,6 @@
 //! The history in the file: written with its commits, read in pieces.
 
-use model::{history::RevisionEntry, quantity::Revision};
+use model::{cluster::history::RevisionEntry, primitives::quantity::Revision};
 use sqlx::{AssertSqlSafe, SqliteConnection, SqlitePool};
 
 use super::{

@@ -10,9 +10,8 @@ use std::{collections::BTreeMap, future::Future, path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use model::{
-    change::Commit,
-    history::RevisionEntry,
-    quantity::{Epoch, Position, Revision, Timestamp},
+    cluster::{change::Commit, history::RevisionEntry},
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use sqlx::SqlitePool;
 use tokio::sync::{Mutex, OwnedMutexGuard};

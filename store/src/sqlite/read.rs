@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    change::Commit,
-    quantity::{Epoch, Position, Revision, Timestamp},
+    cluster::change::Commit,
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use sqlx::{SqliteConnection, SqlitePool};
 

@@ -1,8 +1,8 @@
 //! Other contents in place of those of the file, in one transaction.
 
 use model::{
-    change::ChangeKind,
-    quantity::{Position, Revision},
+    cluster::change::ChangeKind,
+    primitives::quantity::{Position, Revision},
 };
 use sqlx::{Connection, SqliteConnection};
 

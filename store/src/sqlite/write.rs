@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use model::{
-    change::ChangeKind,
-    quantity::{Position, Revision, Timestamp},
+    cluster::change::ChangeKind,
+    primitives::quantity::{Position, Revision, Timestamp},
 };
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 

@@ -1,6 +1,6 @@
 //! The audit log, in every store.
 
-use model::quantity::{Position, Revision, Timestamp};
+use model::primitives::quantity::{Position, Revision, Timestamp};
 use store::{AUDIT_AGE_MAX_SECS, AUDIT_BODY_BYTES_MAX, AUDIT_KEPT, AUDIT_PASSING_KEPT, AuditRecord, Store};
 
 use super::{BIRTH, Place, added, at};

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use model::{
-    history::Maker,
-    quantity::{Epoch, Position},
+    cluster::history::Maker,
+    primitives::quantity::{Epoch, Position},
 };
 use store::{Contents, ReplaceError};
 
 use super::{history::entry, *};
 
-fn made(commit: &Commit) -> model::history::RevisionEntry {
+fn made(commit: &Commit) -> model::cluster::history::RevisionEntry {
     entry(Maker::Client, commit, &[])
 }
 

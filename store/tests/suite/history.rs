@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use model::{
-    change::{
-        ChangeKind::{Added, Deleted, Modified},
-        Commit,
+    cluster::{
+        change::{
+            ChangeKind::{Added, Deleted, Modified},
+            Commit,
+        },
+        history::{Maker, Origin, Revised, RevisionEntry},
     },
-    history::{Maker, Origin, Revised, RevisionEntry},
-    quantity::Revision,
-    resource::{Kind, Object},
+    kinds::resource::{Kind, Object},
+    primitives::quantity::Revision,
 };
 use store::{CommitError, HISTORY_KEPT, HistoryQuery, ObjectFilter, SERVER_HISTORY_KEPT, Store};
 
@@ -27,7 +29,7 @@ fn origin(maker: Maker, author: &str) -> Origin {
 
 /// The history of a commit; `before` gives what its objects were.
 pub(crate) fn entry(maker: Maker, commit: &Commit, before: &[Arc<Object>]) -> RevisionEntry {
-    let revised = |change: &model::change::Change| {
+    let revised = |change: &model::cluster::change::Change| {
         let key = change.object.key();
         let before = before.iter().find(|object| object.key() == key).cloned();
         Revised { after: (change.kind != Deleted).then(|| Arc::clone(&change.object)), before, key }

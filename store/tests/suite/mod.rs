@@ -3,15 +3,19 @@
 use std::sync::Arc;
 
 use model::{
-    change::{Change, ChangeKind, Commit},
-    endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
-    metadata::Metadata,
-    name::{Label, Name},
-    node::NodeSpec,
-    quantity::{Position, Revision, Timestamp, Weight},
-    resource::{Object, ObjectKey, Spec},
-    service::ServiceSpec,
-    workload::WorkloadSpec,
+    cluster::change::{Change, ChangeKind, Commit},
+    kinds::{
+        endpoint_set::{Endpoint, EndpointConditions, EndpointSetSpec},
+        metadata::Metadata,
+        node::NodeSpec,
+        resource::{Object, ObjectKey, Spec},
+        service::ServiceSpec,
+        workload::WorkloadSpec,
+    },
+    primitives::{
+        name::{Label, Name},
+        quantity::{Position, Revision, Timestamp, Weight},
+    },
 };
 use store::{Options, Store};
 
@@ -155,7 +159,7 @@ pub(crate) fn added(revision: u64, number: u32) -> Commit {
 
 /// A position in the first life of a store.
 pub(crate) fn at(revision: u64) -> Position {
-    Position { epoch: model::quantity::Epoch(BIRTH.unsigned_abs()), revision: Revision(revision) }
+    Position { epoch: model::primitives::quantity::Epoch(BIRTH.unsigned_abs()), revision: Revision(revision) }
 }
 
 /// The store key of an object.

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use model::{
-    change::{
+    cluster::change::{
         Change,
         ChangeKind::{Added, Deleted, Modified},
         Commit,
     },
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::Object,
+    kinds::resource::Object,
+    primitives::quantity::{Epoch, Position, Revision, Timestamp},
 };
 use store::{
     CHANGES_KEPT, ChangesError, CommitError, GROUP_BYTES_MAX, GROUP_COMMITS_MAX, STATUS_BYTES_MAX,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::net::forbidden;
+use model::primitives::net::forbidden;
 
 /// Endpoints taken of one name.
 const TARGETS_MAX: usize = 500;

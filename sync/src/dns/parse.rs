@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use model::name::{Label, Name, Namespace};
+use model::primitives::name::{Label, Name, Namespace};
 
 /// A name whose addresses are the endpoints of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

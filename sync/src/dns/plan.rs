@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use model::{
-    decode::{Expect, decode},
-    name::Namespace,
-    resource::Object,
+    admission::decode::{Expect, decode},
+    kinds::resource::Object,
+    primitives::name::Namespace,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};

@@ -9,7 +9,7 @@ use bollard::models::{
     ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, EndpointSettings, HealthStatusEnum,
     Network as EngineNetwork, PortMap,
 };
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 
 /// Labels looked at of one container.
 const LABELS_MAX: usize = 500;

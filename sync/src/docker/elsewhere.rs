@@ -1,6 +1,6 @@
 //! Asks Tidegate what engines on other machines have: addresses and subnets that are the same mean something else there.
 
-use model::name::Name;
+use model::primitives::name::Name;
 use serde_json::Value;
 
 use super::plan::{ENGINE_LABEL, Elsewhere, SUBNETS_ANNOTATION};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    name::{Label, Namespace},
-    service::Protocol,
+    kinds::service::Protocol,
+    primitives::name::{Label, Namespace},
 };
 
 /// What the labels begin with that are meant for us.

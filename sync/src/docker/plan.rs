@@ -7,12 +7,14 @@ use std::{
 };
 
 use model::{
-    decode::{Expect, decode},
-    metadata::{LABELS_MAX, check_key, check_value},
-    name::{Label, Name, Namespace},
-    resource::{Object, ObjectKey},
-    service::Protocol,
-    workload::WORKLOAD_PORTS_MAX,
+    admission::decode::{Expect, decode},
+    kinds::{
+        metadata::{LABELS_MAX, check_key, check_value},
+        resource::{Object, ObjectKey},
+        service::Protocol,
+        workload::WORKLOAD_PORTS_MAX,
+    },
+    primitives::name::{Label, Name, Namespace},
 };
 use serde_json::{Map, Value, json};
 

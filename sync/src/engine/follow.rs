@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use imbl::OrdMap;
 use model::{
-    name::Label,
-    quantity::Revision,
-    resource::{Kind, ObjectKey},
+    kinds::resource::{Kind, ObjectKey},
+    primitives::{name::Label, quantity::Revision},
 };
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -153,6 +152,6 @@ fn key_of(object: &Value) -> Option<ObjectKey> {
         Some(namespace) => Some(Label::parse(namespace).ok()?),
         None => None,
     };
-    let name = model::name::Name::parse(metadata.get("name")?.as_str()?).ok()?;
+    let name = model::primitives::name::Name::parse(metadata.get("name")?.as_str()?).ok()?;
     Some(ObjectKey { kind, namespace, name })
 }

@@ -2,12 +2,14 @@
 //! maintenance), and what the server gave it. A source that says something itself is right. Pure.
 
 use model::{
-    endpoint_set::EndpointSetSpec,
-    name::Label,
-    node::NodeSpec,
-    resource::{Object, Spec},
-    service::{ServicePort, ServiceSpec},
-    workload::WorkloadSpec,
+    kinds::{
+        endpoint_set::EndpointSetSpec,
+        node::NodeSpec,
+        resource::{Object, Spec},
+        service::{ServicePort, ServiceSpec},
+        workload::WorkloadSpec,
+    },
+    primitives::name::Label,
 };
 
 /// Marks the objects of a source, so that one watch sees all of them and no others. Whose they are says `applySet`.
@@ -132,7 +134,7 @@ fn filled(new: &ServiceSpec, old: &ServiceSpec) -> ServiceSpec {
 
 #[cfg(test)]
 mod tests {
-    use model::decode::{Expect, decode};
+    use model::admission::decode::{Expect, decode};
     use serde_json::{Value, json};
 
     use super::*;

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use model::{
-    decode::{Expect, decode},
-    name::{Label, Name},
-    quantity::Revision,
-    resource::{Object, ObjectKey},
+    admission::decode::{Expect, decode},
+    kinds::resource::{Object, ObjectKey},
+    primitives::{
+        name::{Label, Name},
+        quantity::Revision,
+    },
 };
 use serde_json::Value;
 

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    admit::PRUNE_FREE,
-    name::Label,
-    quantity::Revision,
-    resource::{Object, ObjectKey},
+    admission::admit::PRUNE_FREE,
+    kinds::resource::{Object, ObjectKey},
+    primitives::{name::Label, quantity::Revision},
 };
 
 use super::{

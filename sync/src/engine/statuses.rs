@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::{name::Label, resource::ObjectKey};
+use model::{kinds::resource::ObjectKey, primitives::name::Label};
 use serde_json::Value;
 use tokio::sync::mpsc;
 

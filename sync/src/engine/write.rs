@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 
 use model::{
-    name::Label,
-    quantity::Revision,
-    resource::{Object, ObjectKey},
+    kinds::resource::{Object, ObjectKey},
+    primitives::{name::Label, quantity::Revision},
 };
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! From the text of a file to the objects in it, or everything that is wrong with it, with lines. Pure.
 
 use model::{
-    decode::{Expect, decode},
-    resource::Object,
-    violation::Violation,
+    admission::decode::{Expect, decode},
+    kinds::resource::Object,
+    primitives::violation::Violation,
 };
 use serde_json::Value;
 

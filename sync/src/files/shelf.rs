@@ -6,7 +6,7 @@ use std::{
 };
 
 use imbl::OrdMap;
-use model::resource::{Object, ObjectKey};
+use model::kinds::resource::{Object, ObjectKey};
 
 /// The objects of all files.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ impl Shelf {
 
 #[cfg(test)]
 mod tests {
-    use model::decode::{Expect, decode};
+    use model::admission::decode::{Expect, decode};
     use serde_json::json;
 
     use super::*;

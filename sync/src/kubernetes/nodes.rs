@@ -5,9 +5,11 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use imbl::OrdMap;
 use model::{
-    name::Name,
-    node::NodeSpec,
-    resource::{Object, Spec},
+    kinds::{
+        node::NodeSpec,
+        resource::{Object, Spec},
+    },
+    primitives::name::Name,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
@@ -120,7 +122,7 @@ fn text_of(fields: &Map<String, Value>, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::decode::{Expect, decode};
+    use model::admission::decode::{Expect, decode};
 
     fn wanted(labels: &Value, is_unschedulable: bool) -> Object {
         let object = json!({

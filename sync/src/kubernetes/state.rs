@@ -10,9 +10,11 @@ use std::{
 
 use imbl::OrdMap;
 use model::{
-    metadata::Labels,
-    name::Name,
-    resource::{Object, ObjectKey},
+    kinds::{
+        metadata::Labels,
+        resource::{Object, ObjectKey},
+    },
+    primitives::name::Name,
 };
 use serde_json::Value;
 use translate::json::text;

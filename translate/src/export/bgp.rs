@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use model::{
-    bfd_profile::BfdProfileSpec,
-    bgp_peer::{BgpFamily, BgpPeerSpec, GracefulRestart, PeerAsn},
-    metadata::Metadata,
-    net::IpFamily,
+    kinds::{
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::{BgpFamily, BgpPeerSpec, GracefulRestart, PeerAsn},
+        metadata::Metadata,
+    },
+    primitives::net::IpFamily,
 };
 use serde_json::{Value, json};
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use model::{
-    endpoint_set::{Endpoint, EndpointConditions, EndpointPort, EndpointSetSpec},
-    metadata::Metadata,
-    name::Namespace,
-    net::IpFamily,
-    quantity::Weight,
-    resource::{Object, ServiceKey, Spec},
-    service::{Protocol, TargetPort},
+    kinds::{
+        endpoint_set::{Endpoint, EndpointConditions, EndpointPort, EndpointSetSpec},
+        metadata::Metadata,
+        resource::{Object, ServiceKey, Spec},
+        service::{Protocol, TargetPort},
+    },
+    primitives::{name::Namespace, net::IpFamily, quantity::Weight},
 };
 use serde_json::{Value, json};
 

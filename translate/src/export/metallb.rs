@@ -1,11 +1,15 @@
 //! Pools and advertisements as resources of MetalLB.
 
 use model::{
-    address_pool::{AddressPoolSpec, AddressRange},
-    advertisement::{AdvertisementSpec, AdvertisementType, WhenIsolated},
-    community::Community,
-    metadata::Metadata,
-    net::{IpFamily, from_number},
+    kinds::{
+        address_pool::{AddressPoolSpec, AddressRange},
+        advertisement::{AdvertisementSpec, AdvertisementType, WhenIsolated},
+        metadata::Metadata,
+    },
+    primitives::{
+        community::Community,
+        net::{IpFamily, from_number},
+    },
 };
 use serde_json::{Map, Value, json};
 

@@ -12,9 +12,11 @@ mod service;
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use model::{
-    decode::{Expect, decode},
-    metadata::Metadata,
-    resource::{Kind, Object, ServiceKey, Spec},
+    admission::decode::{Expect, decode},
+    kinds::{
+        metadata::Metadata,
+        resource::{Kind, Object, ServiceKey, Spec},
+    },
 };
 use serde_json::{Map, Value, json};
 

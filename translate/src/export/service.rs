@@ -1,6 +1,6 @@
 //! A Service as one of Kubernetes. What only load balancers know goes into the annotations that MetalLB and the adapter read.
 
-use model::{
+use model::kinds::{
     metadata::Metadata,
     service::{
         ClusterIp, ForwardingMethod, LoadBalancer, Protocol, RemovalPolicy, ServicePort, ServiceSpec,

@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 
 pub(crate) use self::parse::is_command;
 use self::parse::{Line, Setting, Verb, lines};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{health_check::EXPECT_BYTES_MAX, name::Name};
+use model::{kinds::health_check::EXPECT_BYTES_MAX, primitives::name::Name};
 use serde_json::{Value, json};
 
 use super::parse::Item;

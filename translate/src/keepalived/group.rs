@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, net::IpAddr};
 
-use model::net::{IpFamily, from_number, to_number};
+use model::primitives::net::{IpFamily, from_number, to_number};
 
 use super::{SERVERS_MAX, parse::Item};
 use crate::report::Report;

@@ -8,7 +8,7 @@ mod vrrp;
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use model::name::Name;
+use model::primitives::name::Name;
 
 use self::{
     group::Groups,

@@ -1,6 +1,6 @@
 //! A `virtual_server`.
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 use serde_json::{Value, json};
 
 use super::{

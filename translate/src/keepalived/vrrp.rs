@@ -7,7 +7,8 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    address_pool::POOL_RANGES_MAX, advertisement::InterfaceName, metadata::Labels, name::Name, net::IpFamily,
+    kinds::{address_pool::POOL_RANGES_MAX, advertisement::InterfaceName, metadata::Labels},
+    primitives::{name::Name, net::IpFamily},
 };
 use serde_json::{Map, json};
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::json::{items, text};
-use model::name::Name;
+use model::primitives::name::Name;
 use serde_json::{Map, Value, json};
 
 use super::{READY, Settings, Severity, Surroundings, Translated, names::digest};

@@ -2,7 +2,7 @@
 //! namespaces, and other clusters beside it.
 
 use crate::{Fidelity, json::text};
-use model::selector::Selector;
+use model::kinds::selector::Selector;
 use serde_json::{Map, Value, json};
 
 use super::{CLUSTER_LABEL, Finding, Settings, Severity, Surroundings, Translated, fields, passwords};

@@ -21,11 +21,12 @@ use std::{
 
 use crate::json::field_path;
 use model::{
-    decode::{Expect, decode},
-    metadata::Labels,
-    name::Label,
-    resource::{API_VERSION, Object},
-    violation::Violation,
+    admission::decode::{Expect, decode},
+    kinds::{
+        metadata::Labels,
+        resource::{API_VERSION, Object},
+    },
+    primitives::{name::Label, violation::Violation},
 };
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use model::name::{LABEL_LENGTH_MAX, Label};
+use model::primitives::name::{LABEL_LENGTH_MAX, Label};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::secret::Secret;
+use model::primitives::secret::Secret;
 use serde_json::{Value, json};
 
 use super::{Finding, Id, Severity};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use crate::json::{items, text};
-use model::decode::{Expect, decode};
+use model::admission::decode::{Expect, decode};
 use serde_json::{Map, Value, json};
 
 use super::{Settings, Severity, Translated, document, fields, label, labels_of};

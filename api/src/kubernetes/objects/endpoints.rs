@@ -6,11 +6,9 @@ use std::{
 };
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledPort, CompiledService},
-    name::Name,
-    quantity::Epoch,
-    resource::Object,
-    service::Protocol,
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{resource::Object, service::Protocol},
+    primitives::{name::Name, quantity::Epoch},
 };
 use serde_json::{Value, json};
 

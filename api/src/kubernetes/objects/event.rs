@@ -1,9 +1,11 @@
 //! What an agent says happened on its node, as an event about that Node.
 
 use model::{
-    name::Name,
-    quantity::{Epoch, Revision},
-    report::{Event, EventReason},
+    kinds::event::{Event, EventReason},
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Revision},
+    },
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! A namespace, which with us is a name that objects are in, and no object.
 
-use model::{
+use model::primitives::{
     name::Namespace,
     quantity::{Epoch, Revision, Timestamp},
 };

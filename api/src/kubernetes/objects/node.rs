@@ -1,10 +1,12 @@
 //! A Node, with what its agent says of it.
 
 use model::{
-    node::NodeSpec,
-    quantity::{Epoch, Timestamp},
-    resource::{Object, Spec},
-    status::{Condition, ConditionType, NodeStatus},
+    kinds::{
+        node::NodeSpec,
+        resource::{Object, Spec},
+    },
+    observed::status::{Condition, ConditionType, NodeStatus},
+    primitives::quantity::{Epoch, Timestamp},
 };
 use serde_json::{Value, json};
 

@@ -3,11 +3,13 @@
 use std::net::IpAddr;
 
 use model::{
-    maintenance::Maintenance,
-    quantity::Epoch,
-    resource::{Kind, Object, ObjectKey, Spec},
-    snapshot::Snapshot,
-    workload::{WorkloadPhase, WorkloadSpec},
+    cluster::snapshot::Snapshot,
+    kinds::{
+        maintenance::Maintenance,
+        resource::{Kind, Object, ObjectKey, Spec},
+        workload::{WorkloadPhase, WorkloadSpec},
+    },
+    primitives::quantity::Epoch,
 };
 use serde_json::{Value, json};
 

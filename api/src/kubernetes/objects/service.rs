@@ -1,10 +1,12 @@
 //! A Service, in the form of Kubernetes, most of whose fields it has anyway.
 
 use model::{
-    quantity::Epoch,
-    resource::{Object, ServiceKey, Spec},
-    service::{ServiceSpec, ServiceType},
-    snapshot::Snapshot,
+    cluster::snapshot::Snapshot,
+    kinds::{
+        resource::{Object, ServiceKey, Spec},
+        service::{ServiceSpec, ServiceType},
+    },
+    primitives::quantity::Epoch,
 };
 use serde_json::{Value, json};
 

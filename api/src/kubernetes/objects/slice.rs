@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledService},
-    metadata::Labels,
-    net::IpFamily,
-    quantity::Epoch,
-    resource::Object,
+    cluster::compiled::{CompiledEndpoint, CompiledService},
+    kinds::{metadata::Labels, resource::Object},
+    primitives::{net::IpFamily, quantity::Epoch},
 };
 use serde_json::{Map, Value, json};
 

@@ -3,13 +3,16 @@
 use std::sync::Mutex;
 
 use model::{
-    admit::{Admitted, Entropy, Operation, Request, admit},
-    change::Commit,
-    config::ClusterConfig,
-    decode::{Expect, decode},
-    quantity::{Epoch, Position, Revision, Timestamp},
-    resource::ObjectKey,
-    secret::Secret,
+    admission::{
+        admit::{Admitted, Entropy, Operation, Request, admit},
+        decode::{Expect, decode},
+    },
+    cluster::{change::Commit, config::ClusterConfig},
+    kinds::resource::ObjectKey,
+    primitives::{
+        quantity::{Epoch, Position, Revision, Timestamp},
+        secret::Secret,
+    },
 };
 use serde_json::{Value, json};
 use store::{Loaded, Store};
@@ -40,8 +43,8 @@ struct Cluster {
     published: Arc<Published>,
     nodes: Nodes,
     store: Arc<dyn Store>,
-    announcements: Mutex<model::announcements::AnnouncementBook>,
-    bgp: Mutex<model::bgp_book::BgpBook>,
+    announcements: Mutex<model::observed::announcements::AnnouncementBook>,
+    bgp: Mutex<model::bgp::book::BgpBook>,
     health: HealthDesk,
     now: Timestamp,
     seed: u64,

@@ -1,11 +1,11 @@
 //! The limits of what an agent says of BGP, as the schema states them.
 
 use model::{
-    bgp_report::{
+    bgp::report::{
         BGP_TEXT_BYTES_MAX, BgpError, BgpNegotiated, BgpReport, BgpRoute, BgpSession, ROUTES_MAX,
         SESSIONS_MAX,
     },
-    report::Report,
+    wire::report::Report,
 };
 
 /// Bytes of a host name.

@@ -11,9 +11,9 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    net::IpFamily,
+    kinds::service::{Protocol, SchedulerFlag},
+    primitives::net::IpFamily,
     program::{Destination, Frontend, Masquerade, Program, Route, Targets, Verdict},
-    service::{Protocol, SchedulerFlag},
 };
 
 /// Ports of one frontend: each is a virtual server, at every address.

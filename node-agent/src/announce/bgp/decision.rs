@@ -8,10 +8,9 @@ use std::{
 use ::bgp::{ExtendedCommunity, LargeCommunity, export::Route};
 use ipnet::IpNet;
 use model::{
-    bgp::{BgpAdvertisement, BgpNeighbour, BgpState},
-    bgp_peer::BgpFamily,
-    community::Community,
-    name::Name,
+    bgp::settings::{BgpAdvertisement, BgpNeighbour, BgpState},
+    kinds::bgp_peer::BgpFamily,
+    primitives::{community::Community, name::Name},
 };
 
 /// Addresses of one prefix that are shown: an aggregate may have any number.

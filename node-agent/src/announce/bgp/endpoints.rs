@@ -1,10 +1,9 @@
 //! Whether somebody would answer at the load balancer addresses of a Service, if this node announced them. Pure.
 
 use model::{
-    compiled::{CompiledEndpoint, CompiledService},
-    name::Name,
-    net::IpFamily,
-    service::TrafficPolicy,
+    cluster::compiled::{CompiledEndpoint, CompiledService},
+    kinds::service::TrafficPolicy,
+    primitives::{name::Name, net::IpFamily},
 };
 
 use crate::announce::machine::Gate;

@@ -26,7 +26,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{bgp::BgpState, feed::AddressState, name::Name, resource::ServiceKey};
+use model::{
+    bgp::settings::BgpState, kinds::resource::ServiceKey, primitives::name::Name, wire::feed::AddressState,
+};
 use tokio::sync::watch;
 use tracing::{info, warn};
 

@@ -16,11 +16,10 @@ use ::bgp::export::Route;
 use imbl::OrdMap;
 use ipnet::IpNet;
 use model::{
-    bgp::{BgpAdvertisement, BgpState},
-    feed::AddressState,
-    name::Name,
-    net::IpFamily,
-    resource::ServiceKey,
+    bgp::settings::{BgpAdvertisement, BgpState},
+    kinds::resource::ServiceKey,
+    primitives::{name::Name, net::IpFamily},
+    wire::feed::AddressState,
 };
 
 use super::{

@@ -8,9 +8,9 @@ use std::{
 use imbl::{OrdMap, ordmap::DiffItem};
 use ipnet::IpNet;
 use model::{
-    bgp_report::{BgpReport, BgpRoute, BgpSession, BgpSessionState, BgpTold, SESSIONS_MAX},
-    name::Name,
-    report::{Event, EventReason},
+    bgp::report::{BgpReport, BgpRoute, BgpSession, BgpSessionState, BgpTold, SESSIONS_MAX},
+    kinds::event::{Event, EventReason},
+    primitives::name::Name,
 };
 use tokio::sync::watch;
 

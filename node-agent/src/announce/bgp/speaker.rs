@@ -7,7 +7,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{bgp::BgpState, name::Name};
+use model::{bgp::settings::BgpState, primitives::name::Name};
 use tokio::{runtime::Handle, sync::watch, time::timeout};
 
 use super::{Routers, plan::Change};

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use ::bgp::{Attributes, Segment, attributes::NextHop, export::Route};
 use model::{
-    bgp_report::{BgpSession, BgpSessionState},
-    community::Community,
+    bgp::report::{BgpSession, BgpSessionState},
+    primitives::community::Community,
 };
 
 /// With which attributes a neighbour knows a route.

@@ -10,7 +10,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use model::advertisement::InterfaceName;
+use model::kinds::advertisement::InterfaceName;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::error;

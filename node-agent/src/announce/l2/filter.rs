@@ -9,7 +9,7 @@ use std::{
     net::{IpAddr, Ipv6Addr},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::wire::{ETHERTYPE_ARP, ETHERTYPE_IPV6};
 

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use tracing::{debug, warn};
 

@@ -26,7 +26,7 @@ use std::{
 
 pub use counters::{AddressCounters, Dropped, PortCounters};
 use limit::ReplyLimit;
-use model::{advertisement::InterfaceName, net::IpFamily};
+use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
 use places::{Held, Port};
 use probe::Probe;
 pub use probe::{PROBE_TIME, ProbeAnswer, ProbeId};

@@ -7,7 +7,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 use nix::{
     errno::Errno,
     libc,

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, io, net::IpAddr};
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use crate::{conntrack::wire, netlink::socket::Netlink};
 

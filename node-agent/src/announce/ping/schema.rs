@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use crate::dataplane::nftables::{
     expr::{Expr, Meta, Register, VerdictExpr},

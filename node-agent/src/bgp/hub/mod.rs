@@ -13,8 +13,8 @@ use std::{
 use ::bgp::export::Route;
 use ipnet::IpNet;
 use model::{
-    bgp::{BgpNeighbour, BgpRemote, BgpState},
-    name::Name,
+    bgp::settings::{BgpNeighbour, BgpRemote, BgpState},
+    primitives::name::Name,
 };
 use tokio::{
     sync::{mpsc, oneshot, watch},

@@ -2,7 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use model::{advertisement::InterfaceName, bgp::BgpRemote, bgp_report::BgpSessionState, name::Name};
+use model::{
+    bgp::{report::BgpSessionState, settings::BgpRemote},
+    kinds::advertisement::InterfaceName,
+    primitives::name::Name,
+};
 use tracing::debug;
 
 use super::Hub;

@@ -7,10 +7,10 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::resource::ServiceKey,
+    primitives::net::IpFamily,
     program::{Program, oracle::Networks},
-    report::FailureReason,
-    resource::ServiceKey,
+    wire::report::FailureReason,
 };
 
 use super::{

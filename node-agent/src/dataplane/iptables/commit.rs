@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report::FailureReason};
 
 use super::{
     IptablesBackend,

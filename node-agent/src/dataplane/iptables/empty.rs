@@ -2,7 +2,7 @@
 
 use std::io;
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::layout::Table;
 use crate::netlink::{

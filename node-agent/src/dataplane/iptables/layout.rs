@@ -15,10 +15,9 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    net::{self, IpFamily},
-    node::Naming,
+    kinds::{node::Naming, service::Protocol},
+    primitives::net::{self, IpFamily},
     program::oracle::Networks,
-    service::Protocol,
 };
 use sha2::{Digest, Sha256};
 

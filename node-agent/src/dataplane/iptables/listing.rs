@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    net::IpFamily,
-    plan::{LineChange, LineFate},
+    primitives::net::IpFamily,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{
@@ -135,7 +135,7 @@ impl<'a> Gone<'a> {
 
 #[cfg(test)]
 mod tests {
-    use model::{node::Naming, program::oracle::Networks};
+    use model::{kinds::node::Naming, program::oracle::Networks};
 
     use super::{
         super::{layout::ChainId, layout::Layout, plan},

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use model::{net::IpFamily, program::Target, quantity::Port, resource::ServiceKey, service::Protocol};
+use model::{
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{net::IpFamily, quantity::Port},
+    program::Target,
+};
 
 use super::{
     layout::{ChainId, Layout, Table},
@@ -267,7 +271,7 @@ pub(crate) fn words(rule: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use model::node::Naming;
+    use model::kinds::node::Naming;
     use proptest::prelude::*;
 
     use super::*;

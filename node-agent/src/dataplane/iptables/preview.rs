@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use model::plan::LineChange;
+use model::wire::plan::LineChange;
 
 use super::{IptablesBackend, commit, listing, parse, plan};
 use crate::dataplane::{Desired, Scope};

@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use model::{
-    net::IpFamily,
-    node::Naming,
+    kinds::{node::Naming, resource::ServiceKey, service::Protocol},
+    primitives::net::IpFamily,
     program::{Destination, Frontend, Masquerade, Program, Role, Route, Target, Targets, Verdict},
-    resource::ServiceKey,
-    service::Protocol,
 };
 
 use super::{
@@ -142,7 +140,7 @@ pub fn virtual_address(layout: &Layout, address: std::net::IpAddr) -> (ChainId, 
 }
 
 fn label(service: &ServiceKey, route: &Route) -> String {
-    let port = route.port_name.as_ref().map_or("", model::name::Label::as_str);
+    let port = route.port_name.as_ref().map_or("", model::primitives::name::Label::as_str);
     format!("{}/{}:{port}", service.namespace.as_str(), service.name.as_str())
 }
 

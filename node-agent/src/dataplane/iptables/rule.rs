@@ -5,10 +5,12 @@ use std::{fmt::Write, net::IpAddr};
 
 use ipnet::IpNet;
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange, Weight},
+    },
     program::{Destination, Frontend},
-    quantity::{Port, PortRange, Weight},
-    service::Protocol,
 };
 
 use super::layout::protocol_word;

@@ -5,8 +5,8 @@ use std::{fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use model::{
-    quantity::{Port, PortRange},
-    service::Protocol,
+    kinds::service::Protocol,
+    primitives::quantity::{Port, PortRange},
 };
 
 /// A rule.

@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 use nix::sched::{CloneFlags, setns};
 
 use super::{

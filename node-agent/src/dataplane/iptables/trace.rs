@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use model::{quantity::Port, trace::End};
+use model::{primitives::quantity::Port, wire::trace::End};
 
 use super::{
     layout::{ChainId, Layout, Table},

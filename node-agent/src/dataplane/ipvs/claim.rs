@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{net, program::Program, report::FailureReason, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, primitives::net, program::Program, wire::report::FailureReason};
 
 use super::{
     lower,

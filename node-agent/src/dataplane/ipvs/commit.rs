@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc};
 
-use model::{net::IpFamily, report::FailureReason, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, primitives::net::IpFamily, wire::report::FailureReason};
 use nix::errno::Errno;
 
 use super::{

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 
 use super::{
     IpvsBackend,

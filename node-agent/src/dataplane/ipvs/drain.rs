@@ -7,9 +7,9 @@ use std::{
 };
 
 use model::{
+    kinds::service::Protocol,
+    primitives::quantity::Timestamp,
     program::{Frontend, Removal, Target},
-    quantity::Timestamp,
-    service::Protocol,
 };
 
 use super::{
@@ -81,7 +81,7 @@ impl IpvsBackend {
         if self.mirror.is_none() {
             self.observe()?;
         }
-        for family in model::net::IpFamily::ALL {
+        for family in model::primitives::net::IpFamily::ALL {
             self.write_rules(family, rules::retire).map_err(failed("removing rules"))?;
         }
         let mirror = self.mirror.get_or_insert_default();
@@ -123,7 +123,7 @@ impl IpvsBackend {
             for (destination, (_, load)) in loads {
                 let target = target_of(&frontend, &socket, destination);
                 let entry = found.entry((service.clone(), protocol, target)).or_insert_with(|| Traffic {
-                    service: model::resource::ServiceKey::clone(service),
+                    service: model::kinds::resource::ServiceKey::clone(service),
                     protocol,
                     target,
                     connections: 0,

@@ -3,7 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use model::{net::IpFamily, node::Naming, quantity::Port, service::Protocol};
+use model::{
+    kinds::{node::Naming, service::Protocol},
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 use super::{
     server::Socket,

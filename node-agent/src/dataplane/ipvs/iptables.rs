@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 /// Which kind of iptables, by the infix of its tools' names: the machine's choice, else the legacy one.
 const FLAVOURS: [&str; 2] = ["", "-legacy"];

@@ -6,10 +6,9 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
-    node::Naming,
-    plan::{LineChange, LineFate},
-    service::Protocol,
+    kinds::{node::Naming, service::Protocol},
+    primitives::net::IpFamily,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{

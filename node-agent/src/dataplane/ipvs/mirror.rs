@@ -6,7 +6,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use model::{net::IpFamily, quantity::Port, service::Protocol};
+use model::{
+    kinds::service::Protocol,
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 use super::{
     render::Command,

@@ -44,11 +44,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
-    node::ProxyMode,
-    plan::LineChange,
-    resource::ServiceKey,
-    trace::{Packet, Traced},
+    kinds::{node::ProxyMode, resource::ServiceKey},
+    primitives::net::IpFamily,
+    wire::{
+        plan::LineChange,
+        trace::{Packet, Traced},
+    },
 };
 
 pub use model::program::lower::ipvs as lower;

@@ -6,7 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     IpvsBackend, ipset, link,
@@ -63,7 +63,7 @@ impl IpvsBackend {
             match &mut mirror.link {
                 Some(link) if link.index == index => {
                     // The kernel may give a link an address of its own making.
-                    if model::net::forbidden(address).is_none() {
+                    if model::primitives::net::forbidden(address).is_none() {
                         link.addresses.insert(address);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use model::{quantity::Port, service::Protocol};
+use model::{kinds::service::Protocol, primitives::quantity::Port};
 
 use super::{
     render::{Daemon, Timeouts},

@@ -7,11 +7,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::{resource::ServiceKey, service::Protocol},
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Timestamp},
+    },
     program::Removal,
-    quantity::{Port, Timestamp},
-    resource::ServiceKey,
-    service::Protocol,
 };
 
 use super::{

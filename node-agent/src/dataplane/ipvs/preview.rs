@@ -9,9 +9,9 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
-    plan::{LineChange, LineFate},
-    resource::ServiceKey,
+    kinds::resource::ServiceKey,
+    primitives::net::IpFamily,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{

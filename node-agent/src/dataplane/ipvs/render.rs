@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     server::{Destination, Forwarding, Held, Service, Socket},

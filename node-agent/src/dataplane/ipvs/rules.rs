@@ -9,9 +9,9 @@
 //! What IPVS forwards passes INPUT with the client's address and the virtual one, and never FORWARD, so the filter is there.
 
 use model::{
-    net::IpFamily,
-    node::Naming,
-    plan::{LineChange, LineFate},
+    kinds::node::Naming,
+    primitives::net::IpFamily,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::sets::{Kind, Set, prefix};

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
-use model::{net::IpFamily, quantity::Port, service::Protocol};
+use model::{
+    kinds::service::Protocol,
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 /// An address, a protocol and a port: what names a virtual server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use model::{net::IpFamily, node::Naming, quantity::Port};
+use model::{
+    kinds::node::Naming,
+    primitives::{net::IpFamily, quantity::Port},
+};
 
 use super::server::Socket;
 

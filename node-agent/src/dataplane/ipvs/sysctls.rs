@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::Path};
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::sets::{Element, Kind, Set, Value};
 

@@ -9,10 +9,9 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
-    node::Naming,
-    service::Protocol,
-    trace::{End, Packet, Seen},
+    kinds::{node::Naming, service::Protocol},
+    primitives::net::IpFamily,
+    wire::trace::{End, Packet, Seen},
 };
 
 use super::{

@@ -8,14 +8,18 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    net::IpFamily,
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, SchedulerFlag},
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange, Timestamp},
+    },
     program::{
         Destination as Place, Frontend, Program, Removal, Role, Route, Target, Targets, Verdict,
         oracle::Networks,
     },
-    quantity::{Port, PortRange, Timestamp},
-    resource::ServiceKey,
-    service::{Protocol, SchedulerFlag},
 };
 
 use super::{
@@ -388,7 +392,7 @@ fn server(route: &Route, targets: &Targets, port: Port) -> Server {
         address: target.address,
         port: target.port.unwrap_or(port),
     };
-    let held = |weight: model::quantity::Weight| Held {
+    let held = |weight: model::primitives::quantity::Weight| Held {
         forwarding: Forwarding::Masquerade,
         weight: u32::from(weight.0),
     };

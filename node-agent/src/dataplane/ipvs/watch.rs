@@ -10,7 +10,7 @@ use std::{
     ops::Bound,
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     IpvsBackend, rules,
@@ -51,7 +51,7 @@ impl IpvsBackend {
             return Ok(false);
         };
         let here = found.into_iter().filter(|(index, _)| *index == link.index).map(|(_, address)| address);
-        let here = here.filter(|address| model::net::forbidden(*address).is_none());
+        let here = here.filter(|address| model::primitives::net::forbidden(*address).is_none());
         if here.collect::<BTreeSet<_>>() != link.addresses {
             return Ok(true);
         }

@@ -1,6 +1,6 @@
 //! What our sets and maps are made of.
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     notes,

@@ -13,10 +13,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange},
+    },
     program::{Destination, Frontend, Target},
-    quantity::{Port, PortRange},
-    service::Protocol,
 };
 
 use super::{

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{
     schema::{SetId, nfproto},

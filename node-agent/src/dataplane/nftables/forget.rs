@@ -171,9 +171,9 @@ impl NftablesBackend {
 #[cfg(test)]
 mod tests {
     use model::{
+        kinds::service::Protocol,
+        primitives::quantity::Port,
         program::{Destination, Target},
-        quantity::Port,
-        service::Protocol,
     };
 
     use super::*;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use model::{
-    net::{self, IpFamily},
-    plan::{LineChange, LineFate},
+    primitives::net::{self, IpFamily},
     program::{Destination, Frontend, Masquerade, Target},
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{
@@ -156,7 +156,7 @@ fn range_word(frontend: &Frontend) -> String {
 }
 
 fn target_text(target: &Target) -> String {
-    format!("{} . {}", target.address, target.port.map_or(0, model::quantity::Port::get))
+    format!("{} . {}", target.address, target.port.map_or(0, model::primitives::quantity::Port::get))
 }
 
 /// The networks between edges, each as one line.

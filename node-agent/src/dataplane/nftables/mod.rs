@@ -47,12 +47,13 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode,
-    plan::LineChange,
+    kinds::{node::ProxyMode, resource::ServiceKey},
     program::Program,
-    report::FailureReason,
-    resource::ServiceKey,
-    trace::{Packet, Traced},
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+    },
 };
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};

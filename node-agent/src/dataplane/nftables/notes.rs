@@ -3,7 +3,7 @@
 //! The random slot has no type of its own that could be written in a `type` line; the `nft` command shows and reads it
 //! as `typeof … numgen random mod 2`, whatever the real modulus, from notes in this form. The kernel only keeps them.
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::schema::{Place, SetId, SetRole};
 

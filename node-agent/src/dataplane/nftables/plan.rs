@@ -8,9 +8,9 @@ use std::{
 
 use ipnet::IpNet;
 use model::{
-    net::{self, IpFamily},
+    kinds::resource::ServiceKey,
+    primitives::net::{self, IpFamily},
     program::{Frontend, oracle::Networks},
-    resource::ServiceKey,
 };
 
 use super::{

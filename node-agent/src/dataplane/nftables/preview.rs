@@ -1,6 +1,6 @@
 //! A pass that stops before the kernel: the same claims and the same plan, and then the lines instead of messages.
 
-use model::{plan::LineChange, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, wire::plan::LineChange};
 
 use super::{
     NftablesBackend,

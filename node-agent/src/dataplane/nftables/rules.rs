@@ -8,7 +8,7 @@
 //! |    target    |    |  key of the frontend  | or slot, or id  |
 //! ```
 
-use model::{net::IpFamily, program::Masquerade, service::Protocol};
+use model::{kinds::service::Protocol, primitives::net::IpFamily, program::Masquerade};
 
 use super::{
     expr::{DynamicSet, Expr, Meta, Register, VerdictExpr},

@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use model::{net::IpFamily, program::Masquerade};
+use model::{primitives::net::IpFamily, program::Masquerade};
 
 use super::{number, uapi};
 

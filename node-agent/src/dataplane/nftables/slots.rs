@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{program::Target, quantity::Weight};
+use model::{primitives::quantity::Weight, program::Target};
 
 use super::schema::{AFFINITY_SLOTS_MAX, SLOTS_MAX, TARGETS_MAX};
 
@@ -91,7 +91,7 @@ pub fn layout(held: &[Option<Target>], counts: &BTreeMap<Target, u32>) -> Vec<Ta
 
 #[cfg(test)]
 mod tests {
-    use model::quantity::Port;
+    use model::primitives::quantity::Port;
     use proptest::prelude::*;
 
     use super::*;

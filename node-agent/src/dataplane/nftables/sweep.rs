@@ -118,9 +118,9 @@ impl NftablesBackend {
 #[cfg(test)]
 mod tests {
     use model::{
+        kinds::service::Protocol,
+        primitives::quantity::Port,
         program::{Destination, Frontend},
-        quantity::Port,
-        service::Protocol,
     };
 
     use super::*;

@@ -6,9 +6,9 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use model::{
-    net::IpFamily,
+    primitives::net::IpFamily,
     program::{Destination, Frontend, Masquerade, Target},
-    trace::{End, Seen},
+    wire::trace::{End, Seen},
 };
 
 use super::{

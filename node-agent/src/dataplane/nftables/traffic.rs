@@ -10,8 +10,8 @@ use std::{
 };
 
 use model::{
+    kinds::resource::ServiceKey,
     program::{Frontend, Target},
-    resource::ServiceKey,
 };
 
 use super::{
@@ -139,7 +139,7 @@ impl NftablesBackend {
 
 #[cfg(test)]
 mod tests {
-    use model::{program::Destination, quantity::Port, service::Protocol};
+    use model::{kinds::service::Protocol, primitives::quantity::Port, program::Destination};
 
     use super::*;
     use crate::dataplane::nftables::{element::Slot, schema::Pool};

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use model::{report::FailureReason, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, wire::report::FailureReason};
 
 use super::{
     NftablesBackend,
@@ -197,9 +197,9 @@ fn differs(what: &str) -> KernelError {
 #[cfg(test)]
 mod tests {
     use model::{
+        kinds::service::Protocol,
+        primitives::quantity::Port,
         program::{Destination, Frontend, Target},
-        quantity::Port,
-        service::Protocol,
     };
     use nix::sched::{CloneFlags, unshare};
 

@@ -8,9 +8,9 @@ use std::{
 use ipnet::IpNet;
 use litemap::LiteMap;
 use model::{
-    net::{self, IpFamily},
+    kinds::service::{Protocol, Scheduler, SchedulerFlag},
+    primitives::net::{self, IpFamily},
     program::{Frontend, Masquerade, Program, Route, Target, Targets, Verdict},
-    service::{Protocol, Scheduler, SchedulerFlag},
 };
 
 use super::{
@@ -162,7 +162,7 @@ fn pools(route: &Route) -> [(&Verdict, Pool); 3] {
 }
 
 /// The targets with the port that the client named, where that is one port.
-fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::quantity::Weight> {
+fn resolved(frontend: &Frontend, targets: &Targets) -> BTreeMap<Target, model::primitives::quantity::Weight> {
     let port = |target: &Target| target.port.or(frontend.ports.single());
     targets.iter().map(|(target, weight)| (Target { port: port(target), ..*target }, *weight)).collect()
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{program::Target, quantity::Weight, service::ProxyProtocol};
+use model::{kinds::service::ProxyProtocol, primitives::quantity::Weight, program::Target};
 
 use super::{lines::Told, lower::Policy};
 
@@ -183,7 +183,7 @@ impl Affinity {
 
 #[cfg(test)]
 mod tests {
-    use model::quantity::Port;
+    use model::primitives::quantity::Port;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use model::traffic::TargetFailures;
+use model::wire::traffic_counts::TargetFailures;
 
 use super::relay::count;
 use crate::health::verdict::{Outcome, Verdict};

@@ -9,10 +9,9 @@
 use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use model::{
-    net::IpFamily,
+    kinds::service::{Protocol, ProxyProtocol},
+    primitives::{net::IpFamily, quantity::Weight},
     program::{Destination, Frontend, Target},
-    quantity::Weight,
-    service::{Protocol, ProxyProtocol},
 };
 
 use super::lower::{Policy, RelayId, SourceClass};
@@ -92,7 +91,7 @@ fn at(address: IpAddr, ports: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use model::quantity::{Port, PortRange};
+    use model::primitives::quantity::{Port, PortRange};
 
     use super::*;
 

@@ -7,7 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use model::{net::IpFamily, program::Frontend, quantity::Port, service::Protocol};
+use model::{
+    kinds::service::Protocol,
+    primitives::{net::IpFamily, quantity::Port},
+    program::Frontend,
+};
 use nix::{
     errno::Errno,
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, setsockopt, socket, sockopt},

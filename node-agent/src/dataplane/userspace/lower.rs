@@ -10,9 +10,9 @@ use std::{
 
 pub use model::program::lower::userspace::expect;
 use model::{
+    kinds::service::{Protocol, ProxyProtocol, SchedulerFlag},
+    primitives::quantity::Port,
     program::{Frontend, Leaving, Program, Route, Targets, Verdict},
-    quantity::Port,
-    service::{Protocol, ProxyProtocol, SchedulerFlag},
 };
 
 /// Who connects, in the order in which sources are told apart.
@@ -170,9 +170,9 @@ mod tests {
     use std::net::IpAddr;
 
     use model::{
+        kinds::service::Scheduler,
+        primitives::quantity::Weight,
         program::{Destination, Masquerade, Role, Target},
-        quantity::Weight,
-        service::Scheduler,
     };
 
     use super::*;

@@ -36,13 +36,13 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode,
-    plan::LineChange,
+    kinds::{node::ProxyMode, resource::ServiceKey, service::Protocol},
     program::{Program, Route, Target},
-    report::FailureReason,
-    resource::ServiceKey,
-    service::Protocol,
-    trace::{Packet, Traced},
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+    },
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{runtime::Runtime, sync::Semaphore};

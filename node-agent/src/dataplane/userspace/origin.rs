@@ -8,10 +8,12 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::service::Protocol,
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, PortRange},
+    },
     program::{Destination, Frontend},
-    quantity::{Port, PortRange},
-    service::Protocol,
 };
 use nix::{
     ifaddrs::getifaddrs,

@@ -9,10 +9,10 @@ use std::{
 };
 
 use model::{
-    plan::{LineChange, LineFate},
+    kinds::resource::ServiceKey,
+    primitives::quantity::Port,
     program::{Program, oracle::Networks},
-    quantity::Port,
-    resource::ServiceKey,
+    wire::plan::{LineChange, LineFate},
 };
 
 use super::{

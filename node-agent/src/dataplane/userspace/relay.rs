@@ -12,11 +12,15 @@ use std::{
 };
 
 use model::{
-    net::IpFamily,
+    kinds::{
+        resource::ServiceKey,
+        service::{Protocol, ProxyProtocol},
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
     program::{Destination, Frontend, Removal, Target, Targets},
-    quantity::{Port, Weight},
-    resource::ServiceKey,
-    service::{Protocol, ProxyProtocol},
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;

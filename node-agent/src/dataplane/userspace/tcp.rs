@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use model::service::Protocol;
+use model::kinds::service::Protocol;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::{
     io::{AsyncRead as _, AsyncWrite as _, AsyncWriteExt as _, ReadBuf},

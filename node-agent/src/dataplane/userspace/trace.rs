@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use model::{
-    resource::ServiceKey,
-    trace::{End, Packet, Seen, Traced},
+    kinds::resource::ServiceKey,
+    wire::trace::{End, Packet, Seen, Traced},
 };
 
 use super::{lower::RelayId, relay::Relay};

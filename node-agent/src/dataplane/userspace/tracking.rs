@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use model::{net::IpFamily, service::Protocol};
+use model::{kinds::service::Protocol, primitives::net::IpFamily};
 
 use crate::{
     conntrack::wire::{

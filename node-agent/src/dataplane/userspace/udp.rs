@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use model::{net::IpFamily, service::Protocol};
+use model::{kinds::service::Protocol, primitives::net::IpFamily};
 use nix::{
     libc,
     sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recv, recvmsg, sendmsg},

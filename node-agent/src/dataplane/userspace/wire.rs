@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use model::service::{Protocol, ProxyProtocol};
+use model::kinds::service::{Protocol, ProxyProtocol};
 
 /// What begins every header of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";

@@ -1,8 +1,8 @@
 //! Settings, interfaces and programs of the machine.
 
 use model::{
-    doctor::{FindingState, SafeFix},
-    node::ProxyMode,
+    kinds::node::ProxyMode,
+    wire::doctor::{FindingState, SafeFix},
 };
 
 use super::{Said, forwards};

@@ -6,8 +6,8 @@ mod rules;
 mod tests;
 
 use model::{
-    doctor::{Finding, FindingState, SafeFix},
-    node::{Naming, ProxyMode},
+    kinds::node::{Naming, ProxyMode},
+    wire::doctor::{Finding, FindingState, SafeFix},
 };
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{doctor::FindingState, node::ProxyMode};
+use model::{kinds::node::ProxyMode, wire::doctor::FindingState};
 
 use super::{KUBE_PREFIX, PER_CHECK_MAX, Said, has_kube_names, is_ours, own_bits};
 use crate::{

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use model::{
-    doctor::{Finding, FindingState, SafeFix},
-    node::{Naming, ProxyMode},
+    kinds::node::{Naming, ProxyMode},
+    wire::doctor::{Finding, FindingState, SafeFix},
 };
 
 use super::judge;

@@ -62,8 +62,10 @@ fn bad_answers_do_not_count_during_the_start_delay() {
 fn the_words_say_what_led_there() {
     let (now, wall) = (Instant::now(), Timestamp::from_unix_seconds(7));
     let mut machine = Machine::new(Duration::ZERO, now, Timestamp::from_unix_seconds(1));
-    let key =
-        CheckKey { address: "10.0.0.1".parse().unwrap(), port: model::quantity::Port::new(80).unwrap() };
+    let key = CheckKey {
+        address: "10.0.0.1".parse().unwrap(),
+        port: model::primitives::quantity::Port::new(80).unwrap(),
+    };
     let mut take = |outcome, words: &str| {
         let change = machine.handle(&Verdict::new(outcome, words), RULES, now, wall);
         let report = machine.report(key);

@@ -11,7 +11,7 @@ use hyper::{
     header::{ACCEPT, CONNECTION, HOST, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
-use model::health_check::{HttpCheck, HttpMethod};
+use model::kinds::health_check::{HttpCheck, HttpMethod};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::health::verdict::{Outcome, Verdict};

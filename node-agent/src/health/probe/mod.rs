@@ -7,8 +7,8 @@ mod udp;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use model::{
-    health::CheckKey,
+use model::kinds::{
+    endpoint_health::CheckKey,
     health_check::{HealthCheck, HealthCheckType},
 };
 use rustls::pki_types::ServerName;
@@ -37,7 +37,7 @@ enum Speech {
     Tcp,
     Http(Arc<http::Request>),
     Grpc(Arc<str>),
-    Udp(Arc<model::health_check::UdpCheck>),
+    Udp(Arc<model::kinds::health_check::UdpCheck>),
 }
 
 /// A question to one endpoint.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use model::health_check::TlsCheck;
+use model::kinds::health_check::TlsCheck;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::{

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-use model::health_check::UdpCheck;
+use model::kinds::health_check::UdpCheck;
 use tokio::net::UdpSocket;
 
 use crate::health::verdict::{Outcome, Verdict};

@@ -1,8 +1,8 @@
 //! Paths to a router that are watched by BFD.
 
 use model::{
-    bfd_profile::{BFD_MINIMUM_TTL_DEFAULT, BfdProfileSpec},
-    bgp_report::BgpSessionState,
+    bgp::report::BgpSessionState,
+    kinds::bfd_profile::{BFD_MINIMUM_TTL_DEFAULT, BfdProfileSpec},
 };
 
 use super::{

@@ -7,11 +7,12 @@ use bgp::{
     export::Route,
 };
 use model::{
-    bgp::{BgpNeighbour, BgpRemote, BgpState},
-    bgp_peer::{BGP_PORT, BgpFamily, HOLD_TIME_DEFAULT, MAX_PREFIXES_DEFAULT, PeerAsn},
-    bgp_report::{BgpSession, BgpSessionState},
-    name::Name,
-    secret::Secret,
+    bgp::{
+        report::{BgpSession, BgpSessionState},
+        settings::{BgpNeighbour, BgpRemote, BgpState},
+    },
+    kinds::bgp_peer::{BGP_PORT, BgpFamily, HOLD_TIME_DEFAULT, MAX_PREFIXES_DEFAULT, PeerAsn},
+    primitives::{name::Name, secret::Secret},
 };
 use node_agent::{
     bfd::Bfd,
@@ -165,11 +166,13 @@ pub fn route(communities: &[&str]) -> Route {
     let mut route = Route::default();
     for community in communities {
         match community.parse().unwrap() {
-            model::community::Community::Standard(value) => _ = route.communities.insert(Community(value)),
-            model::community::Community::Extended(bytes) => {
+            model::primitives::community::Community::Standard(value) => {
+                _ = route.communities.insert(Community(value))
+            }
+            model::primitives::community::Community::Extended(bytes) => {
                 _ = route.extended_communities.insert(ExtendedCommunity(bytes));
             }
-            model::community::Community::Large(values) => {
+            model::primitives::community::Community::Large(values) => {
                 _ = route.large_communities.insert(LargeCommunity(values));
             }
         }

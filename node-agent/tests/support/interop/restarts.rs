@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use model::{bgp::BgpNeighbour, bgp_peer::GracefulRestart};
+use model::{bgp::settings::BgpNeighbour, kinds::bgp_peer::GracefulRestart};
 use node_agent::bgp::Leave;
 
 use super::{

@@ -2,7 +2,10 @@
 
 use std::{thread, time::Duration};
 
-use model::{bgp::BgpRemote, bgp_peer::PeerAsn, bgp_report::BgpSessionState};
+use model::{
+    bgp::{report::BgpSessionState, settings::BgpRemote},
+    kinds::bgp_peer::PeerAsn,
+};
 
 use super::{
     Kind, OUR_ASN, Ours, Stage, THEIR_ASN, VIP_V4, VIP_V6, linger, neighbour,

@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt,
 };
 
-use model::community::Community;
+use model::primitives::community::Community;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

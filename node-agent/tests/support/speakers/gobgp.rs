@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::community::Community;
+use model::primitives::community::Community;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 

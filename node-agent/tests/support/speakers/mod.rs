@@ -161,6 +161,6 @@ fn lines(parts: &[Option<String>]) -> String {
 
 /// A community in the form of `model::community`, from a text that is nearly in it.
 fn community(text: &str) -> String {
-    let parsed: Result<model::community::Community, _> = text.parse();
+    let parsed: Result<model::primitives::community::Community, _> = text.parse();
     parsed.map_or_else(|_| text.to_owned(), |community| community.to_string())
 }

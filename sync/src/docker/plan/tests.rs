@@ -1,4 +1,4 @@
-use model::resource::Kind;
+use model::kinds::resource::Kind;
 
 use super::*;
 use crate::docker::container::Binding;

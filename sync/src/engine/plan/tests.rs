@@ -1,4 +1,4 @@
-use model::decode::{Expect, decode};
+use model::admission::decode::{Expect, decode};
 use serde_json::json;
 
 use super::*;

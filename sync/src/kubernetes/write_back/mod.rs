@@ -18,7 +18,7 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
-use model::resource::ObjectKey;
+use model::kinds::resource::ObjectKey;
 use tokio::sync::watch;
 use translate::json::text;
 

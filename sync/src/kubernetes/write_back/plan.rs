@@ -133,7 +133,7 @@ mod tests {
 
     fn entry(status: Value) -> Entry {
         let object = json!({ "metadata": { "name": "web", "namespace": "shop", "resourceVersion": "7" }, "status": status });
-        let key = model::resource::ObjectKey::parse_store_key("services/shop/web");
+        let key = model::kinds::resource::ObjectKey::parse_store_key("services/shop/web");
         Entry { object, claim: Claim::Addressed, key, findings: Vec::new() }
     }
 

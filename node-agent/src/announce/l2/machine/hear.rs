@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::net::IpFamily;
+use model::primitives::net::IpFamily;
 
 use super::{Conflict, Dropped, Machine, Output, frames};
 use crate::{

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{advertisement::InterfaceName, net::IpFamily};
+use model::{kinds::advertisement::InterfaceName, primitives::net::IpFamily};
 
 use super::{Machine, Output, frames};
 use crate::links::Mac;

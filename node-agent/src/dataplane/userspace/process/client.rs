@@ -15,12 +15,13 @@ use std::{
 };
 
 use model::{
-    node::ProxyMode,
-    plan::LineChange,
+    kinds::{node::ProxyMode, resource::ServiceKey},
     program::oracle::Networks,
-    report::FailureReason,
-    resource::ServiceKey,
-    trace::{Packet, Traced},
+    wire::{
+        plan::LineChange,
+        report::FailureReason,
+        trace::{Packet, Traced},
+    },
 };
 use tracing::{info, warn};
 

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use model::{report::FailureReason, resource::ServiceKey};
+use model::{kinds::resource::ServiceKey, wire::report::FailureReason};
 
 use super::{
     frames,

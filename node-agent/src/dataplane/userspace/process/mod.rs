@@ -29,7 +29,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::node::ProxyMode;
+use model::kinds::node::ProxyMode;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,

@@ -17,11 +17,13 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use model::{
-    plan::LineChange,
+    kinds::resource::ServiceKey,
+    primitives::quantity::Revision,
     program::{Program, oracle::Networks},
-    quantity::Revision,
-    resource::ServiceKey,
-    trace::{Packet, Traced},
+    wire::{
+        plan::LineChange,
+        trace::{Packet, Traced},
+    },
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

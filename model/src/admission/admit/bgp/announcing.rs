@@ -1,0 +1,198 @@
+//! What an Advertisement tells whom: not what nobody hears, not what others contradict, and no prefix of others.
+
+use std::collections::BTreeSet;
+
+use super::{Scene, Sides, length_field};
+use crate::{
+    admission::admit::candidate::Candidate,
+    bgp::compile::{advertisements, peer, peers},
+    cluster::coverage::Coverage,
+    kinds::{
+        address_pool::AddressRange,
+        advertisement::AdvertisementSpec,
+        bgp_peer::{BgpFamily, BgpPeerSpec},
+        resource::{Kind, Object},
+        selector::Selector,
+    },
+    primitives::{
+        name::Name,
+        net::IpFamily,
+        violation::{Violation, ViolationCode},
+    },
+};
+
+impl Scene<'_> {
+    pub(super) fn check_advertisement(
+        &self,
+        name: &Name,
+        spec: &AdvertisementSpec,
+        found: &mut Vec<Violation>,
+    ) {
+        for missing in spec.peers.iter().filter(|name| peer(self.snapshot, name).is_none()) {
+            let message = format!("must name BgpPeers that exist; there is no {missing}");
+            let hint = "create it before, or in the same apply; leave the field out for all peers";
+            found.push(Violation::new("/spec/peers", ViolationCode::NotFound, message).hint(hint));
+        }
+        if !found.is_empty() {
+            return;
+        }
+        for (field, why) in self.useless(spec) {
+            let message = format!("must be left out: none of the named peers is {why}, and no other is told");
+            found.push(Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message));
+        }
+        if self.shares_no_node(spec) {
+            let message = "must select a Node that has one of the peers; none that it selects has";
+            let hint = "compare spec.nodeSelectors of the BgpPeers and the labels of the Nodes";
+            found.push(Violation::new("/spec/nodeSelectors", ViolationCode::Conflict, message).hint(hint));
+        }
+        found.extend(self.outside(spec).map(|(family, message)| {
+            Violation::new(length_field(family), ViolationCode::Overlap, message)
+                .hint("routers would send the traffic of all of it; take a longer prefix, or name all pools that it holds")
+        }));
+        if let Some(families) = self.untold_families(spec) {
+            let message =
+                format!("must name a peer that takes {families} routes, which is all that the pools have");
+            let hint = "compare spec.families of the BgpPeers and spec.addresses of the AddressPools";
+            found.push(Violation::new("/spec/peers", ViolationCode::Conflict, message).hint(hint));
+        }
+        for (other, of) in advertisements(self.snapshot).filter(|(other, _)| *other != name) {
+            self.check_contradiction(spec, other, of, found);
+        }
+    }
+
+    /// The fields that none of the named peers is told, with the sort of peers that would be.
+    pub(super) fn useless(&self, spec: &AdvertisementSpec) -> Vec<(&'static str, &'static str)> {
+        let sides: Vec<Sides> = spec
+            .peers
+            .iter()
+            .filter_map(|name| peer(self.snapshot, name))
+            .map(|peer| self.sides(peer))
+            .collect();
+        if sides.is_empty() {
+            return Vec::new();
+        }
+        let mut useless = Vec::new();
+        if spec.local_pref.is_some() && !sides.iter().any(|side| side.internal) {
+            useless.push(("localPref", "an internal peer"));
+        }
+        if spec.prepend.is_some_and(|times| times > 0) && !sides.iter().any(|side| side.external) {
+            useless.push(("prepend", "an external peer"));
+        }
+        useless
+    }
+
+    /// Whether Nodes are selected and have none of the peers, while others have them. As long as either side has no Nodes at
+    /// all, they may come.
+    pub(super) fn shares_no_node(&self, spec: &AdvertisementSpec) -> bool {
+        let is_told = |name: &Name| spec.peers.is_empty() || spec.peers.contains(name);
+        let told: Vec<_> = peers(self.snapshot).filter(|(name, _)| is_told(name)).map(|(_, of)| of).collect();
+        let has_peer = |node: &Object| {
+            told.iter().any(|peer| Selector::any_matches(&peer.node_selectors, &node.metadata.labels))
+        };
+        let mut selected = self.selected(&spec.node_selectors).peekable();
+        selected.peek().is_some() && !selected.any(has_peer) && self.nodes().any(has_peer)
+    }
+
+    /// The families of the named pools, in words, where none of the named peers takes routes of any.
+    pub(super) fn untold_families(&self, spec: &AdvertisementSpec) -> Option<String> {
+        let pools = spec.address_pools.iter().filter_map(|name| self.snapshot.pool(name));
+        let held: BTreeSet<IpFamily> =
+            pools.flat_map(|pool| &pool.addresses).map(AddressRange::family).collect();
+        let peers = spec.peers.iter().filter_map(|name| peer(self.snapshot, name));
+        let taken: BTreeSet<IpFamily> =
+            peers.flat_map(BgpPeerSpec::effective_families).map(BgpFamily::ip).collect();
+        let is_untold = !held.is_empty() && !taken.is_empty() && held.is_disjoint(&taken);
+        is_untold.then(|| held.iter().map(|family| family.as_str()).collect::<Vec<_>>().join(" and "))
+    }
+
+    /// The prefixes of an Advertisement that hold addresses which are none of its pools', in words.
+    fn outside(&self, spec: &AdvertisementSpec) -> impl Iterator<Item = (IpFamily, String)> {
+        let wide: Vec<IpFamily> =
+            IpFamily::ALL.into_iter().filter(|family| spec.aggregates(*family)).collect();
+        let coverage = (!wide.is_empty()).then(|| self.coverage(spec));
+        wide.into_iter().filter_map(move |family| {
+            let length = spec.length(family);
+            let prefix = coverage.as_ref()?.reaching_outside(family, length)?;
+            Some((family, format!("must be long enough that prefixes lie in the pools; {prefix} does not")))
+        })
+    }
+
+    fn coverage(&self, spec: &AdvertisementSpec) -> Coverage {
+        let pools = self.snapshot.list(Kind::AddressPool, None, None);
+        let covered = pools.filter(|object| spec.covers_pool(Some(&object.metadata.name)));
+        Coverage::of(covered.filter_map(|object| self.snapshot.pool(&object.metadata.name)))
+    }
+
+    /// Pools that change under Advertisements with wider prefixes.
+    pub(super) fn check_pools(&self, at: &str, candidates: &[Candidate], found: &mut Vec<Violation>) {
+        let is_written = |name: &Name| {
+            candidates.iter().any(|other| other.key.kind == Kind::Advertisement && other.key.name == *name)
+        };
+        for (name, spec) in advertisements(self.snapshot).filter(|(name, _)| !is_written(name)) {
+            for (family, message) in self.outside(spec) {
+                let field = length_field(family).trim_start_matches("/spec/");
+                let message = format!(
+                    "would leave Advertisement {name} with prefixes of others: its {field} {message}"
+                );
+                found.push(
+                    Violation::new(at, ViolationCode::Overlap, message)
+                        .hint("change that Advertisement first"),
+                );
+            }
+        }
+    }
+
+    /// Two Advertisements that say different things of the same prefixes to the same peers.
+    fn check_contradiction(
+        &self,
+        spec: &AdvertisementSpec,
+        name: &Name,
+        other: &AdvertisementSpec,
+        found: &mut Vec<Violation>,
+    ) {
+        let shares_peers =
+            spec.peers.is_empty() || other.peers.is_empty() || !spec.peers.is_disjoint(&other.peers);
+        let (a, b) = (&spec.service_selectors, &other.service_selectors);
+        let shares_services = a.is_empty() || b.is_empty() || a == b;
+        if !shares_peers || !shares_services || !self.announces_same_prefix(spec, other) {
+            return;
+        }
+        if self.meeting(&spec.node_selectors, &other.node_selectors).is_none() {
+            return;
+        }
+        let shown = |value: Option<u32>| value.map_or_else(|| "none".to_owned(), |value| value.to_string());
+        let prepend = |of: &AdvertisementSpec| Some(u32::from(of.prepend.unwrap_or(0)));
+        for (field, ours, theirs) in [
+            ("localPref", spec.local_pref, other.local_pref),
+            ("med", spec.med, other.med),
+            ("prepend", prepend(spec), prepend(other)),
+        ] {
+            if ours != theirs {
+                let message = format!(
+                    "must be that of Advertisement {name}, {}, which tells the same peers of the same prefixes, not {}",
+                    shown(theirs),
+                    shown(ours)
+                );
+                let hint = "tell them apart by peers, nodeSelectors, addressPools, serviceSelectors or the prefix length";
+                found.push(
+                    Violation::new(format!("/spec/{field}"), ViolationCode::Conflict, message).hint(hint),
+                );
+            }
+        }
+    }
+
+    /// Whether two Advertisements have prefixes of one length in a family that they share a pool of.
+    fn announces_same_prefix(&self, a: &AdvertisementSpec, b: &AdvertisementSpec) -> bool {
+        let pools = self.snapshot.list(Kind::AddressPool, None, None).map(|object| &object.metadata.name);
+        let shared: BTreeSet<&Name> =
+            pools.filter(|name| a.covers_pool(Some(name)) && b.covers_pool(Some(name))).collect();
+        let ranges =
+            || shared.iter().filter_map(|name| self.snapshot.pool(name)).flat_map(|pool| &pool.addresses);
+        // Addresses of no pool may be of either family.
+        let is_for_all = a.address_pools.is_empty() && b.address_pools.is_empty();
+        IpFamily::ALL.into_iter().any(|family| {
+            let is_shared = is_for_all || ranges().any(|range| range.family() == family);
+            is_shared && a.length(family) == b.length(family)
+        })
+    }
+}

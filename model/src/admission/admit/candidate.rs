@@ -1,0 +1,304 @@
+//! One object of a request on its way: what it was, what it shall be, and where the input named it.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use super::{Operation, Refusal, Request, entropy::Random, health};
+use crate::cluster::change::Action;
+use crate::{
+    cluster::snapshot::Snapshot,
+    kinds::{
+        address::Announcement,
+        node::NodeSpec,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Revision, Timestamp},
+        violation::{Violation, ViolationCode},
+    },
+};
+
+pub(super) struct Candidate {
+    pub(super) key: ObjectKey,
+    old: Option<Arc<Object>>,
+    /// `None` when the object is removed.
+    pub(super) new: Option<Object>,
+    /// Put before every pointer, such as `/items/3`.
+    at: String,
+    /// It becomes what it was; what it is does not bind it.
+    pub(super) is_restored: bool,
+}
+
+/// Finds what each operation is about and checks its preconditions.
+pub(super) fn resolve(
+    snapshot: &Snapshot,
+    request: &Request,
+    violations: &mut Vec<Violation>,
+) -> Result<Vec<Candidate>, Refusal> {
+    let mut candidates = Vec::with_capacity(request.operations.len());
+    let mut seen = BTreeSet::new();
+    for (index, operation) in request.operations.iter().enumerate() {
+        let Some(candidate) = resolve_one(snapshot, request, operation, index, violations)? else { continue };
+        if !seen.insert(candidate.key.clone()) {
+            let message = format!("must not repeat {}, which is in the request already", candidate.key);
+            violations.push(Violation::new(
+                format!("{}/metadata/name", candidate.at),
+                ViolationCode::Duplicate,
+                message,
+            ));
+            continue;
+        }
+        candidates.push(candidate);
+    }
+    Ok(candidates)
+}
+
+fn announce(
+    snapshot: &Snapshot,
+    address: IpAddr,
+    if_epoch: u64,
+    announcement: &Announcement,
+) -> Option<Candidate> {
+    let old = snapshot.address(address)?;
+    let mut record = old.as_address().filter(|record| record.announcement.epoch == if_epoch)?.clone();
+    let epoch = announcement.epoch.max(if_epoch.saturating_add(1));
+    record.announcement = Announcement { epoch, ..announcement.clone() };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Address(record) };
+    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
+}
+
+fn lose(snapshot: &Snapshot, node: &Name, since: Option<Timestamp>) -> Option<Candidate> {
+    let old = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() })?;
+    let Spec::Node(spec) = &old.spec else { return None };
+    let spec = NodeSpec { lost_since: since, ..spec.clone() };
+    let new = Object { metadata: old.metadata.clone(), spec: Spec::Node(spec) };
+    Some(Candidate::of_record(old.key(), Some(Arc::clone(old)), Some(new)))
+}
+
+/// What the server says of a Node stays as it is: a body leaves it out, or repeats it.
+fn keep_lease(new: &mut Object, old: Option<&Object>, at: &str, violations: &mut Vec<Violation>) {
+    let Spec::Node(spec) = &mut new.spec else { return };
+    let known = old.and_then(|old| if let Spec::Node(spec) = &old.spec { spec.lost_since } else { None });
+    if spec.lost_since.is_some() && spec.lost_since != known {
+        let message = "must not be set: the server says by it that the Node's agent is silent";
+        violations.push(
+            Violation::new(format!("{at}/spec/lostSince"), ViolationCode::Invalid, message)
+                .hint("leave the field out"),
+        );
+    }
+    spec.lost_since = known;
+}
+
+/// Whoever writes back what was read has no password to write: the one that is there stays. The empty one ends it.
+fn keep_password(new: &mut Object, old: Option<&Object>) {
+    let Spec::BgpPeer(spec) = &mut new.spec else { return };
+    match &spec.password {
+        None => spec.password = old.and_then(Object::as_bgp_peer).and_then(|old| old.password.clone()),
+        Some(password) if password.reveal().is_empty() => spec.password = None,
+        Some(_) => {}
+    }
+}
+
+fn resolve_one(
+    snapshot: &Snapshot,
+    request: &Request,
+    operation: &Operation,
+    index: usize,
+    violations: &mut Vec<Violation>,
+) -> Result<Option<Candidate>, Refusal> {
+    let (key, new, at) = match operation {
+        Operation::Create(object) | Operation::Replace { object, .. } => {
+            (object.key(), Some(object), String::new())
+        }
+        Operation::Apply(object) => (object.key(), Some(object), format!("/items/{index}")),
+        Operation::Delete { key, .. } => (key.clone(), None, String::new()),
+        Operation::Restore { object, .. } => {
+            let (key, new) = (object.key(), Some(object.clone()));
+            let old = snapshot.get(&key).cloned();
+            check_existence(operation, &key, old.as_ref())?;
+            return Ok(Some(Candidate { key, old, new, at: format!("/items/{index}"), is_restored: true }));
+        }
+        Operation::Retry { .. } => return Ok(None),
+        Operation::Announce { address, if_epoch, announcement } => {
+            return Ok(announce(snapshot, *address, *if_epoch, announcement));
+        }
+        Operation::Lose { node, since } => return Ok(lose(snapshot, node, *since)),
+        Operation::Judge { service, endpoints } => return Ok(health::judge(snapshot, service, endpoints)),
+    };
+    if key.kind.is_kept_by_server() {
+        let message = format!("must not be {}: the server keeps these records", key.kind);
+        violations.push(Violation::new(format!("{at}/kind"), ViolationCode::Invalid, message));
+    }
+    let old = snapshot.get(&key).cloned();
+    check_existence(operation, &key, old.as_ref())?;
+    if let Some(new) = new {
+        check_identity(new, old.as_ref(), &at, violations)?;
+    }
+    let mut new = new.cloned();
+    if let Some(object) = &mut new {
+        keep_lease(object, old.as_deref(), &at, violations);
+        keep_password(object, old.as_deref());
+        let owner = old.as_ref().and_then(|old| old.metadata.apply_set.clone());
+        let asked = request.apply_set.as_ref().map(|set| set.name.clone());
+        if let (Some(owner), Some(asked)) = (&owner, &asked)
+            && owner != asked
+        {
+            let message = format!("must belong to apply set `{asked}` or to none; it belongs to `{owner}`");
+            violations.push(Violation::new(
+                format!("{at}/metadata/name"),
+                ViolationCode::OwnedByOther,
+                message,
+            ));
+        }
+        if let (Some(_), None, Some(set)) = (&old, &owner, &request.apply_set)
+            && !set.adopt
+        {
+            let message = format!("must not exist outside of apply set `{}`; it belongs to none", set.name);
+            violations.push(
+                Violation::new(format!("{at}/metadata/name"), ViolationCode::OwnedByOther, message)
+                    .hint("give it another name, or delete the one that is there"),
+            );
+        }
+        object.metadata.apply_set = asked.or(owner);
+    }
+    Ok(Some(Candidate { key, old, new, at, is_restored: false }))
+}
+
+fn check_existence(operation: &Operation, key: &ObjectKey, old: Option<&Arc<Object>>) -> Result<(), Refusal> {
+    match (operation, old) {
+        (Operation::Create(_) | Operation::Restore { if_revision: None, .. }, Some(old)) => {
+            Err(Refusal::AlreadyExists(Arc::clone(old)))
+        }
+        (
+            Operation::Replace { .. }
+            | Operation::Delete { .. }
+            | Operation::Restore { if_revision: Some(_), .. },
+            None,
+        ) => Err(Refusal::NotFound(key.clone())),
+        (
+            Operation::Replace { if_revision, .. }
+            | Operation::Delete { if_revision, .. }
+            | Operation::Restore { if_revision, .. },
+            Some(old),
+        ) => {
+            let is_current = if_revision.is_none_or(|wanted| wanted == old.metadata.revision());
+            if is_current { Ok(()) } else { Err(Refusal::PreconditionFailed(Arc::clone(old))) }
+        }
+        (Operation::Create(_) | Operation::Apply(_), None)
+        | (Operation::Apply(_), Some(_))
+        | (Operation::Restore { if_revision: None, .. }, None)
+        | (
+            Operation::Announce { .. }
+            | Operation::Lose { .. }
+            | Operation::Judge { .. }
+            | Operation::Retry { .. },
+            _,
+        ) => Ok(()),
+    }
+}
+
+/// A body that says which object or revision it was made from must be right about it.
+fn check_identity(
+    new: &Object,
+    old: Option<&Arc<Object>>,
+    at: &str,
+    violations: &mut Vec<Violation>,
+) -> Result<(), Refusal> {
+    let (uid, version) = (&new.metadata.uid, &new.metadata.resource_version);
+    let Some(old) = old else {
+        for (field, _) in
+            [("uid", uid.is_some()), ("resourceVersion", version.is_some())].iter().filter(|(_, set)| *set)
+        {
+            let message = "must be left out when the object does not exist yet";
+            violations.push(Violation::new(
+                format!("{at}/metadata/{field}"),
+                ViolationCode::Invalid,
+                message,
+            ));
+        }
+        return Ok(());
+    };
+    let same_uid = uid.is_none() || *uid == old.metadata.uid;
+    let same_version = version.is_none() || *version == old.metadata.resource_version;
+    if same_uid && same_version { Ok(()) } else { Err(Refusal::Conflict(Arc::clone(old))) }
+}
+
+impl Candidate {
+    /// A record that the write changes besides what it names.
+    pub(super) const fn of_record(key: ObjectKey, old: Option<Arc<Object>>, new: Option<Object>) -> Self {
+        Self { key, old, new, at: String::new(), is_restored: false }
+    }
+
+    /// Whether the object is there already.
+    pub(super) const fn is_known(&self) -> bool {
+        self.old.is_some()
+    }
+
+    /// The Service that this is about, if it is one.
+    pub(super) fn service_key(&self) -> Option<ServiceKey> {
+        ServiceKey::of_object_key(&self.key)
+    }
+
+    /// Gives a violation the pointer of this candidate.
+    pub(super) fn place(&self, mut violation: Violation) -> Violation {
+        violation.pointer.insert_str(0, &self.at);
+        violation
+    }
+
+    /// Runs a check over the old and new state; what it finds gets the pointer of this candidate.
+    pub(super) fn check(
+        &mut self,
+        check: impl FnOnce(Option<&Object>, &mut Object, &mut Vec<Violation>),
+    ) -> Vec<Violation> {
+        let mut found = Vec::new();
+        if let Some(new) = &mut self.new {
+            check(self.old.as_deref(), new, &mut found);
+        }
+        found.into_iter().map(|violation| self.place(violation)).collect()
+    }
+
+    /// Settles the bookkeeping: what differs gets the revision, what does not stays the very same object.
+    pub(super) fn conclude(
+        self,
+        revision: Revision,
+        now: Timestamp,
+        random: &mut Random,
+    ) -> (Action, Arc<Object>) {
+        let Self { key, old, new, at: _, is_restored: _ } = self;
+        match (old, new) {
+            (Some(old), None) => (Action::Deleted, Arc::new(with_revision(&old, revision))),
+            (Some(old), Some(new)) if is_same(&old, &new) => (Action::Unchanged, old),
+            (Some(old), Some(mut new)) => {
+                new.metadata.uid = old.metadata.uid;
+                new.metadata.creation_timestamp = old.metadata.creation_timestamp;
+                let generation = old.metadata.generation.unwrap_or(1);
+                new.metadata.generation = Some(generation + u64::from(old.spec != new.spec));
+                new.metadata.self_link = Some(key.path());
+                (Action::Updated, Arc::new(with_revision(&new, revision)))
+            }
+            (None, Some(mut new)) => {
+                new.metadata.uid = Some(random.uuid(now.unix_seconds()));
+                new.metadata.creation_timestamp = Some(now);
+                new.metadata.generation = Some(1);
+                new.metadata.self_link = Some(key.path());
+                (Action::Created, Arc::new(with_revision(&new, revision)))
+            }
+            (None, None) => unreachable!("a removal of nothing is refused when operations are resolved"),
+        }
+    }
+}
+
+/// The object as of another revision.
+pub(super) fn with_revision(object: &Object, revision: Revision) -> Object {
+    let mut object = object.clone();
+    object.metadata.resource_version = Some(revision.to_string());
+    object
+}
+
+/// Whether two states of an object differ in nothing that somebody asks for.
+pub(crate) fn is_same(old: &Object, new: &Object) -> bool {
+    old.spec == new.spec
+        && old.metadata.labels == new.metadata.labels
+        && old.metadata.annotations == new.metadata.annotations
+        && old.metadata.apply_set == new.metadata.apply_set
+}

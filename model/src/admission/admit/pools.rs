@@ -1,0 +1,310 @@
+//! Rules between pools and everything else: which ranges may be pools, and what happens to addresses that are held when
+//! their pool changes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::{addresses::Ledger, candidate::Candidate};
+use crate::{
+    cluster::{
+        allocate::{Denial, is_for, place},
+        config::ClusterConfig,
+        snapshot::Snapshot,
+    },
+    kinds::{
+        address_pool::AddressPoolSpec,
+        advertisement::AdvertisementSpec,
+        load_balancer::Wanted,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+    },
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+};
+
+/// Services that one request may move to other addresses; as many as it may have operations.
+pub const EVICTIONS_MAX: usize = super::OPERATIONS_MAX;
+/// Holders that are named when an address cannot be taken from them.
+const HOLDERS_LISTED_MAX: usize = 10;
+
+/// Checks where a pool lies.
+pub(super) fn check(
+    snapshot: &Snapshot,
+    config: &ClusterConfig,
+    spec: &AddressPoolSpec,
+    found: &mut Vec<Violation>,
+) {
+    for (index, range) in spec.addresses.iter().enumerate() {
+        let mut overlap = |what: String, hint: &str| {
+            let message = format!("must not overlap {what}; {range} does");
+            let at = format!("/spec/addresses/{index}");
+            found.push(Violation::new(at, ViolationCode::Overlap, message).hint(hint));
+        };
+        if let Some(pool) = snapshot.pool_overlapping(range) {
+            overlap(format!("AddressPool {pool}"), "an address is of one pool; shrink that pool first");
+        }
+        if let Some(cidr) = config.service_cidrs().iter().find(|cidr| range.overlaps_net(cidr)) {
+            overlap(
+                format!("the range of virtual addresses, {cidr}"),
+                "choose a range of the network outside",
+            );
+        }
+        if let Some(cidr) = snapshot.workload_cidrs().find(|cidr| range.overlaps_net(cidr)) {
+            overlap(
+                format!("the workload network {cidr} of a Node"),
+                "choose a range of the network outside",
+            );
+        }
+        if let Some((address, node)) = snapshot.node_address_in(range, |address| spec.is_reserved(address)) {
+            let message = format!("must not hold {address}, which is an address of Node {node}");
+            let hint = format!("add {address} to spec.reserved");
+            let at = format!("/spec/addresses/{index}");
+            found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+        }
+        if let Some((address, service)) = snapshot.external_ip_in(range) {
+            let message = format!("must not hold {address}, which is an external IP of Service {service}");
+            let hint =
+                "an address is an external IP or a load balancer's, not both; change that Service first";
+            let at = format!("/spec/addresses/{index}");
+            found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+        }
+    }
+}
+
+/// The pool in whose way an address of a Node is.
+pub(super) fn check_node_address(
+    snapshot: &Snapshot,
+    at: String,
+    address: IpAddr,
+    found: &mut Vec<Violation>,
+) {
+    let Some(name) = snapshot.pool_of(address) else { return };
+    if snapshot.pool(name).is_some_and(|pool| pool.is_reserved(address)) {
+        return;
+    }
+    let message = format!("must not lie in an address pool; {address} lies in AddressPool {name}");
+    let hint = format!("add {address} to spec.reserved of the pool");
+    found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+}
+
+/// Checks that what an Advertisement names is there; run when the whole request is in the snapshot.
+pub(super) fn check_advertisement(snapshot: &Snapshot, spec: &AdvertisementSpec, found: &mut Vec<Violation>) {
+    for pool in spec.address_pools.iter().filter(|pool| snapshot.pool(pool).is_none()) {
+        let message = format!("must name AddressPools that exist; there is no {pool}");
+        let hint = "create it before, or in the same apply; leave the field out for all pools";
+        found.push(Violation::new("/spec/addressPools", ViolationCode::NotFound, message).hint(hint));
+    }
+}
+
+/// Refuses to remove pools that Advertisements name.
+pub(super) fn check_removed(
+    snapshot: &Snapshot,
+    candidates: &[Candidate],
+    pruned: &[ObjectKey],
+    found: &mut Vec<Violation>,
+) {
+    let removed =
+        candidates.iter().filter(|candidate| candidate.new.is_none()).map(|candidate| &candidate.key);
+    for key in removed.chain(pruned).filter(|key| key.kind == Kind::AddressPool) {
+        if let Some(advertisement) = snapshot.advertisement_of_pool(&key.name) {
+            let message = format!("{key} must stay while Advertisement {advertisement} names it");
+            let hint = "take it out of spec.addressPools of the Advertisement first, or delete that too";
+            found.push(Violation::new("", ViolationCode::InUse, message).hint(hint));
+        }
+    }
+}
+
+/// What is lost to its holder by a change of pools.
+struct Loss {
+    address: IpAddr,
+    holder: ServiceKey,
+    denial: Denial,
+}
+
+/// Looks again at every address that changed pools hold, or come to hold. Refuses to take one from a Service, unless
+/// `evict` says so: then answers the Services that must move, their addresses taken.
+pub(super) fn settle(
+    ledger: &mut Ledger<'_>,
+    working: &mut Snapshot,
+    candidates: &[Candidate],
+    pruned: &[ObjectKey],
+    evict: bool,
+    found: &mut Vec<Violation>,
+) -> BTreeSet<ServiceKey> {
+    let mut displaced = BTreeSet::new();
+    let of_candidates = candidates.iter().map(|candidate| (&candidate.key, Some(candidate)));
+    for (key, candidate) in of_candidates.chain(pruned.iter().map(|key| (key, None))) {
+        if key.kind != Kind::AddressPool {
+            continue;
+        }
+        let new = candidate.and_then(|candidate| candidate.new.as_ref()).and_then(as_pool);
+        if ledger.before.pool(&key.name).zip(new).is_some_and(|(old, new)| gives_the_same(old, new)) {
+            continue;
+        }
+        let losses = review(ledger, working, &key.name, new);
+        if evict {
+            displaced.extend(losses.into_iter().map(|loss| loss.holder));
+        } else {
+            let refusals = refuse(key, new.is_some(), &losses);
+            found.extend(refusals.into_iter().map(|violation| match candidate {
+                Some(candidate) => candidate.place(violation),
+                None => violation,
+            }));
+        }
+    }
+    if displaced.len() > EVICTIONS_MAX {
+        let message = format!(
+            "must move at most {EVICTIONS_MAX} Services at once; this would move {}",
+            displaced.len()
+        );
+        let hint = "take the addresses from the pool in several steps";
+        found.push(Violation::new("", ViolationCode::TooLong, message).hint(hint));
+    }
+    for key in &displaced {
+        ledger.detach(working, key);
+    }
+    displaced
+}
+
+fn as_pool(object: &Object) -> Option<&AddressPoolSpec> {
+    if let Spec::AddressPool(spec) = &object.spec { Some(spec) } else { None }
+}
+
+/// Whether two states of a pool have the same addresses for the same Services.
+fn gives_the_same(old: &AddressPoolSpec, new: &AddressPoolSpec) -> bool {
+    let AddressPoolSpec {
+        addresses,
+        reserved,
+        auto_assign: _,
+        avoid_buggy_ips,
+        priority: _,
+        namespaces,
+        service_selectors,
+        disabled: _,
+        quarantine_seconds: _,
+    } = old;
+    *addresses == new.addresses
+        && *reserved == new.reserved
+        && *avoid_buggy_ips == new.avoid_buggy_ips
+        && *namespaces == new.namespaces
+        && *service_selectors == new.service_selectors
+}
+
+/// Moves to their present pool the addresses that their holders may keep, and answers the others.
+fn review(
+    ledger: &mut Ledger<'_>,
+    working: &mut Snapshot,
+    name: &Name,
+    new: Option<&AddressPoolSpec>,
+) -> Vec<Loss> {
+    let mut addresses: BTreeSet<IpAddr> = ledger.before.held_of_pool(Some(name)).collect();
+    let ranges = new.into_iter().flat_map(|pool| &pool.addresses);
+    addresses.extend(ranges.flat_map(|range| working.held_of_no_pool_in(range)));
+    let mut losses = Vec::new();
+    for address in addresses {
+        let mut kept_in = None;
+        for holder in holders(ledger.before, working, name, address) {
+            let Some(object) = working.service(&holder) else { continue };
+            let Some(wanted) = Wanted::of(object) else { continue };
+            match place(working, Some(ledger.config), &wanted, address, true) {
+                Ok(pool) => kept_in = Some(pool),
+                Err(denial) => losses.push(Loss { address, holder, denial }),
+            }
+        }
+        if let Some(pool) = kept_in {
+            ledger.set_pool(working, address, pool);
+        }
+    }
+    losses
+}
+
+/// Who loses an address if the pool does: its holders, and those Services of the request itself that had it, still want
+/// it, and would have it if the pool had stayed as it was.
+fn holders(before: &Snapshot, working: &Snapshot, pool: &Name, address: IpAddr) -> BTreeSet<ServiceKey> {
+    let record = |snapshot: &Snapshot| {
+        let record = snapshot.address(address).and_then(|object| object.as_address());
+        record.map(|record| record.services.clone()).unwrap_or_default()
+    };
+    let old = before.pool(pool);
+    let mut holders = record(working);
+    holders.extend(record(before).into_iter().filter(|key| {
+        let wanted = working.service(key).and_then(|object| Wanted::of(object));
+        wanted.zip(old).is_some_and(|(wanted, old)| {
+            let names_another = wanted.pool.as_ref().is_some_and(|named| named != pool);
+            wanted.wants(address) && !names_another && old.is_usable(address) && is_for(old, &wanted)
+        })
+    }));
+    holders
+}
+
+/// One violation for each field that takes addresses from Services.
+fn refuse(key: &ObjectKey, is_kept: bool, losses: &[Loss]) -> Vec<Violation> {
+    let mut by_field: BTreeMap<&str, Vec<&Loss>> = BTreeMap::new();
+    for loss in losses {
+        let field = if is_kept { field_of(&loss.denial) } else { "" };
+        by_field.entry(field).or_default().push(loss);
+    }
+    let refusals = by_field.into_iter().map(|(field, losses)| {
+        let holders = losses.iter().take(HOLDERS_LISTED_MAX);
+        let holders: Vec<_> =
+            holders.map(|loss| format!("{} of Service {}", loss.address, loss.holder)).collect();
+        let more = losses.len().saturating_sub(HOLDERS_LISTED_MAX);
+        let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let held = format!("{}{rest}", holders.join(", "));
+        let message = if is_kept {
+            format!("must leave to Services the addresses that they hold: {held}")
+        } else {
+            format!("{key} must stay while Services hold its addresses: {held}")
+        };
+        let hint = "change the Services first, or send `evict=true` to give them other addresses, as far as there are any";
+        Violation::new(field, ViolationCode::InUse, message).hint(hint)
+    });
+    refusals.collect()
+}
+
+/// The field of the pool by which a holder loses its address.
+const fn field_of(denial: &Denial) -> &'static str {
+    match denial {
+        Denial::Reserved(_) => "/spec/reserved",
+        Denial::Avoided(_) => "/spec/avoidBuggyIPs",
+        Denial::NotForService(_) => "/spec/serviceSelectors",
+        Denial::ServiceRange(_)
+        | Denial::WorkloadNetwork(_)
+        | Denial::NodeAddress(_)
+        | Denial::ExternalIp(_)
+        | Denial::OutsideEveryPool
+        | Denial::NotInNamedPool { .. }
+        | Denial::PoolDisabled(_)
+        | Denial::Held(_)
+        | Denial::Crowded
+        | Denial::Clash { .. }
+        | Denial::OtherPolicy(_)
+        | Denial::OtherSelector(_)
+        | Denial::Quarantined { .. } => "/spec/addresses",
+    }
+}
+
+/// Checks that a network of workloads holds no load balancer address.
+pub(super) fn check_workload_network(
+    snapshot: &Snapshot,
+    at: String,
+    network: &ipnet::IpNet,
+    found: &mut Vec<Violation>,
+) {
+    let range = crate::kinds::address_pool::AddressRange::Net(*network);
+    if let Some(pool) = snapshot.pool_overlapping(&range) {
+        let message = format!("must not overlap an address pool; {network} overlaps AddressPool {pool}");
+        let hint = "shrink the pool first, or choose another network";
+        found.push(Violation::new(at.clone(), ViolationCode::Overlap, message).hint(hint));
+    }
+    if let Some(address) = snapshot.held_of_no_pool_in(&range).next()
+        && let Some(holder) = snapshot.load_balancer_ip_holder(address)
+    {
+        let message = format!("must not hold {address}, a load balancer address of Service {holder}");
+        let hint = "change that Service first, or choose another network";
+        found.push(Violation::new(at, ViolationCode::AddressTaken, message).hint(hint));
+    }
+}

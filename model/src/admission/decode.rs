@@ -1,0 +1,436 @@
+//! From JSON that somebody sent to an object that is valid in itself: every violation at once, each with its pointer.
+//!
+//! serde stops at the first problem. Here the offending value is taken out and reading goes on, so that one answer names
+//! all of them; pointers refer to the input as it was sent.
+
+mod nearest;
+mod problem;
+mod reader;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use serde_path_to_error::Segment;
+
+use self::{nearest::nearest, reader::Reader};
+use crate::{
+    admission::validate::validate,
+    kinds::{
+        metadata::{Metadata, pointer},
+        resource::{API_VERSION, Kind, Object, Spec},
+    },
+    primitives::{
+        name::{Name, Namespace},
+        violation::{Violation, ViolationCode},
+    },
+};
+
+/// Structural violations listed in one answer; reading stops there, because each costs another pass over the input.
+pub const VIOLATIONS_MAX: usize = 50;
+
+/// The namespace of objects that name none.
+pub const DEFAULT_NAMESPACE: &str = "default";
+
+/// The fields of every object.
+const ENVELOPE: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// Kinds of Kubernetes that run something, which people may try here.
+const RUNNERS: [&str; 8] = [
+    "Deployment",
+    "ReplicationController",
+    "ReplicaSet",
+    "StatefulSet",
+    "DaemonSet",
+    "Pod",
+    "Job",
+    "CronJob",
+];
+
+/// What the place that an object was sent to says about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expect {
+    /// The kind, on paths of one kind; then `kind` and `apiVersion` may be left out.
+    pub kind: Option<Kind>,
+    /// The namespace, on paths that have one.
+    pub namespace: Option<Namespace>,
+    /// The name, on paths of one object.
+    pub name: Option<Name>,
+}
+
+/// Reads one object. `status` and what the server sets in `metadata` may be present, so that an answer can be sent
+/// back; they are read-only, except that `uid` and `resourceVersion` are compared when the object is admitted.
+///
+/// # Errors
+/// Every violation that the object has in itself.
+pub fn decode(value: &Value, expect: &Expect) -> Result<Object, Vec<Violation>> {
+    let Value::Object(fields) = value else {
+        return Err(vec![Violation::new("", ViolationCode::Invalid, "must be a JSON object")]);
+    };
+    let mut violations = Vec::new();
+    check_envelope(fields, &mut violations);
+    let kind = decode_kind(fields, expect, &mut violations);
+    let metadata = decode_metadata(fields, kind, expect, &mut violations);
+    let spec = kind.and_then(|kind| decode_spec(kind, fields.get("spec"), &mut violations));
+    match (metadata, spec) {
+        (Some(metadata), Some(spec)) => {
+            let object = Object { metadata, spec };
+            merge_rule_violations(&object, &mut violations);
+            if violations.is_empty() { Ok(object) } else { Err(violations) }
+        }
+        (None, _) | (_, None) => Err(violations),
+    }
+}
+
+/// Adds the violations of rules between fields, unless the field concerned could not be read in the first place.
+fn merge_rule_violations(object: &Object, violations: &mut Vec<Violation>) {
+    let unread: Vec<String> = violations.iter().map(|violation| violation.pointer.clone()).collect();
+    let related = |a: &str, b: &str| a.starts_with(b) || b.starts_with(a);
+    let found = validate(object);
+    violations.extend(found.into_iter().filter(|new| !unread.iter().any(|old| related(old, &new.pointer))));
+}
+
+fn check_envelope(fields: &Map<String, Value>, violations: &mut Vec<Violation>) {
+    for key in fields.keys() {
+        if !ENVELOPE.contains(&key.as_str()) {
+            let hint = match nearest(key, ENVELOPE.into_iter()) {
+                Some(word) => format!("did you mean `{word}`?"),
+                None => format!("known: {}; what the object should be is in `spec`", ENVELOPE.join(", ")),
+            };
+            let unknown =
+                Violation::new(pointer("", key), ViolationCode::UnknownField, "is not a field here");
+            violations.push(unknown.hint(hint));
+        }
+    }
+    match fields.get("apiVersion") {
+        None => {}
+        Some(Value::String(version)) if version == API_VERSION => {}
+        Some(other) => violations.push(Violation::new(
+            "/apiVersion",
+            ViolationCode::Invalid,
+            format!("must be `{API_VERSION}`, not {other}"),
+        )),
+    }
+}
+
+fn decode_kind(
+    fields: &Map<String, Value>,
+    expect: &Expect,
+    violations: &mut Vec<Violation>,
+) -> Option<Kind> {
+    let known = Kind::ALL.map(Kind::as_str).join(", ");
+    let fail = |violations: &mut Vec<Violation>, code, message: String| {
+        violations.push(Violation::new("/kind", code, message));
+        None
+    };
+    match (fields.get("kind"), expect.kind) {
+        (None, Some(kind)) => Some(kind),
+        (None, None) => fail(violations, ViolationCode::Required, format!("must be one of {known}")),
+        (Some(value), expected) => match (value.as_str().and_then(Kind::parse), expected) {
+            (Some(kind), None) => Some(kind),
+            (Some(kind), Some(expected)) if kind == expected => Some(kind),
+            (_, Some(expected)) => {
+                fail(violations, ViolationCode::Invalid, format!("must be `{expected}` here, not {value}"))
+            }
+            (None, None) => {
+                let near =
+                    value.as_str().and_then(|word| nearest(word, Kind::ALL.into_iter().map(Kind::as_str)));
+                let hint = match (value.as_str().filter(|word| RUNNERS.contains(word)), near) {
+                    (Some(word), _) => format!(
+                        "Tidegate schedules and runs nothing, so there is no {word}: run it elsewhere, and say its addresses \
+                         as Workloads or an EndpointSet, or let `tidegate-sync` do so"
+                    ),
+                    (None, Some(word)) => format!("did you mean `{word}`?"),
+                    (None, None) => {
+                        "Tidegate does not schedule or run workloads; objects of others are read by \
+                                     `tidegate import`"
+                            .to_owned()
+                    }
+                };
+                let message = format!("must be one of {known}, not {value}");
+                violations.push(Violation::new("/kind", ViolationCode::Invalid, message).hint(hint));
+                None
+            }
+        },
+    }
+}
+
+fn decode_metadata(
+    fields: &Map<String, Value>,
+    kind: Option<Kind>,
+    expect: &Expect,
+    violations: &mut Vec<Violation>,
+) -> Option<Metadata> {
+    let mut value = fields.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    if let (Value::Object(fields), Some(name)) = (&mut value, &expect.name) {
+        fields.entry("name").or_insert_with(|| Value::String(name.to_string()));
+    }
+    let mut metadata: Metadata = decode_part(value, "/metadata", violations)?;
+    if let Some(name) = expect.name.as_ref().filter(|name| **name != metadata.name) {
+        let message = format!("must be `{name}` as in the path, not `{}`", metadata.name);
+        violations.push(Violation::new("/metadata/name", ViolationCode::Immutable, message));
+    }
+    settle_namespace(&mut metadata, kind, expect, violations);
+    if metadata.resource_version.as_deref().is_some_and(|text| text.parse::<u64>().is_err()) {
+        let message = "must be a resource version that this API has given out";
+        violations.push(Violation::new("/metadata/resourceVersion", ViolationCode::Invalid, message));
+    }
+    Some(metadata)
+}
+
+fn settle_namespace(
+    metadata: &mut Metadata,
+    kind: Option<Kind>,
+    expect: &Expect,
+    violations: &mut Vec<Violation>,
+) {
+    let mut fail = |message: String| {
+        violations.push(Violation::new("/metadata/namespace", ViolationCode::Invalid, message));
+    };
+    let Some(kind) = kind else { return };
+    match (kind.is_namespaced(), &metadata.namespace, &expect.namespace) {
+        (false, None, _) => {}
+        (false, Some(_), _) => fail(format!("must be left out: a {kind} is not in a namespace")),
+        (true, Some(given), Some(expected)) if given != expected => {
+            fail(format!("must be `{expected}` as in the path, not `{given}`"));
+        }
+        (true, Some(_), _) => {}
+        (true, None, Some(expected)) => metadata.namespace = Some(expected.clone()),
+        (true, None, None) => {
+            let default = Namespace::parse(DEFAULT_NAMESPACE).expect("the default namespace is a label");
+            metadata.namespace = Some(default);
+        }
+    }
+}
+
+fn decode_spec(kind: Kind, value: Option<&Value>, violations: &mut Vec<Violation>) -> Option<Spec> {
+    let Some(value) = value.cloned() else {
+        violations.push(Violation::new("/spec", ViolationCode::Required, "must be present"));
+        return None;
+    };
+    match kind {
+        Kind::Node => decode_part(value, "/spec", violations).map(Spec::Node),
+        Kind::AddressPool => decode_part(value, "/spec", violations).map(Spec::AddressPool),
+        Kind::BfdProfile => decode_part(value, "/spec", violations).map(Spec::BfdProfile),
+        Kind::BgpPeer => decode_part(value, "/spec", violations).map(|spec| Spec::BgpPeer(Box::new(spec))),
+        Kind::Advertisement => decode_part(value, "/spec", violations).map(Spec::Advertisement),
+        Kind::Address => decode_part(value, "/spec", violations).map(Spec::Address),
+        Kind::EndpointHealth => decode_part(value, "/spec", violations).map(Spec::EndpointHealth),
+        Kind::Workload => decode_part(value, "/spec", violations).map(Spec::Workload),
+        Kind::Service => decode_part(value, "/spec", violations).map(|spec| Spec::Service(Box::new(spec))),
+        Kind::EndpointSet => decode_part(value, "/spec", violations).map(Spec::EndpointSet),
+    }
+}
+
+/// Reads a typed value out of JSON found at `at`; what cannot be read is reported, taken out, and reading goes on.
+pub fn decode_part<T: DeserializeOwned>(
+    mut value: Value,
+    at: &str,
+    violations: &mut Vec<Violation>,
+) -> Option<T> {
+    let mut removed = RemovedElements::default();
+    loop {
+        // The value itself is kept for the next attempt; inputs are bounded and almost always right the first time.
+        let error = match serde_path_to_error::deserialize::<_, T>(Reader(&value)) {
+            Ok(part) => return Some(part),
+            Err(error) => error,
+        };
+        let path: Vec<Step> = error.path().iter().filter_map(Step::of).collect();
+        let problem = error.into_inner();
+        let steps = problem.locate(&path);
+        let violation = problem.violation(&removed.original_pointer(at, &steps));
+        // A needed field that was taken out as wrong is reported as wrong only.
+        if !violations.iter().any(|earlier| earlier.pointer == violation.pointer) {
+            violations.push(violation);
+        }
+        let offender = if problem.is_missing() { &path } else { &steps };
+        if violations.len() >= VIOLATIONS_MAX || !removed.take_out(&mut value, offender) {
+            return None;
+        }
+    }
+}
+
+/// One step of a path into JSON.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Step {
+    Field(String),
+    Index(usize),
+}
+
+impl Step {
+    fn of(segment: &Segment) -> Option<Self> {
+        match segment {
+            Segment::Map { key } => Some(Self::Field(key.clone())),
+            Segment::Seq { index } => Some(Self::Index(*index)),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        }
+    }
+}
+
+/// Which elements have been taken out of which arrays, so that later indices can be told as the sender counts them.
+#[derive(Default)]
+struct RemovedElements(BTreeMap<Vec<Step>, BTreeSet<usize>>);
+
+impl RemovedElements {
+    /// Takes out the value at `steps`; answers whether there was one.
+    fn take_out(&mut self, value: &mut Value, steps: &[Step]) -> bool {
+        let Some((last, parents)) = steps.split_last() else { return false };
+        let original = self.original(parents);
+        let mut parent = value;
+        for step in parents {
+            let next = match step {
+                Step::Field(name) => parent.get_mut(name),
+                Step::Index(index) => parent.get_mut(index),
+            };
+            let Some(next) = next else { return false };
+            parent = next;
+        }
+        match (last, parent) {
+            (Step::Field(name), Value::Object(fields)) => fields.remove(name).is_some(),
+            (Step::Index(index), Value::Array(elements)) if *index < elements.len() => {
+                elements.remove(*index);
+                let removed = self.0.entry(original).or_default();
+                let sent_index = nth_absent(removed, *index);
+                removed.insert(sent_index)
+            }
+            (Step::Field(_) | Step::Index(_), _) => false,
+        }
+    }
+
+    fn original(&self, steps: &[Step]) -> Vec<Step> {
+        let mut original: Vec<Step> = Vec::with_capacity(steps.len());
+        for step in steps {
+            let step = match step {
+                Step::Field(name) => Step::Field(name.clone()),
+                Step::Index(index) => {
+                    Step::Index(self.0.get(&original).map_or(*index, |removed| nth_absent(removed, *index)))
+                }
+            };
+            original.push(step);
+        }
+        original
+    }
+
+    fn original_pointer(&self, at: &str, steps: &[Step]) -> String {
+        self.original(steps).iter().fold(at.to_owned(), |at, step| match step {
+            Step::Field(name) => pointer(&at, name),
+            Step::Index(index) => pointer(&at, &index.to_string()),
+        })
+    }
+}
+
+/// The `n`th number (from 0) that is not in the set.
+fn nth_absent(set: &BTreeSet<usize>, n: usize) -> usize {
+    set.iter().fold(n, |candidate, &taken| if taken <= candidate { candidate + 1 } else { candidate })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pointers(value: Value) -> Vec<(String, ViolationCode)> {
+        let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
+        let violations = decode(&value, &expect).map(|object| format!("{object:?}")).unwrap_err();
+        violations.into_iter().map(|violation| (violation.pointer, violation.code)).collect()
+    }
+
+    #[test]
+    fn every_structural_violation_is_reported_where_the_sender_wrote_it() {
+        let found = pointers(json!({
+            "metadata": { "name": "Web", "lables": {} },
+            "spec": {
+                "type": "ClusterIp",
+                "externalIPs": ["bogus", "192.0.2.1", "nonsense"],
+                "ports": [{ "port": 80 }, { "port": 0, "protocl": "TCP" }],
+                "extra": 1,
+            },
+            "more": true,
+        }));
+        let expected = [
+            ("/more", ViolationCode::UnknownField),
+            ("/metadata/lables", ViolationCode::UnknownField),
+            ("/spec/externalIPs/0", ViolationCode::Invalid),
+            ("/spec/externalIPs/2", ViolationCode::Invalid),
+            ("/spec/type", ViolationCode::Invalid),
+            ("/spec/extra", ViolationCode::UnknownField),
+            ("/spec/ports/1/protocl", ViolationCode::UnknownField),
+        ];
+        for (pointer, code) in expected {
+            assert!(found.contains(&(pointer.to_owned(), code)), "{pointer} is missing in {found:#?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_words_and_a_slip_is_recognised() {
+        let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
+        let value = json!({
+            "metadata": { "name": 7, "lables": {} },
+            "spec": {
+                "type": "clusterip",
+                "selecter": {},
+                "disabled": "yes",
+                "externalIPs": ["bogus", 4],
+                "loadBalancerSourceRanges": ["10/8"],
+                "sessionAffinity": 5,
+                "ports": [{ "port": "80" }, { "port": -1 }, { "port": 1.5 }, { "port": 70000 }, ["http", "TCP", 80], { "port": 1, "targetPort": [] }],
+                "healthCheck": { "type": "Tcp", "rise": 300, "http": "/" },
+                "selector": [],
+                "ipFamilies": null,
+            },
+        });
+        let mut said: Vec<String> = decode(&value, &expect)
+            .unwrap_err()
+            .into_iter()
+            .map(|violation| {
+                let hint = violation.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+                format!("{} {}{hint}", violation.pointer, violation.message)
+            })
+            .collect();
+        said.sort();
+        let expected = [
+            "/metadata/lables is not a field here (did you mean `labels`?)",
+            "/metadata/name must be a text, not 7 (put it in quotes)",
+            "/spec/disabled must be true or false, not the text `yes` (write true or false without quotes)",
+            "/spec/externalIPs/0 must be an IP address, such as 192.0.2.1 or 2001:db8::1, not `bogus`",
+            "/spec/externalIPs/1 must be an IP address, not 4",
+            "/spec/healthCheck/http must be an object, not the text `/`",
+            "/spec/healthCheck/rise must be a whole number between 0 and 255, not 300",
+            "/spec/ipFamilies must be a list, not null (leave the field out, or give it a value)",
+            "/spec/loadBalancerSourceRanges/0 must be a network, such as 192.0.2.0/24 or 2001:db8::/64, not `10/8`",
+            "/spec/ports/0/port must be a whole number, not the text `80` (write the number without quotes)",
+            "/spec/ports/1/port must be a whole number that is not negative, not -1",
+            "/spec/ports/2/port must be a whole number, not 1.5",
+            "/spec/ports/3/port must be a port between 1 and 65535, not 70000",
+            "/spec/ports/4 must be an object, not a list",
+            "/spec/ports/5/targetPort must be a port number between 1 and 65535 or the name of a port",
+            "/spec/selecter is not a field here (did you mean `selector`?)",
+            "/spec/selector must be an object, not a list",
+            "/spec/sessionAffinity must be one of None, ClientIP, not 5",
+            "/spec/type must be one of ClusterIP, NodePort, LoadBalancer, ExternalName, not `clusterip` (did you mean `ClusterIP`?)",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn a_good_object_is_read_with_the_defaults_of_its_place() {
+        let value = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] }, "status": { "x": 1 } });
+        let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
+        let object = decode(&value, &expect).unwrap();
+        assert_eq!(object.key().to_store_key(), "services/default/web");
+    }
+
+    #[test]
+    fn reading_is_total_and_bounded() {
+        let many: Map<String, Value> = (0..10_000).map(|n| (format!("x{n}"), Value::Null)).collect();
+        let value = json!({ "metadata": { "name": "web" }, "spec": many });
+        let expect = Expect { kind: Some(Kind::Service), ..Expect::default() };
+        assert!(decode(&value, &expect).unwrap_err().len() <= VIOLATIONS_MAX + 1);
+        for odd in
+            [json!(null), json!([]), json!("x"), json!({ "spec": [] }), json!({ "spec": {}, "metadata": 3 })]
+        {
+            assert!(decode(&odd, &expect).is_err());
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What must hold between the fields of one object, whatever else exists.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    kinds::{
+        load_balancer::check_annotations,
+        metadata::check_labels,
+        resource::{Kind, Object, Spec},
+    },
+    primitives::{
+        net::{self, IpFamily},
+        violation::{Violation, ViolationCode},
+    },
+};
+
+pub(crate) mod bgp;
+mod endpoints;
+mod node;
+mod pool;
+mod service;
+
+/// Every rule that an object breaks in itself.
+#[must_use]
+pub(crate) fn validate(object: &Object) -> Vec<Violation> {
+    let mut found = Vec::new();
+    object.metadata.validate(&mut found);
+    let must_be_label = object.spec.kind() == Kind::Service;
+    if must_be_label && !object.metadata.name.is_label() {
+        let message =
+            "must be one DNS label of at most 63 characters without dots, because it becomes a DNS name";
+        found.push(Violation::new("/metadata/name", ViolationCode::Invalid, message));
+    }
+    match &object.spec {
+        Spec::Service(spec) => {
+            service::validate(spec, &mut found);
+            check_annotations(spec, &object.metadata, &mut found);
+        }
+        Spec::EndpointSet(spec) => endpoints::validate_set(spec, &mut found),
+        Spec::Workload(spec) => endpoints::validate_workload(spec, &mut found),
+        Spec::Node(spec) => node::validate(spec, &mut found),
+        Spec::AddressPool(spec) => pool::validate(spec, &mut found),
+        Spec::Advertisement(spec) => {
+            pool::validate_advertisement(spec, &mut found);
+            bgp::validate_advertisement(spec, &mut found);
+        }
+        Spec::BgpPeer(spec) => bgp::validate_peer(spec, &mut found),
+        Spec::BfdProfile(spec) => bgp::validate_profile(spec, &mut found),
+        Spec::Address(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `Address`: the server keeps these records",
+            )
+            .hint("ask for an address in spec.loadBalancer of a Service; move one with `tidegate move`"),
+        ),
+        Spec::EndpointHealth(_) => found.push(
+            Violation::new(
+                "/kind",
+                ViolationCode::Invalid,
+                "must not be `EndpointHealth`: the server keeps these records",
+            )
+            .hint("say in spec.healthCheck of a Service how its endpoints are checked"),
+        ),
+    }
+    found
+}
+
+/// Reports a list that is longer than allowed; answers whether it is not.
+fn check_length(at: &str, len: usize, max: usize, found: &mut Vec<Violation>) -> bool {
+    if len > max {
+        let message = format!("must have at most {max} entries, has {len}");
+        found.push(Violation::new(at, ViolationCode::TooLong, message));
+    }
+    len <= max
+}
+
+/// Reports entries that occur twice; `at` gives the pointer of the entry with that index.
+fn check_unique<T: Ord>(
+    entries: impl Iterator<Item = T>,
+    at: impl Fn(usize) -> String,
+    found: &mut Vec<Violation>,
+) {
+    let mut seen = BTreeSet::new();
+    for (index, entry) in entries.enumerate() {
+        if !seen.insert(entry) {
+            found.push(Violation::new(
+                at(index),
+                ViolationCode::Duplicate,
+                "must not repeat an earlier entry",
+            ));
+        }
+    }
+}
+
+/// Reports an address that can never be an endpoint, a virtual address or a node's.
+fn check_address(at: String, address: std::net::IpAddr, found: &mut Vec<Violation>) {
+    if let Some(why) = net::forbidden(address) {
+        let message = format!("must be an ordinary unicast address; {address} is {why}");
+        found.push(Violation::new(at, ViolationCode::AddressNotAllowed, message));
+    }
+}
+
+/// Reports a network that is written with bits behind its prefix; answers whether it is not.
+fn check_network(at: String, network: &ipnet::IpNet, found: &mut Vec<Violation>) -> bool {
+    let is_network = network.trunc() == *network;
+    if !is_network {
+        let message = format!("must be a network; {network} has bits set behind its prefix");
+        let hint = format!("write {}", network.trunc());
+        found.push(Violation::new(at, ViolationCode::Invalid, message).hint(hint));
+    }
+    is_network
+}
+
+/// Reports more than one address of a family.
+fn check_one_per_family(at: &str, families: impl Iterator<Item = IpFamily>, found: &mut Vec<Violation>) {
+    let mut seen = BTreeSet::new();
+    if !families.into_iter().all(|family| seen.insert(family)) {
+        found.push(Violation::new(
+            at,
+            ViolationCode::Conflict,
+            "must have at most one address per IP family",
+        ));
+    }
+}
+
+fn check_selector(at: &str, selector: &crate::kinds::metadata::Labels, found: &mut Vec<Violation>) {
+    check_labels(at, selector, found);
+}

@@ -1,0 +1,86 @@
+//! Rules of how connections are given to endpoints, and taken from them.
+
+use crate::{
+    kinds::service::{
+        DRAIN_SECONDS_MAX, Protocol, ProxyProtocol, RemovalPolicy, SCHEDULER_LENGTH_MAX, SchedulerFlag,
+        ServiceSpec,
+    },
+    primitives::violation::{
+        Violation,
+        ViolationCode::{Conflict, Invalid, TooLong},
+    },
+};
+
+pub(super) fn validate(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    scheduler(spec, found);
+    proxy_protocol(spec, found);
+    drain(spec, found);
+    if let Some(maintenance) = &spec.maintenance {
+        maintenance.validate("/spec/maintenance", found);
+    }
+}
+
+fn scheduler(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let name = spec.scheduler.as_ref().map(|scheduler| scheduler.0.as_str());
+    if let Some(len) = name.map(str::len).filter(|len| *len > SCHEDULER_LENGTH_MAX) {
+        let message = format!("must have at most {SCHEDULER_LENGTH_MAX} characters, has {len}");
+        let hint = "the kernel knows rr, wrr, lc, wlc, fo, ovf, lblc, lblcr, dh, sh, mh, sed, nq and twos";
+        found.push(Violation::new("/spec/scheduler", TooLong, message).hint(hint));
+    }
+    let at = "/spec/schedulerFlags";
+    let flags = &spec.scheduler_flags;
+    if !flags.is_empty() && name.is_none() {
+        found.push(Violation::new(at, Conflict, "must be left out without `scheduler`"));
+    }
+    let of_hashes = [SchedulerFlag::Fallback, SchedulerFlag::Port];
+    if of_hashes.iter().any(|flag| flags.contains(flag))
+        && name.is_some_and(|name| !["sh", "mh"].contains(&name))
+    {
+        let message =
+            "must not hold `fallback` or `port` unless `scheduler` is sh or mh; no other knows them";
+        found.push(Violation::new(at, Conflict, message));
+    }
+    if flags.contains(&SchedulerFlag::OnePacket)
+        && let Some((index, port)) = first_port(spec, |protocol| protocol != Protocol::Udp)
+    {
+        let message = format!(
+            "must not hold `onePacket` unless every port is UDP; ports[{index}] is {}",
+            port.as_str()
+        );
+        found.push(Violation::new(at, Conflict, message));
+    }
+}
+
+fn proxy_protocol(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let (offender, carried) = match spec.proxy_protocol {
+        None => return,
+        Some(ProxyProtocol::V1) => {
+            (first_port(spec, |protocol| protocol != Protocol::Tcp), "v1 goes over TCP only")
+        }
+        Some(ProxyProtocol::V2) => {
+            (first_port(spec, |protocol| protocol == Protocol::Sctp), "v2 goes over TCP and UDP only")
+        }
+    };
+    if let Some((index, protocol)) = offender {
+        let message = format!("must fit every port: {carried}, and ports[{index}] is {}", protocol.as_str());
+        let hint = "give the ports of that protocol a Service of their own";
+        found.push(Violation::new("/spec/proxyProtocol", Conflict, message).hint(hint));
+    }
+}
+
+fn drain(spec: &ServiceSpec, found: &mut Vec<Violation>) {
+    let Some(seconds) = spec.drain_seconds else { return };
+    let at = "/spec/drainSeconds";
+    if spec.removal_policy != RemovalPolicy::Drain {
+        found.push(Violation::new(at, Conflict, "must be left out unless removalPolicy is drain"));
+    }
+    if seconds == 0 || seconds > DRAIN_SECONDS_MAX {
+        let message = format!("must be between 1 and {DRAIN_SECONDS_MAX}, not {seconds}");
+        found.push(Violation::new(at, Invalid, message));
+    }
+}
+
+/// The first port whose protocol is such, with its place.
+fn first_port(spec: &ServiceSpec, is_such: impl Fn(Protocol) -> bool) -> Option<(usize, Protocol)> {
+    spec.ports.iter().map(|port| port.protocol).enumerate().find(|(_, protocol)| is_such(*protocol))
+}

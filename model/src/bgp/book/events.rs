@@ -1,0 +1,241 @@
+//! The ring of events: what agents tell of their sessions, and what follows from what they tell.
+//!
+//! An agent's own events say best what happened, but it keeps few, and they do not name the session in a field. The
+//! differences between reports name it. Where both tell the same, it is kept once.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::IpAddr,
+};
+
+use crate::{
+    bgp::{
+        listing::BgpEvent,
+        report::{BgpReport, BgpSession},
+    },
+    kinds::event::{Event, EventReason},
+    primitives::{name::Name, quantity::Timestamp},
+};
+
+/// Events kept of all nodes, some 500 bytes each: 10 MB.
+pub const EVENTS_KEPT_MAX: usize = 20_000;
+/// Events kept of one node, so that one that flaps leaves room for the others.
+pub const EVENTS_OF_NODE_MAX: usize = 500;
+/// Two tellings of the same kind about one session that lie closer together than this are one, in seconds: state and
+/// event are stamped one after the other.
+const SAME_WITHIN_SECS: i64 = 2;
+
+/// The events of all nodes.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// By number, which rises.
+    all: BTreeMap<u64, BgpEvent>,
+    nodes: BTreeMap<Name, OfNode>,
+    next: u64,
+}
+
+#[derive(Debug, Default)]
+struct OfNode {
+    numbers: VecDeque<u64>,
+    /// What the agent last listed.
+    listed: Vec<Event>,
+}
+
+/// Something that happened to a session, before it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Happened {
+    time: Timestamp,
+    peer: Option<Name>,
+    address: Option<IpAddr>,
+    reason: EventReason,
+    message: String,
+    count: u64,
+}
+
+impl Events {
+    /// Takes what a report says: sessions before and after it, and what its agent lists.
+    pub(super) fn take(
+        &mut self,
+        node: &Name,
+        before: Option<&BgpReport>,
+        after: Option<&BgpReport>,
+        mut listed: Vec<Event>,
+        now: Timestamp,
+    ) {
+        listed
+            .retain(|event| matches!(event.reason, EventReason::BgpSessionUp | EventReason::BgpSessionDown));
+        let before = before.map_or(&[][..], |report| &report.sessions);
+        let after = after.map_or(&[][..], |report| &report.sessions);
+        let earlier = self.nodes.get(node).map_or(&[][..], |of_node| &of_node.listed);
+        let fresh = listed.iter().filter(|event| !earlier.contains(event));
+        let mut news: Vec<_> = fresh.map(|event| told(event, || before.iter().chain(after))).collect();
+        for happened in differences(before, after, now) {
+            if !news.iter().any(|told| told.is_about_the_same(&happened)) {
+                news.push(happened);
+            }
+        }
+        news.sort_by_key(|happened| happened.time);
+        for happened in news {
+            if !self.is_known(node, &happened) {
+                self.push(node, happened);
+            }
+        }
+        if let Some(of_node) = self.nodes.get_mut(node) {
+            of_node.listed = listed;
+        } else if !listed.is_empty() {
+            self.nodes.insert(node.clone(), OfNode { listed, numbers: VecDeque::new() });
+        }
+    }
+
+    fn is_known(&self, node: &Name, happened: &Happened) -> bool {
+        let numbers = self.nodes.get(node).into_iter().flat_map(|of_node| &of_node.numbers);
+        let mut events = numbers.rev().filter_map(|number| self.all.get(number));
+        events.any(|event| {
+            let apart = event.time.unix_seconds().abs_diff(happened.time.unix_seconds());
+            (event.reason, &event.peer) == (happened.reason, &happened.peer)
+                && apart <= SAME_WITHIN_SECS.unsigned_abs()
+                && (event.address.is_none()
+                    || happened.address.is_none()
+                    || event.address == happened.address)
+                && (event.peer.is_some() || event.message == happened.message)
+        })
+    }
+
+    fn push(&mut self, node: &Name, mut happened: Happened) {
+        if let Some(before) = self.take_same(node, &happened) {
+            happened.count = happened.count.max(before.count.saturating_add(1));
+        }
+        let Happened { time, peer, address, reason, message, count } = happened;
+        let id = self.next;
+        self.next += 1;
+        let event = BgpEvent { id, time, node: node.clone(), peer, address, reason, message, count };
+        self.all.insert(id, event);
+        let of_node = self.nodes.entry(node.clone()).or_default();
+        of_node.numbers.push_back(id);
+        if of_node.numbers.len() > EVENTS_OF_NODE_MAX
+            && let Some(oldest) = of_node.numbers.pop_front()
+        {
+            self.all.remove(&oldest);
+        }
+        while self.all.len() > EVENTS_KEPT_MAX
+            && let Some((_, oldest)) = self.all.pop_first()
+        {
+            // The oldest of all is the oldest of its node.
+            if let Some(of_node) = self.nodes.get_mut(&oldest.node) {
+                of_node.numbers.pop_front();
+            }
+        }
+    }
+
+    /// Takes out the newest event of a session when it says the same: what repeats itself is one row with a count, so that
+    /// a session that cannot be established does not push out everything else.
+    fn take_same(&mut self, node: &Name, happened: &Happened) -> Option<BgpEvent> {
+        let of_node = self.nodes.get_mut(node)?;
+        let of_session = |number: &u64| {
+            let event = self.all.get(number);
+            event.is_some_and(|event| (&event.peer, event.address) == (&happened.peer, happened.address))
+        };
+        let at = of_node.numbers.iter().rposition(of_session)?;
+        let newest = self.all.get(of_node.numbers.get(at)?)?;
+        if (newest.reason, &newest.message) != (happened.reason, &happened.message) {
+            return None;
+        }
+        self.all.remove(&of_node.numbers.remove(at)?)
+    }
+
+    /// The newest first.
+    pub(super) fn newest_first(&self) -> impl DoubleEndedIterator<Item = &BgpEvent> {
+        self.all.values().rev()
+    }
+
+    /// Forgets nodes that no longer exist.
+    pub(super) fn forget(&mut self, has_node: impl Fn(&Name) -> bool) {
+        self.nodes.retain(|node, _| has_node(node));
+        let nodes = &self.nodes;
+        self.all.retain(|_, event| nodes.contains_key(&event.node));
+    }
+}
+
+impl Happened {
+    /// Whether both tell one thing, where they come with one report.
+    fn is_about_the_same(&self, other: &Self) -> bool {
+        let has_address = self.address.is_some() && other.address.is_some();
+        (self.reason, &self.peer) == (other.reason, &other.peer)
+            && (!has_address || self.address == other.address)
+    }
+}
+
+/// An agent's event, with the session that its words name.
+fn told<'a, S: Iterator<Item = &'a BgpSession>>(event: &Event, sessions: impl Fn() -> S) -> Happened {
+    let Event { time, reason, message, count } = event;
+    let words = || {
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        message.split(move |c| !is_of_name(c)).map(|word| word.trim_matches(['-', '.']))
+    };
+    let peer = words().find_map(|word| {
+        let of_word = sessions().find(|session| session.peer.as_str() == word)?;
+        Some(of_word.peer.clone())
+    });
+    let addresses = || {
+        let is_of_address = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '.');
+        message
+            .split(move |c| !is_of_address(c))
+            .filter_map(|word| word.trim_end_matches([':', '.']).parse().ok())
+    };
+    let is_named = |address: IpAddr| addresses().any(|named: IpAddr| named == address);
+    let of_peer = sessions().filter(|session| peer.as_ref() == Some(&session.peer));
+    let address = of_peer.filter_map(|session| session.address).find(|address| is_named(*address));
+    Happened { time: *time, peer, address, reason: *reason, message: message.clone(), count: *count }
+}
+
+/// What must have happened between two reports of sessions.
+fn differences(before: &[BgpSession], after: &[BgpSession], now: Timestamp) -> Vec<Happened> {
+    let mut found = Vec::new();
+    for session in after {
+        let earlier = before.iter().find(|earlier| is_same(earlier, session));
+        let was_up = earlier.is_some_and(BgpSession::is_established);
+        let is_other = earlier.is_some_and(|earlier| earlier.since != session.since);
+        match (was_up, session.is_established()) {
+            (true, false) => found.push(happened(session, EventReason::BgpSessionDown, &session.reason)),
+            (true, true) if is_other => {
+                found.push(happened(session, EventReason::BgpSessionDown, &interruption(session)));
+                found.push(happened(session, EventReason::BgpSessionUp, &session.reason));
+            }
+            (false, true) => found.push(happened(session, EventReason::BgpSessionUp, &session.reason)),
+            (true, true) | (false, false) => {}
+        }
+    }
+    for gone in before.iter().filter(|gone| !after.iter().any(|session| is_same(gone, session))) {
+        if gone.is_established() {
+            let message = "the node does not have this session any longer";
+            found.push(Happened { time: now, ..happened(gone, EventReason::BgpSessionDown, message) });
+        }
+    }
+    found
+}
+
+/// Whether two reports speak of one session: the address of an unnumbered peer is not known at all times.
+fn is_same(a: &BgpSession, b: &BgpSession) -> bool {
+    a.peer == b.peer && (a.address == b.address || a.address.is_none() || b.address.is_none())
+}
+
+fn happened(session: &BgpSession, reason: EventReason, message: &str) -> Happened {
+    Happened {
+        time: session.since,
+        peer: Some(session.peer.clone()),
+        address: session.address,
+        reason,
+        message: message.to_owned(),
+        count: 1,
+    }
+}
+
+/// Why a session that is established again was not in between, as far as its NOTIFICATIONs tell.
+fn interruption(session: &BgpSession) -> String {
+    let errors = [("sent", &session.last_sent), ("received", &session.last_received)];
+    let newest = errors.iter().filter_map(|(how, error)| Some((error.as_ref()?, how)));
+    match newest.max_by_key(|(error, _)| error.at) {
+        Some((error, how)) => format!("interrupted between two reports; last {how}: {}", error.message),
+        None => "interrupted between two reports".to_owned(),
+    }
+}

@@ -1,0 +1,241 @@
+//! From the state to what one node needs to know of BGP: who it is, its peers, and which Advertisements it carries out.
+//!
+//! What a node is told depends on the Node, the BgpPeers, the BfdProfiles and the Advertisements, never on Services: which
+//! addresses an Advertisement covers is recorded with the addresses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
+
+use crate::{
+    bgp::{
+        identity::{AsnSource, NodeBgpStatus, RouterIdSource},
+        settings::{BgpAdvertisement, BgpNeighbour, BgpRemote, BgpState},
+    },
+    cluster::snapshot::Snapshot,
+    kinds::{
+        advertisement::{AdvertisementSpec, AdvertisementType},
+        bfd_profile::BfdProfileSpec,
+        bgp_peer::{
+            BGP_PORT, BgpPeerSpec, CONNECT_TIME_DEFAULT, DYNAMIC_NEIGHBOURS_DEFAULT, HOLD_TIME_DEFAULT,
+            MAX_PREFIXES_DEFAULT, PeerAsn,
+        },
+        metadata::Labels,
+        node::NodeSpec,
+        resource::{Kind, Object, ObjectKey, Spec},
+        selector::Selector,
+    },
+    primitives::name::Name,
+};
+
+/// The hop limit towards peers that may be several hops away: what hosts send with (RFC 1700), and enough for any network.
+const TTL_SEVERAL_HOPS: u8 = 64;
+/// The hop limit towards external peers on a network of the node.
+const TTL_ONE_HOP: u8 = 1;
+/// The hop limit with GTSM (RFC 5082 §3).
+const TTL_SECURITY: u8 = 255;
+
+/// What a node needs to know of BGP; `None` where it has no peers. `asn` is that of Nodes that state none.
+#[must_use]
+pub fn bgp_state(snapshot: &Snapshot, node: &Name, asn: u32) -> Option<BgpState> {
+    // Most clusters have no peers at all.
+    if snapshot.count(Kind::BgpPeer) == 0 {
+        return None;
+    }
+    let (object, spec) = node_of(snapshot, node)?;
+    let who = identity(node, spec, asn);
+    let peers: BTreeMap<Name, BgpNeighbour> = sides(snapshot, &object.metadata.labels)
+        .into_iter()
+        .filter(|side| side.clash.is_none())
+        .filter_map(|side| Some((side.name.clone(), neighbour(snapshot, side.spec, who.asn)?)))
+        .collect();
+    if peers.is_empty() {
+        return None;
+    }
+    let advertisements = advertisements(snapshot)
+        .filter(|(_, spec)| Selector::any_matches(&spec.node_selectors, &object.metadata.labels))
+        .filter_map(|(name, spec)| Some((name.clone(), advertisement(spec, &peers)?)))
+        .collect();
+    Some(BgpState {
+        asn: who.asn,
+        router_id: who.router_id,
+        is_draining: !spec.takes_announcements(),
+        peers,
+        advertisements,
+    })
+}
+
+/// Who a Node is in BGP.
+#[must_use]
+pub fn identity(name: &Name, node: &NodeSpec, asn: u32) -> NodeBgpStatus {
+    let stated = node.bgp.clone().unwrap_or_default();
+    let (asn, asn_from) = stated.asn.map_or((asn, AsnSource::Default), |asn| (asn, AsnSource::Node));
+    let first = node.addresses.iter().find_map(|address| match address {
+        IpAddr::V4(v4) if !v4.is_unspecified() => Some(*v4),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    });
+    let (router_id, router_id_from) = match (stated.router_id, first) {
+        (Some(id), _) => (id, RouterIdSource::Node),
+        (None, Some(address)) => (address, RouterIdSource::Address),
+        (None, None) => (id_of_name(name), RouterIdSource::Name),
+    };
+    NodeBgpStatus { asn, asn_from, router_id, router_id_from }
+}
+
+/// A BGP Identifier made of a name: FNV-1a, which is the same in every version and on every machine. Never zero (RFC 6286 §2.1).
+fn id_of_name(name: &Name) -> Ipv4Addr {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    let hash = name.as_str().bytes().fold(0x811c_9dc5, mix);
+    Ipv4Addr::from(hash.max(1))
+}
+
+/// A peer that selects a node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side<'a> {
+    /// The peer's name.
+    pub(crate) name: &'a Name,
+    /// The peer.
+    pub(crate) spec: &'a BgpPeerSpec,
+    /// An earlier peer that is the same router to the node, so that this one has no session. Writes of peers are
+    /// refused that would lead here; changes of a Node's labels are not.
+    pub(crate) clash: Option<&'a Name>,
+}
+
+/// The peers that select a node with these labels, in the order of their names.
+pub(crate) fn sides<'a>(snapshot: &'a Snapshot, labels: &Labels) -> Vec<Side<'a>> {
+    let mut sides: Vec<Side<'a>> = Vec::new();
+    for (name, spec) in peers(snapshot) {
+        if spec.disabled || !Selector::any_matches(&spec.node_selectors, labels) {
+            continue;
+        }
+        let same = sides.iter().find(|side| side.clash.is_none() && is_same_router(side.spec, spec));
+        let clash = same.map(|side| side.name);
+        sides.push(Side { name, spec, clash });
+    }
+    sides
+}
+
+/// Whether two peers would be the same session to a node that has both.
+pub(crate) fn is_same_router(a: &BgpPeerSpec, b: &BgpPeerSpec) -> bool {
+    let is_unnumbered = |spec: &BgpPeerSpec| spec.peer_address.is_none() && spec.interface.is_some();
+    // Whatever router is at the other end of a link is also the one with an address there.
+    let is_same_link = a.interface.is_some() && a.interface == b.interface;
+    let place = |spec: &BgpPeerSpec| {
+        (spec.peer_address, spec.interface.clone(), spec.peer_network.map(|network| network.trunc()))
+    };
+    let is_same_place =
+        if is_unnumbered(a) || is_unnumbered(b) { is_same_link } else { place(a) == place(b) };
+    let port = |spec: &BgpPeerSpec| spec.peer_port.unwrap_or(BGP_PORT);
+    // Without a source address the kernel may choose the one that the other names.
+    let may_be_same_source =
+        a.source_address.is_none() || b.source_address.is_none() || a.source_address == b.source_address;
+    is_same_place && port(a) == port(b) && may_be_same_source
+}
+
+/// Every BgpPeer, in the order of the names.
+pub(crate) fn peers(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &BgpPeerSpec)> {
+    let all = snapshot.list(Kind::BgpPeer, None, None);
+    all.filter_map(|object| Some((&object.metadata.name, object.as_bgp_peer()?)))
+}
+
+/// Every Advertisement of type BGP, in the order of the names.
+pub(crate) fn advertisements(snapshot: &Snapshot) -> impl Iterator<Item = (&Name, &AdvertisementSpec)> {
+    let all = snapshot.list(Kind::Advertisement, None, None);
+    let all = all.filter_map(|object| Some((&object.metadata.name, object.as_advertisement()?)));
+    all.filter(|(_, spec)| spec.advertisement_type == AdvertisementType::Bgp)
+}
+
+/// One BgpPeer.
+pub(crate) fn peer<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BgpPeerSpec> {
+    let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: name.clone() };
+    snapshot.get(&key)?.as_bgp_peer()
+}
+
+/// One BfdProfile.
+pub(crate) fn profile<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<&'a BfdProfileSpec> {
+    let key = ObjectKey { kind: Kind::BfdProfile, namespace: None, name: name.clone() };
+    snapshot.get(&key)?.as_bfd_profile()
+}
+
+fn node_of<'a>(snapshot: &'a Snapshot, name: &Name) -> Option<(&'a Arc<Object>, &'a NodeSpec)> {
+    let object = snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() })?;
+    if let Spec::Node(spec) = &object.spec { Some((object, spec)) } else { None }
+}
+
+/// A BgpPeer with everything filled in; `None` for one without a place, which no write makes.
+fn neighbour(snapshot: &Snapshot, spec: &BgpPeerSpec, asn: u32) -> Option<BgpNeighbour> {
+    let local_asn = spec.local_asn.unwrap_or(asn);
+    Some(BgpNeighbour {
+        remote: remote(spec)?,
+        peer_asn: spec.peer_asn,
+        local_asn,
+        port: spec.peer_port.unwrap_or(BGP_PORT),
+        source_address: spec.source_address,
+        device: spec.interface.clone(),
+        hold_time: spec.hold_time.unwrap_or(HOLD_TIME_DEFAULT),
+        keepalive_time: spec.keepalive_time,
+        connect_time: spec.connect_time.unwrap_or(CONNECT_TIME_DEFAULT),
+        password: spec.password.clone(),
+        ttl: ttl(spec, local_asn),
+        ttl_security: spec.ttl_security,
+        passive: spec.waits_for_connections(),
+        families: spec.effective_families(),
+        graceful_restart: spec.graceful_restart,
+        role: spec.role,
+        bfd: spec.bfd_profile.as_ref().and_then(|name| profile(snapshot, name)).cloned(),
+        max_prefixes: spec.max_prefixes.unwrap_or(MAX_PREFIXES_DEFAULT),
+    })
+}
+
+fn remote(spec: &BgpPeerSpec) -> Option<BgpRemote> {
+    match (spec.peer_address, spec.peer_network, &spec.interface) {
+        (Some(address), _, _) => Some(BgpRemote::Address(address)),
+        (None, Some(network), _) => {
+            let limit = spec.dynamic_limit.unwrap_or(DYNAMIC_NEIGHBOURS_DEFAULT);
+            Some(BgpRemote::Network { network, limit })
+        }
+        (None, None, interface) => interface.clone().map(BgpRemote::Interface),
+    }
+}
+
+fn ttl(spec: &BgpPeerSpec, local_asn: u32) -> u8 {
+    let is_near = is_external(spec.peer_asn, local_asn) && !spec.ebgp_multi_hop;
+    match (spec.ttl_security, is_near) {
+        (Some(_), _) => TTL_SECURITY,
+        (None, true) => TTL_ONE_HOP,
+        (None, false) => TTL_SEVERAL_HOPS,
+    }
+}
+
+/// Whether a peer is of another AS than ours.
+pub(crate) const fn is_external(peer: PeerAsn, local_asn: u32) -> bool {
+    match peer {
+        PeerAsn::Number(asn) => asn != local_asn,
+        PeerAsn::Internal => false,
+        PeerAsn::External => true,
+    }
+}
+
+/// An Advertisement towards the peers that a node has; `None` when it names only others.
+fn advertisement(
+    spec: &AdvertisementSpec,
+    neighbours: &BTreeMap<Name, BgpNeighbour>,
+) -> Option<BgpAdvertisement> {
+    let named: BTreeSet<Name> =
+        spec.peers.iter().filter(|name| neighbours.contains_key(*name)).cloned().collect();
+    // No names at all mean all peers, so a list that has lost its last one must not be told.
+    if named.is_empty() && !spec.peers.is_empty() {
+        return None;
+    }
+    Some(BgpAdvertisement {
+        peers: named,
+        aggregation_length: spec.length_v4(),
+        aggregation_length_v6: spec.length_v6(),
+        local_pref: spec.local_pref,
+        med: spec.med,
+        prepend: spec.prepend.unwrap_or(0),
+        communities: spec.communities.clone(),
+    })
+}

@@ -1,0 +1,174 @@
+//! Which load balancer address a Service may have: whether it may have a certain one, which one it gets when it names
+//! none, and why it has none.
+//!
+//! Nothing is given here: these are questions to a snapshot. What is given becomes a record in `admit`.
+
+mod denial;
+mod lack;
+
+use std::net::IpAddr;
+
+pub(crate) use self::denial::Denial;
+pub(crate) use self::lack::explain;
+use crate::{
+    cluster::{config::ClusterConfig, snapshot::Snapshot},
+    kinds::{
+        address::AddressSpec, address_pool::AddressPoolSpec, load_balancer::Wanted, service::TrafficPolicy,
+    },
+    primitives::{name::Name, net::IpFamily},
+};
+
+/// Services that share one address; all of them are in its record, and every one more makes each change of it dearer.
+pub(crate) const SHARED_MAX: usize = 256;
+/// Addresses with the same sharing key that are tried before the Service gets one of its own.
+const SHARING_TRIED_MAX: usize = 64;
+
+/// The pool from which a Service may have an address, whoever has it at present; `None` for an address of no pool in a
+/// range that the operator allows. `is_kept` says that the Service has it already. Without a configuration (in status)
+/// no range is allowed.
+pub(crate) fn place(
+    snapshot: &Snapshot,
+    config: Option<&ClusterConfig>,
+    wanted: &Wanted<'_>,
+    address: IpAddr,
+    is_kept: bool,
+) -> Result<Option<Name>, Denial> {
+    if let Some(range) = config.and_then(|config| config.service_cidr_of(address)) {
+        return Err(Denial::ServiceRange(range));
+    }
+    if let Some(node) = snapshot.node_with_address(address) {
+        return Err(Denial::NodeAddress(node.clone()));
+    }
+    let found = snapshot.pool_of(address).and_then(|name| Some((name, snapshot.pool(name)?)));
+    // No pool overlaps a workload network, so that addresses of pools need no walk over the networks of all Nodes.
+    if found.is_none()
+        && let Some(network) = snapshot.workload_cidrs().find(|network| network.contains(&address))
+    {
+        return Err(Denial::WorkloadNetwork(*network));
+    }
+    if let Some(named) = wanted.pool.as_ref().filter(|named| found.is_none_or(|(name, _)| name != *named)) {
+        return Err(Denial::NotInNamedPool {
+            named: named.clone(),
+            pool: found.map(|(name, _)| name.clone()),
+        });
+    }
+    let Some((name, pool)) = found else {
+        let is_named = wanted.addresses.contains(&address);
+        let is_allowed =
+            |config: &ClusterConfig| config.external_ip_cidrs().iter().any(|range| range.contains(&address));
+        return if is_named && config.is_some_and(is_allowed) {
+            Ok(None)
+        } else {
+            Err(Denial::OutsideEveryPool)
+        };
+    };
+    if pool.is_reserved(address) {
+        Err(Denial::Reserved(name.clone()))
+    } else if pool.is_avoided(address) {
+        Err(Denial::Avoided(name.clone()))
+    } else if !is_for(pool, wanted) {
+        Err(Denial::NotForService(name.clone()))
+    } else if pool.disabled && !is_kept {
+        Err(Denial::PoolDisabled(name.clone()))
+    } else {
+        Ok(Some(name.clone()))
+    }
+}
+
+/// Whether nobody stands in the way of a Service having an address. `is_freed` says that its quarantine is part of the
+/// same request, which may hand it over.
+pub(crate) fn room(
+    snapshot: &Snapshot,
+    wanted: &Wanted<'_>,
+    address: IpAddr,
+    is_freed: bool,
+) -> Result<(), Denial> {
+    if let Some(holder) = snapshot.external_ip_holder(address) {
+        return Err(Denial::ExternalIp(holder.clone()));
+    }
+    let Some(record) = snapshot.address(address).and_then(|object| object.as_address()) else {
+        return Ok(());
+    };
+    if !record.services.is_empty() {
+        return share(snapshot, wanted, record);
+    }
+    match &record.quarantine {
+        Some(quarantine) if quarantine.former != wanted.key && !is_freed => {
+            Err(Denial::Quarantined { former: quarantine.former.clone(), until: quarantine.until })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether a Service may share an address that others have. All holders agree with each other, so one of them stands for
+/// all; only ports are compared with each.
+fn share(snapshot: &Snapshot, wanted: &Wanted<'_>, record: &AddressSpec) -> Result<(), Denial> {
+    let Some(holder) = record.services.iter().find(|holder| **holder != wanted.key) else { return Ok(()) };
+    let key = wanted.sharing_key.as_ref().filter(|key| record.sharing_key.as_ref() == Some(key));
+    if key.is_none() {
+        return Err(Denial::Held(holder.clone()));
+    }
+    if record.services.len() >= SHARED_MAX {
+        return Err(Denial::Crowded);
+    }
+    let ports = wanted.spec.ports.iter();
+    let mut clashes = ports.filter_map(|port| {
+        let holder = snapshot.routed_holder(record.address, port.protocol, port.range())?;
+        (*holder != wanted.key).then(|| Denial::Clash {
+            holder: holder.clone(),
+            protocol: port.protocol,
+            ports: port.range(),
+        })
+    });
+    if let Some(clash) = clashes.next() {
+        return Err(clash);
+    }
+    let Some(other) = snapshot.service(holder).and_then(|object| object.as_service()) else { return Ok(()) };
+    if other.external_traffic_policy != wanted.spec.external_traffic_policy {
+        return Err(Denial::OtherPolicy(holder.clone()));
+    }
+    // A node answers for the address when it has endpoints: with Local they must be the same for all who share it.
+    let is_local = wanted.spec.external_traffic_policy == TrafficPolicy::Local;
+    let same_endpoints = other.selector == wanted.spec.selector
+        && !other.selector.is_empty()
+        && holder.namespace == wanted.key.namespace;
+    if is_local && !same_endpoints { Err(Denial::OtherSelector(holder.clone())) } else { Ok(()) }
+}
+
+/// Whether a pool gives addresses to a Service, as far as its namespaces and selectors say.
+pub(crate) fn is_for(pool: &AddressPoolSpec, wanted: &Wanted<'_>) -> bool {
+    let AddressPoolSpec { namespaces, service_selectors, .. } = pool;
+    (namespaces.is_empty() || namespaces.contains(&wanted.key.namespace))
+        && crate::kinds::selector::Selector::any_matches(service_selectors, &wanted.metadata.labels)
+}
+
+/// The pools that a Service may get an address of without naming the address, in the order in which they are tried.
+fn pools<'a>(
+    snapshot: &'a Snapshot,
+    wanted: &'a Wanted<'_>,
+) -> impl Iterator<Item = (&'a Name, &'a AddressPoolSpec)> {
+    let named = wanted.pool.as_ref().and_then(|name| Some((name, snapshot.pool(name)?)));
+    let unnamed = snapshot.pools_in_order().filter(|_| wanted.pool.is_none());
+    named.into_iter().chain(unnamed).filter(|(_, pool)| is_for(pool, wanted))
+}
+
+/// The address of a family that a Service gets when it names none, with its pool.
+pub(crate) fn choose(
+    snapshot: &Snapshot,
+    wanted: &Wanted<'_>,
+    family: IpFamily,
+) -> Option<(IpAddr, Option<Name>)> {
+    let mut enabled = pools(snapshot, wanted).filter(|(_, pool)| !pool.disabled);
+    enabled.find_map(|(name, pool)| {
+        let is_of_pool = |address: &IpAddr| IpFamily::of(*address) == family && pool.is_usable(*address);
+        let own = snapshot.held_back_for(&wanted.key).find(is_of_pool);
+        let shared = || {
+            let tried = wanted.sharing_key.iter().flat_map(|key| snapshot.shared_by(key));
+            let mut tried = tried.filter(is_of_pool).take(SHARING_TRIED_MAX);
+            tried.find(|address| room(snapshot, wanted, *address, false).is_ok())
+        };
+        let free = || snapshot.first_free_of_pool(pool, family);
+        let address = own.or_else(shared).or_else(free)?;
+        Some((address, Some(name.clone())))
+    })
+}

@@ -1,0 +1,503 @@
+//! The whole cluster at one revision, with the indices that make every lookup of a write O(log n).
+//!
+//! The maps are persistent: a clone shares everything, so readers keep a snapshot while writers make the next. Only
+//! `admit`, the loading of a store and the commits of others make one; uniqueness of what the indices hold is checked before it is put here.
+
+use std::{collections::BTreeSet, net::IpAddr, ops::Bound, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+use ipnet::IpNet;
+
+mod addresses;
+
+pub use self::addresses::Pending;
+
+use self::addresses::AddressIndex;
+use crate::{
+    cluster::change::{Change, ChangeKind, Commit},
+    kinds::{
+        address_pool::AddressRange,
+        endpoint_health::{EndpointHealthSpec, record_key},
+        maintenance::Maintenance,
+        metadata::Labels,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        service::{Protocol, ServiceSpec},
+    },
+    primitives::{
+        interval_set::IntervalSet,
+        name::{Name, Namespace},
+        net::{IpFamily, to_number},
+        quantity::{Port, PortRange, Revision},
+    },
+};
+
+/// The whole cluster at one revision.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    revision: Revision,
+    objects: OrdMap<ObjectKey, Arc<Object>>,
+    counts: OrdMap<Kind, usize>,
+    cluster_ips: OrdMap<IpAddr, ServiceKey>,
+    taken_addresses: OrdMap<IpFamily, IntervalSet>,
+    /// By the first port of each range. No two overlap, so the nearest from below says whether a port is held.
+    routed_frontends: OrdMap<(IpAddr, Protocol, Port), RoutedFrontend>,
+    /// With the health check node ports, which are TCP.
+    node_ports: OrdMap<(Protocol, Port), ServiceKey>,
+    taken_node_ports: OrdMap<Protocol, IntervalSet>,
+    workloads_by_label: OrdMap<LabelKey, OrdSet<Name>>,
+    services_by_selector: OrdMap<LabelKey, OrdSet<Name>>,
+    sets_by_service: OrdMap<ServiceKey, OrdSet<Name>>,
+    apply_sets: OrdMap<Name, OrdSet<ObjectKey>>,
+    workload_cidrs: OrdMap<IpNet, OrdSet<Name>>,
+    node_addresses: OrdMap<IpAddr, OrdSet<Name>>,
+    load_balancing: AddressIndex,
+    workloads_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    lost_nodes: OrdSet<Name>,
+    /// EndpointSets with an endpoint on the Node.
+    sets_by_node: OrdMap<Name, OrdSet<ObjectKey>>,
+    /// Addresses of Workloads and of endpoints in EndpointSets.
+    endpoint_addresses: usize,
+}
+
+/// Who answers at a range of ports of an address from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RoutedFrontend {
+    last: Port,
+    holder: ServiceKey,
+}
+
+/// One label in one namespace.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct LabelKey {
+    namespace: Namespace,
+    key: String,
+    value: String,
+}
+
+impl Snapshot {
+    /// Builds the state and its indices from what a store holds.
+    #[must_use]
+    pub fn from_objects(revision: Revision, objects: impl IntoIterator<Item = Arc<Object>>) -> Self {
+        let mut snapshot = Self { revision, ..Self::default() };
+        for object in objects {
+            snapshot.put(object);
+        }
+        snapshot
+    }
+
+    /// The revision of the last change.
+    #[must_use]
+    pub const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// One Service.
+    #[must_use]
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Object>> {
+        self.objects.get(&key.object_key())
+    }
+
+    /// The objects of a kind in the order of their keys, in one namespace or in all, after a key if one is given.
+    pub fn list<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: Option<&'a Namespace>,
+        after: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        // No key with a namespace sorts before one without, and no name before the least.
+        let start = match (after, namespace) {
+            (Some(key), _) => Bound::Excluded(key.clone()),
+            (None, namespace) => {
+                Bound::Included(ObjectKey { kind, namespace: namespace.cloned(), name: least_name() })
+            }
+        };
+        let wanted = move |key: &ObjectKey| {
+            key.kind == kind && namespace.is_none_or(|namespace| key.namespace.as_ref() == Some(namespace))
+        };
+        self.objects
+            .range((start, Bound::Unbounded))
+            .take_while(move |(key, _)| wanted(key))
+            .map(|(_, object)| object)
+    }
+
+    /// How many objects of a kind there are.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        self.counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// How many virtual addresses Services have: cluster addresses and load balancer addresses.
+    #[must_use]
+    pub fn vips(&self) -> usize {
+        self.cluster_ips.len() + self.held_addresses()
+    }
+
+    /// How many addresses Workloads and the endpoints in EndpointSets have.
+    #[must_use]
+    pub const fn endpoint_addresses(&self) -> usize {
+        self.endpoint_addresses
+    }
+
+    /// The Service that holds a virtual address.
+    #[must_use]
+    pub fn cluster_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
+        self.cluster_ips.get(&address)
+    }
+
+    /// The Service that answers at an external or load balancer address, at any of these ports.
+    #[must_use]
+    pub fn routed_holder(
+        &self,
+        address: IpAddr,
+        protocol: Protocol,
+        ports: PortRange,
+    ) -> Option<&ServiceKey> {
+        let (at, frontend) = self.routed_frontends.get_prev(&(address, protocol, ports.last()))?;
+        let is_same = (at.0, at.1) == (address, protocol);
+        (is_same && frontend.last >= ports.first()).then_some(&frontend.holder)
+    }
+
+    /// A Node with an address in a range, with that address, unless all such addresses are excepted.
+    pub(crate) fn node_address_in(
+        &self,
+        range: &AddressRange,
+        is_excepted: impl Fn(IpAddr) -> bool,
+    ) -> Option<(IpAddr, &Name)> {
+        let mut inside = self.node_addresses.range(range.first()..=range.last());
+        let (address, nodes) = inside.find(|(address, _)| !is_excepted(**address))?;
+        Some((*address, nodes.get_min()?))
+    }
+
+    /// A Node that has an address.
+    #[must_use]
+    pub fn node_with_address(&self, address: IpAddr) -> Option<&Name> {
+        self.node_addresses.get(&address).and_then(OrdSet::get_min)
+    }
+
+    /// The Service that holds a node port, also as its health check node port.
+    #[must_use]
+    pub fn node_port_holder(&self, protocol: Protocol, port: Port) -> Option<&ServiceKey> {
+        self.node_ports.get(&(protocol, port))
+    }
+
+    /// The first free virtual address between two numbers of a family.
+    #[must_use]
+    pub fn first_free_address(&self, family: IpFamily, start: u128, end: u128) -> Option<u128> {
+        self.taken_addresses.get(&family).map_or(Some(start), |taken| taken.first_free(start, end))
+    }
+
+    /// The first free node port between two ports.
+    #[must_use]
+    pub fn first_free_node_port(&self, protocol: Protocol, start: u16, end: u16) -> Option<u16> {
+        let taken = self.taken_node_ports.get(&protocol);
+        let free = taken.map_or(Some(u128::from(start)), |taken| taken.first_free(start.into(), end.into()));
+        free.and_then(|port| u16::try_from(port).ok())
+    }
+
+    /// The Workloads of a namespace whose labels hold every entry of a selector; none for an empty selector.
+    pub fn workloads_matching<'a>(
+        &'a self,
+        namespace: &Namespace,
+        selector: &'a Labels,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        let candidates =
+            |(key, value): (&String, &String)| self.workloads_by_label.get(&label_key(namespace, key, value));
+        let sets: Option<Vec<_>> = selector.iter().map(candidates).collect();
+        // The rarest label decides how many are looked at.
+        let rarest = sets.and_then(|sets| sets.into_iter().min_by_key(|set| set.len()));
+        let namespace = namespace.clone();
+        rarest
+            .into_iter()
+            .flatten()
+            .filter_map(move |name| {
+                let namespace = Some(namespace.clone());
+                self.objects.get(&ObjectKey { kind: Kind::Workload, namespace, name: name.clone() })
+            })
+            .filter(|workload| is_subset(selector, &workload.metadata.labels))
+    }
+
+    /// The Services of a namespace whose selector matches these labels.
+    pub fn services_selecting<'a>(
+        &'a self,
+        namespace: &'a Namespace,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = ServiceKey> + 'a {
+        let by_label = labels
+            .iter()
+            .filter_map(|(key, value)| self.services_by_selector.get(&label_key(namespace, key, value)));
+        by_label.flatten().map(|name| ServiceKey { namespace: namespace.clone(), name: name.clone() }).filter(
+            |key| {
+                let spec = self.service(key).and_then(|object| object.as_service());
+                spec.is_some_and(|spec| is_subset(&spec.selector, labels))
+            },
+        )
+    }
+
+    /// What health checks have taken out of a Service.
+    #[must_use]
+    pub fn endpoint_health(&self, service: &ServiceKey) -> Option<&EndpointHealthSpec> {
+        self.objects.get(&record_key(service))?.as_endpoint_health()
+    }
+
+    /// The Workloads that run on a Node.
+    pub fn workloads_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.workloads_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// Whether a Node counts as gone, so that its Workloads are no endpoints.
+    #[must_use]
+    pub fn is_lost(&self, node: &Name) -> bool {
+        self.lost_nodes.contains(node)
+    }
+
+    /// What takes a Node out of service.
+    #[must_use]
+    pub fn maintenance_of(&self, node: &Name) -> Option<&Maintenance> {
+        let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+        match &self.objects.get(&key)?.spec {
+            Spec::Node(spec) => spec.maintenance.as_ref(),
+            Spec::Service(_)
+            | Spec::EndpointSet(_)
+            | Spec::Workload(_)
+            | Spec::AddressPool(_)
+            | Spec::Advertisement(_)
+            | Spec::BgpPeer(_)
+            | Spec::BfdProfile(_)
+            | Spec::EndpointHealth(_)
+            | Spec::Address(_) => None,
+        }
+    }
+
+    /// The EndpointSets that have an endpoint on a Node.
+    pub fn endpoint_sets_on<'a>(&'a self, node: &Name) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.sets_by_node.get(node).into_iter().flatten().filter_map(|key| self.objects.get(key))
+    }
+
+    /// The EndpointSets of a Service.
+    pub fn endpoint_sets_of<'a>(
+        &'a self,
+        service: &'a ServiceKey,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + 'a {
+        self.sets_by_service.get(service).into_iter().flatten().filter_map(|name| {
+            let namespace = Some(service.namespace.clone());
+            self.objects.get(&ObjectKey { kind: Kind::EndpointSet, namespace, name: name.clone() })
+        })
+    }
+
+    /// The members of an apply set.
+    pub fn apply_set_members<'a>(&'a self, name: &Name) -> impl Iterator<Item = &'a ObjectKey> + 'a {
+        self.apply_sets.get(name).into_iter().flatten()
+    }
+
+    /// The workload networks of all Nodes.
+    pub fn workload_cidrs(&self) -> impl Iterator<Item = &IpNet> {
+        self.workload_cidrs.keys()
+    }
+
+    /// The state after a commit that was decided on this state elsewhere; `None` when it cannot have been.
+    #[must_use]
+    pub fn follow(&self, commit: &Commit) -> Option<Self> {
+        if commit.revision != self.revision.next() {
+            return None;
+        }
+        let mut next = self.clone();
+        for Change { kind, object } in &commit.changes {
+            let key = object.key();
+            let is_known = self.objects.contains_key(&key);
+            match kind {
+                ChangeKind::Added if !is_known => next.put(Arc::clone(object)),
+                ChangeKind::Modified if is_known => next.put(Arc::clone(object)),
+                ChangeKind::Deleted if is_known => drop(next.take(&key)),
+                ChangeKind::Added | ChangeKind::Modified | ChangeKind::Deleted => return None,
+            }
+        }
+        next.revision = commit.revision;
+        Some(next)
+    }
+
+    pub(crate) fn set_revision(&mut self, revision: Revision) {
+        self.revision = revision;
+    }
+
+    /// Puts an object in the place of the one with its key.
+    pub(crate) fn put(&mut self, object: Arc<Object>) {
+        let key = object.key();
+        self.take(&key);
+        self.index(&object, &key, Entry::Add);
+        *self.counts.entry(key.kind).or_insert(0) += 1;
+        self.objects.insert(key, object);
+    }
+
+    /// Removes an object with everything the indices hold of it.
+    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let object = self.objects.remove(key)?;
+        self.index(&object, key, Entry::Remove);
+        match self.count(key.kind) {
+            0 | 1 => self.counts.remove(&key.kind),
+            count => self.counts.insert(key.kind, count - 1),
+        };
+        Some(object)
+    }
+
+    fn index(&mut self, object: &Object, key: &ObjectKey, entry: Entry) {
+        if let Some(set) = &object.metadata.apply_set {
+            entry.set(&mut self.apply_sets, set.clone(), key.clone());
+        }
+        match (&object.spec, &key.namespace) {
+            (Spec::Service(spec), Some(namespace)) => {
+                let service = ServiceKey { namespace: namespace.clone(), name: key.name.clone() };
+                self.index_service(spec, &service, entry);
+                self.index_routed(object, &service, entry);
+            }
+            (Spec::Workload(spec), Some(namespace)) => {
+                entry.count(&mut self.endpoint_addresses, spec.addresses.len());
+                if let Some(node) = &spec.node {
+                    entry.set(&mut self.workloads_by_node, node.clone(), key.clone());
+                }
+                for (label, value) in &object.metadata.labels {
+                    entry.set(
+                        &mut self.workloads_by_label,
+                        label_key(namespace, label, value),
+                        key.name.clone(),
+                    );
+                }
+            }
+            (Spec::EndpointSet(spec), Some(namespace)) => {
+                entry.count(&mut self.endpoint_addresses, spec.endpoints.len());
+                let service = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
+                entry.set(&mut self.sets_by_service, service, key.name.clone());
+                let nodes: BTreeSet<_> = spec.endpoints.iter().filter_map(|one| one.node.as_ref()).collect();
+                for node in nodes {
+                    entry.set(&mut self.sets_by_node, node.clone(), key.clone());
+                }
+            }
+            (Spec::Node(spec), _) => {
+                if spec.lost_since.is_some() {
+                    entry.member(&mut self.lost_nodes, key.name.clone());
+                }
+                for cidr in &spec.workload_cidrs {
+                    entry.set(&mut self.workload_cidrs, *cidr, key.name.clone());
+                }
+                for address in &spec.addresses {
+                    entry.set(&mut self.node_addresses, *address, key.name.clone());
+                }
+            }
+            (Spec::Address(spec), _) => self.index_address(spec, entry),
+            (Spec::AddressPool(spec), _) => self.index_pool(&key.name, spec, entry),
+            (Spec::Advertisement(spec), _) => self.index_advertisement(&key.name, spec, entry),
+            // They are few and looked at one by one.
+            (Spec::BgpPeer(_) | Spec::BfdProfile(_), _) => {}
+            // It is looked up by the name of its Service.
+            (Spec::EndpointHealth(_), _) => {}
+            // A namespaced kind always has a namespace: decoding fills it in.
+            (Spec::Service(_) | Spec::Workload(_) | Spec::EndpointSet(_), None) => {}
+        }
+    }
+
+    fn index_service(&mut self, spec: &ServiceSpec, key: &ServiceKey, entry: Entry) {
+        // One entry of the selector is enough to find the Service by any label that matches it.
+        if let Some((label, value)) = spec.selector.first_key_value() {
+            entry.set(
+                &mut self.services_by_selector,
+                label_key(&key.namespace, label, value),
+                key.name.clone(),
+            );
+        }
+        for address in spec.cluster_addresses() {
+            entry.map(&mut self.cluster_ips, address, key);
+            entry.number(&mut self.taken_addresses, IpFamily::of(address), to_number(address));
+        }
+        let node_ports = spec.ports.iter().filter_map(|port| Some((port.protocol, port.node_port?)));
+        let health = spec.health_check_node_port.map(|port| (Protocol::Tcp, port));
+        for (protocol, port) in node_ports.chain(health) {
+            entry.map(&mut self.node_ports, (protocol, port), key);
+            entry.number(&mut self.taken_node_ports, protocol, port.get().into());
+        }
+    }
+}
+
+/// Whether an index gains or loses an entry; one path for both keeps them inverse.
+#[derive(Clone, Copy)]
+enum Entry {
+    Add,
+    Remove,
+}
+
+impl Entry {
+    const fn count(self, count: &mut usize, by: usize) {
+        match self {
+            Self::Add => *count += by,
+            Self::Remove => *count -= by,
+        }
+    }
+
+    fn set<K: Ord + Clone, V: Ord + Clone>(self, index: &mut OrdMap<K, OrdSet<V>>, key: K, value: V) {
+        match self {
+            Self::Add => {
+                index.entry(key).or_default().insert(value);
+            }
+            Self::Remove => {
+                let emptied = index.get_mut(&key).is_some_and(|set| {
+                    set.remove(&value);
+                    set.is_empty()
+                });
+                if emptied {
+                    index.remove(&key);
+                }
+            }
+        }
+    }
+
+    fn member<V: Ord + Clone>(self, index: &mut OrdSet<V>, value: V) {
+        match self {
+            Self::Add => index.insert(value),
+            Self::Remove => index.remove(&value),
+        };
+    }
+
+    fn map<K: Ord + Clone, V: Clone>(self, index: &mut OrdMap<K, V>, key: K, holder: &V) {
+        match self {
+            Self::Add => {
+                index.insert(key, holder.clone());
+            }
+            Self::Remove => {
+                index.remove(&key);
+            }
+        }
+    }
+
+    fn number<K: Ord + Clone>(self, index: &mut OrdMap<K, IntervalSet>, key: K, number: u128) {
+        match self {
+            Self::Add => {
+                index.entry(key).or_default().insert(number);
+            }
+            Self::Remove => {
+                let emptied = index.get_mut(&key).is_some_and(|taken| {
+                    taken.remove(number);
+                    taken.is_empty()
+                });
+                if emptied {
+                    index.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+fn label_key(namespace: &Namespace, key: &str, value: &str) -> LabelKey {
+    LabelKey { namespace: namespace.clone(), key: key.to_owned(), value: value.to_owned() }
+}
+
+fn is_subset(selector: &Labels, labels: &Labels) -> bool {
+    !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn least_name() -> Name {
+    Name::parse("0").expect("a digit is a name, and no name sorts before it")
+}

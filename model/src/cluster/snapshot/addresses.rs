@@ -1,0 +1,316 @@
+//! What is indexed of load balancer addresses: pools, records, quarantines, and the Services that wait.
+//!
+//! A record names Services and a Service has ports: who answers at which port of an address follows from both, and so does
+//! who waits. These entries change when either side does, and depend only on what both are, so that a snapshot built from
+//! the objects in any order has the same.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+
+use imbl::{OrdMap, OrdSet};
+
+use super::{Entry, RoutedFrontend, Snapshot};
+use crate::{
+    cluster::pool_space::Row,
+    kinds::{
+        address::{AddressSpec, name_of},
+        address_pool::{AddressPoolSpec, AddressRange},
+        advertisement::AdvertisementSpec,
+        load_balancer::Wanted,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        service::ServiceSpec,
+    },
+    primitives::{interval_set::IntervalSet, name::Name, net::IpFamily, quantity::Timestamp},
+};
+
+/// The indices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct AddressIndex {
+    /// By the first address of each range. No two overlap, so the nearest from below says which pool has an address.
+    pool_ranges: OrdMap<(IpFamily, u128), PoolRange>,
+    /// The pools that give without being named, in the order in which they are tried.
+    pool_order: OrdSet<PoolRank>,
+    advertisements_by_pool: OrdMap<Name, OrdSet<Name>>,
+    /// The numbers of the addresses on record.
+    recorded: OrdMap<Row, IntervalSet>,
+    by_service: OrdMap<ServiceKey, OrdSet<IpAddr>>,
+    by_sharing_key: OrdMap<Name, OrdSet<IpAddr>>,
+    /// Held addresses by pool; those of no pool under `None`.
+    held: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
+    /// How many are held in all pools and in none.
+    held_count: usize,
+    quarantined: OrdMap<(Option<Name>, IpFamily), OrdSet<IpAddr>>,
+    quarantine_ends: OrdSet<(Timestamp, IpAddr)>,
+    by_former: OrdMap<ServiceKey, OrdSet<IpAddr>>,
+    external_ips: OrdMap<IpAddr, OrdSet<ServiceKey>>,
+    /// The Services of type LoadBalancer that lack an address, the oldest first.
+    pending: OrdSet<Pending>,
+}
+
+/// A Service that waits for an address; those that were created earlier come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pending {
+    created: Option<Timestamp>,
+    /// The Service.
+    pub service: ServiceKey,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PoolRange {
+    last: u128,
+    pool: Name,
+}
+
+/// Where a pool stands among those that are tried: pools for chosen Services before pools for all, then by priority,
+/// those without one last, then by name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PoolRank {
+    is_for_all: bool,
+    priority: u32,
+    pool: Name,
+}
+
+impl Snapshot {
+    /// One AddressPool.
+    #[must_use]
+    pub fn pool(&self, name: &Name) -> Option<&AddressPoolSpec> {
+        let key = ObjectKey { kind: Kind::AddressPool, namespace: None, name: name.clone() };
+        match &self.objects.get(&key)?.spec {
+            Spec::AddressPool(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
+            | Spec::Advertisement(_)
+            | Spec::Address(_)
+            | Spec::Workload(_)
+            | Spec::Service(_)
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
+        }
+    }
+
+    /// The record of a load balancer address.
+    #[must_use]
+    pub fn address(&self, address: IpAddr) -> Option<&Arc<Object>> {
+        self.objects.get(&ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) })
+    }
+
+    /// The load balancer addresses that a Service has, by their records.
+    pub fn addresses_of(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
+        self.load_balancing.by_service.get(service).into_iter().flatten().copied()
+    }
+
+    /// A Service that has a load balancer address.
+    #[must_use]
+    pub fn load_balancer_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
+        self.address(address)?.as_address()?.services.first()
+    }
+
+    /// The pool that an address lies in, reserved or not.
+    #[must_use]
+    pub fn pool_of(&self, address: IpAddr) -> Option<&Name> {
+        self.pool_overlapping(&AddressRange::Between(address, address))
+    }
+
+    /// A pool that has an address in common with a range.
+    #[must_use]
+    pub fn pool_overlapping(&self, range: &AddressRange) -> Option<&Name> {
+        let (first, last) = range.numbers();
+        let ranges = &self.load_balancing.pool_ranges;
+        let ((family, _), nearest) = ranges.get_prev(&(range.family(), last))?;
+        (*family == range.family() && nearest.last >= first).then_some(&nearest.pool)
+    }
+
+    /// The pools that give addresses to Services that name none, in the order in which they are tried.
+    pub(crate) fn pools_in_order(&self) -> impl Iterator<Item = (&Name, &AddressPoolSpec)> {
+        let ranks = self.load_balancing.pool_order.iter();
+        ranks.filter_map(|rank| Some((&rank.pool, self.pool(&rank.pool)?)))
+    }
+
+    /// An Advertisement that names a pool.
+    #[must_use]
+    pub fn advertisement_of_pool(&self, pool: &Name) -> Option<&Name> {
+        self.load_balancing.advertisements_by_pool.get(pool).and_then(OrdSet::get_min)
+    }
+
+    /// The first address of a pool that may be given out and is not on record.
+    #[must_use]
+    pub fn first_free_of_pool(&self, pool: &AddressPoolSpec, family: IpFamily) -> Option<IpAddr> {
+        pool.first_free(family, |row, first, last| {
+            let recorded = self.load_balancing.recorded.get(&row);
+            recorded.map_or(Some(first), |recorded| recorded.first_free(first, last))
+        })
+    }
+
+    /// How many load balancer addresses Services hold.
+    pub(super) const fn held_addresses(&self) -> usize {
+        self.load_balancing.held_count
+    }
+
+    /// The addresses of a pool (of none) that Services hold.
+    pub fn held_of_pool<'a>(&'a self, pool: Option<&'a Name>) -> impl Iterator<Item = IpAddr> + 'a {
+        let held = &self.load_balancing.held;
+        IpFamily::ALL
+            .into_iter()
+            .filter_map(move |family| held.get(&(pool.cloned(), family)))
+            .flatten()
+            .copied()
+    }
+
+    /// The addresses in a range that are held and of no pool.
+    pub(crate) fn held_of_no_pool_in<'a>(
+        &'a self,
+        range: &AddressRange,
+    ) -> impl Iterator<Item = IpAddr> + 'a {
+        let held = self.load_balancing.held.get(&(None, range.family()));
+        let ends = range.first()..=range.last();
+        held.into_iter().flat_map(move |held| held.range(ends.clone())).copied()
+    }
+
+    /// How many addresses of a family and pool are held, and how many are in quarantine.
+    #[must_use]
+    pub fn counts_of_pool(&self, pool: &Name, family: IpFamily) -> (usize, usize) {
+        let count =
+            |index: &OrdMap<_, OrdSet<_>>| index.get(&(Some(pool.clone()), family)).map_or(0, OrdSet::len);
+        (count(&self.load_balancing.held), count(&self.load_balancing.quarantined))
+    }
+
+    /// The addresses that are held back for a Service.
+    pub(crate) fn held_back_for(&self, service: &ServiceKey) -> impl Iterator<Item = IpAddr> + '_ {
+        self.load_balancing.by_former.get(service).into_iter().flatten().copied()
+    }
+
+    /// The addresses whose holders name a sharing key.
+    pub(crate) fn shared_by(&self, key: &Name) -> impl Iterator<Item = IpAddr> + '_ {
+        self.load_balancing.by_sharing_key.get(key).into_iter().flatten().copied()
+    }
+
+    /// When the next quarantine ends.
+    #[must_use]
+    pub fn next_quarantine_end(&self) -> Option<Timestamp> {
+        self.load_balancing.quarantine_ends.get_min().map(|(until, _)| *until)
+    }
+
+    /// The addresses whose quarantine has ended at an instant, the earliest first.
+    pub(crate) fn quarantines_ended(&self, now: Timestamp) -> impl Iterator<Item = IpAddr> + '_ {
+        let ends = self.load_balancing.quarantine_ends.iter();
+        ends.take_while(move |(until, _)| *until <= now).map(|(_, address)| *address)
+    }
+
+    /// A Service that has an address as external IP.
+    #[must_use]
+    pub fn external_ip_holder(&self, address: IpAddr) -> Option<&ServiceKey> {
+        self.load_balancing.external_ips.get(&address).and_then(OrdSet::get_min)
+    }
+
+    /// The first external IP of any Service in a range, with a Service that has it.
+    pub(crate) fn external_ip_in(&self, range: &AddressRange) -> Option<(IpAddr, &ServiceKey)> {
+        let (address, holders) =
+            self.load_balancing.external_ips.range(range.first()..=range.last()).next()?;
+        Some((*address, holders.get_min()?))
+    }
+
+    /// The Services that lack a load balancer address, the oldest first, after one of them if one is given.
+    pub fn pending<'a>(&'a self, after: Option<&Pending>) -> impl Iterator<Item = &'a Pending> + 'a {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let start = after.map_or(Unbounded, |after| Excluded(after.clone()));
+        self.load_balancing.pending.range((start, Unbounded))
+    }
+
+    /// How many Services lack a load balancer address.
+    #[must_use]
+    pub fn pending_count(&self) -> usize {
+        self.load_balancing.pending.len()
+    }
+
+    pub(super) fn index_pool(&mut self, name: &Name, spec: &AddressPoolSpec, entry: Entry) {
+        let index = &mut self.load_balancing;
+        for range in &spec.addresses {
+            let (first, last) = range.numbers();
+            let value = PoolRange { last, pool: name.clone() };
+            entry.map(&mut index.pool_ranges, (range.family(), first), &value);
+        }
+        if spec.auto_assign {
+            let rank = PoolRank {
+                is_for_all: spec.namespaces.is_empty() && spec.service_selectors.is_empty(),
+                priority: spec.priority.unwrap_or(u32::MAX),
+                pool: name.clone(),
+            };
+            entry.member(&mut index.pool_order, rank);
+        }
+    }
+
+    pub(super) fn index_advertisement(&mut self, name: &Name, spec: &AdvertisementSpec, entry: Entry) {
+        for pool in &spec.address_pools {
+            entry.set(&mut self.load_balancing.advertisements_by_pool, pool.clone(), name.clone());
+        }
+    }
+
+    pub(super) fn index_address(&mut self, spec: &AddressSpec, entry: Entry) {
+        let address = spec.address;
+        let index = &mut self.load_balancing;
+        for row in Row::ALL {
+            if let Some(number) = row.number(address) {
+                entry.number(&mut index.recorded, row, number);
+            }
+        }
+        let of_pool = (spec.pool.clone(), IpFamily::of(address));
+        if !spec.services.is_empty() {
+            entry.set(&mut index.held, of_pool.clone(), address);
+            entry.count(&mut index.held_count, 1);
+        }
+        if let Some(key) = spec.sharing_key.as_ref().filter(|_| !spec.services.is_empty()) {
+            entry.set(&mut index.by_sharing_key, key.clone(), address);
+        }
+        if let Some(quarantine) = &spec.quarantine {
+            entry.set(&mut index.quarantined, of_pool, address);
+            entry.member(&mut index.quarantine_ends, (quarantine.until, address));
+            entry.set(&mut index.by_former, quarantine.former.clone(), address);
+        }
+        for service in &spec.services {
+            entry.set(&mut self.load_balancing.by_service, service.clone(), address);
+            if let Some(object) = self.service(service).cloned() {
+                if let Some(spec) = object.as_service() {
+                    self.index_frontends(spec, service, &BTreeSet::from([address]), entry);
+                }
+                self.index_pending(&object, Entry::Add);
+            }
+        }
+    }
+
+    /// The entries of a Service; `object` is the Service itself.
+    pub(super) fn index_routed(&mut self, object: &Object, service: &ServiceKey, entry: Entry) {
+        let Some(spec) = object.as_service() else { return };
+        for address in &spec.external_ips {
+            entry.set(&mut self.load_balancing.external_ips, *address, service.clone());
+        }
+        let addresses = spec.external_ips.iter().copied().chain(self.addresses_of(service)).collect();
+        self.index_frontends(spec, service, &addresses, entry);
+        self.index_pending(object, entry);
+    }
+
+    fn index_frontends(
+        &mut self,
+        spec: &ServiceSpec,
+        service: &ServiceKey,
+        addresses: &BTreeSet<IpAddr>,
+        entry: Entry,
+    ) {
+        for port in &spec.ports {
+            for address in addresses {
+                let frontend = RoutedFrontend { last: port.range().last(), holder: service.clone() };
+                let at = (*address, port.protocol, port.range().first());
+                entry.map(&mut self.routed_frontends, at, &frontend);
+            }
+        }
+    }
+
+    /// A Service that is there waits if it lacks an address; one that is gone does not.
+    fn index_pending(&mut self, object: &Object, entry: Entry) {
+        let Some(wanted) = Wanted::of(object) else { return };
+        let lacks = || !wanted.lacking(self.addresses_of(&wanted.key)).is_empty();
+        let waits = matches!(entry, Entry::Add) && lacks();
+        let one = Pending { created: object.metadata.creation_timestamp, service: wanted.key.clone() };
+        let entry = if waits { Entry::Add } else { Entry::Remove };
+        entry.member(&mut self.load_balancing.pending, one);
+    }
+}

@@ -1,0 +1,20 @@
+//! Resource kinds: metadata, specification and stored records of every object of the API.
+
+pub mod address;
+pub mod address_pool;
+pub mod advertisement;
+pub mod bfd_profile;
+pub mod bgp_peer;
+pub mod endpoint_health;
+pub mod endpoint_set;
+pub mod event;
+pub mod health_check;
+pub(crate) mod load_balancer;
+pub mod maintenance;
+pub mod metadata;
+pub mod node;
+pub mod resource;
+pub(crate) mod schema;
+pub mod selector;
+pub mod service;
+pub mod workload;

@@ -1,0 +1,422 @@
+//! Kinds, keys and objects: the closed list that the compiler walks when a kind is added.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{
+    kinds::{
+        address::AddressSpec, address_pool::AddressPoolSpec, advertisement::AdvertisementSpec,
+        bfd_profile::BfdProfileSpec, bgp_peer::BgpPeerSpec, endpoint_health::EndpointHealthSpec,
+        endpoint_set::EndpointSetSpec, metadata::Metadata, node::NodeSpec, service::ServiceSpec,
+        workload::WorkloadSpec,
+    },
+    primitives::name::{Name, Namespace},
+};
+
+/// The version of every object of this API.
+pub const API_VERSION: &str = "tidegate/v1";
+
+/// A kind of object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+pub enum Kind {
+    /// A machine with an agent.
+    Node,
+    /// Load balancer addresses that may be given out.
+    AddressPool,
+    /// How paths to routers are watched.
+    BfdProfile,
+    /// A router that nodes have BGP sessions with.
+    BgpPeer,
+    /// Which nodes announce which pools' addresses.
+    Advertisement,
+    /// Anything with an address.
+    Workload,
+    /// A stable address in front of endpoints.
+    Service,
+    /// Endpoints given by hand.
+    EndpointSet,
+    /// The record of a load balancer address, kept by the server.
+    Address,
+    /// The record of what health checks have taken out of a Service, kept by the server.
+    EndpointHealth,
+}
+
+impl Kind {
+    /// Every kind, in the order in which an `apply` takes effect and a listing shows them.
+    pub const ALL: [Self; 10] = [
+        Self::Node,
+        Self::AddressPool,
+        Self::BfdProfile,
+        Self::BgpPeer,
+        Self::Advertisement,
+        Self::Workload,
+        Self::Service,
+        Self::EndpointSet,
+        Self::Address,
+        Self::EndpointHealth,
+    ];
+
+    /// The word in `kind:`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::AddressPool => "AddressPool",
+            Self::BfdProfile => "BfdProfile",
+            Self::BgpPeer => "BgpPeer",
+            Self::Advertisement => "Advertisement",
+            Self::Address => "Address",
+            Self::EndpointHealth => "EndpointHealth",
+            Self::Workload => "Workload",
+            Self::Service => "Service",
+            Self::EndpointSet => "EndpointSet",
+        }
+    }
+
+    /// The word in paths.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::AddressPool => "addresspools",
+            Self::BfdProfile => "bfdprofiles",
+            Self::BgpPeer => "bgppeers",
+            Self::Advertisement => "advertisements",
+            Self::Address => "addresses",
+            Self::EndpointHealth => "endpointhealths",
+            Self::Workload => "workloads",
+            Self::Service => "services",
+            Self::EndpointSet => "endpointsets",
+        }
+    }
+
+    /// Whether objects of the kind live in a namespace.
+    #[must_use]
+    pub const fn is_namespaced(self) -> bool {
+        match self {
+            Self::Node
+            | Self::AddressPool
+            | Self::BfdProfile
+            | Self::BgpPeer
+            | Self::Advertisement
+            | Self::Address => false,
+            Self::Workload | Self::Service | Self::EndpointSet | Self::EndpointHealth => true,
+        }
+    }
+
+    /// Whether objects of the kind are records that only the server itself writes.
+    #[must_use]
+    pub const fn is_kept_by_server(self) -> bool {
+        match self {
+            Self::Address | Self::EndpointHealth => true,
+            Self::Node
+            | Self::AddressPool
+            | Self::BfdProfile
+            | Self::BgpPeer
+            | Self::Advertisement
+            | Self::Workload
+            | Self::Service
+            | Self::EndpointSet => false,
+        }
+    }
+
+    /// The kind with this word in `kind:`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// The kind with this word in paths.
+    #[must_use]
+    pub fn parse_plural(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.plural() == text)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What identifies an object. Orders by kind, namespace, name: the order of listings.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The kind.
+    pub kind: Kind,
+    /// Present exactly on namespaced kinds.
+    pub namespace: Option<Namespace>,
+    /// The name.
+    pub name: Name,
+}
+
+impl ObjectKey {
+    /// The path at which the API serves the object.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("/v1/namespaces/{namespace}/{}/{}", self.kind.plural(), self.name),
+            None => format!("/v1/{}/{}", self.kind.plural(), self.name),
+        }
+    }
+
+    /// `plural/namespace/name`, or `plural//name` for kinds without namespace: the key of the stores.
+    #[must_use]
+    pub fn to_store_key(&self) -> String {
+        let namespace = self.namespace.as_ref().map_or("", Namespace::as_str);
+        format!("{}/{namespace}/{}", self.kind.plural(), self.name)
+    }
+
+    /// Reads what [`Self::to_store_key`] wrote.
+    #[must_use]
+    pub fn parse_store_key(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/');
+        let kind = Kind::parse_plural(parts.next()?)?;
+        let namespace =
+            parts.next().filter(|text| !text.is_empty()).map(Namespace::parse).transpose().ok()?;
+        let name = Name::parse(parts.next()?).ok()?;
+        (namespace.is_some() == kind.is_namespaced()).then_some(Self { kind, namespace, name })
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// A Service's namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ServiceKey {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: Name,
+}
+
+impl ServiceKey {
+    /// The Service of an object's key, if it is one.
+    #[must_use]
+    pub fn of_object_key(key: &ObjectKey) -> Option<Self> {
+        let namespace = key.namespace.clone().filter(|_| key.kind == Kind::Service)?;
+        Some(Self { namespace, name: key.name.clone() })
+    }
+
+    /// The key of the Service object.
+    #[must_use]
+    pub fn object_key(&self) -> ObjectKey {
+        ObjectKey { kind: Kind::Service, namespace: Some(self.namespace.clone()), name: self.name.clone() }
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl TryFrom<String> for ServiceKey {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let parsed = parts.and_then(|(namespace, name)| {
+            Some(Self { namespace: Namespace::parse(namespace).ok()?, name: Name::parse(name).ok()? })
+        });
+        parsed.ok_or_else(|| format!("must be `namespace/name`, not `{text}`"))
+    }
+}
+
+impl From<ServiceKey> for String {
+    fn from(key: ServiceKey) -> Self {
+        key.to_string()
+    }
+}
+
+/// The intent of an object of any kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spec {
+    /// Of a Node.
+    Node(NodeSpec),
+    /// Of an AddressPool.
+    AddressPool(AddressPoolSpec),
+    /// Of a BfdProfile.
+    BfdProfile(BfdProfileSpec),
+    /// Of a BgpPeer.
+    BgpPeer(Box<BgpPeerSpec>),
+    /// Of an Advertisement.
+    Advertisement(AdvertisementSpec),
+    /// Of an Address.
+    Address(AddressSpec),
+    /// Of an EndpointHealth.
+    EndpointHealth(EndpointHealthSpec),
+    /// Of a Workload.
+    Workload(WorkloadSpec),
+    /// Of a Service.
+    Service(Box<ServiceSpec>),
+    /// Of an EndpointSet.
+    EndpointSet(EndpointSetSpec),
+}
+
+impl Spec {
+    /// The kind.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::AddressPool(_) => Kind::AddressPool,
+            Self::BfdProfile(_) => Kind::BfdProfile,
+            Self::BgpPeer(_) => Kind::BgpPeer,
+            Self::Advertisement(_) => Kind::Advertisement,
+            Self::Address(_) => Kind::Address,
+            Self::EndpointHealth(_) => Kind::EndpointHealth,
+            Self::Workload(_) => Kind::Workload,
+            Self::Service(_) => Kind::Service,
+            Self::EndpointSet(_) => Kind::EndpointSet,
+        }
+    }
+
+    /// The published form: everything but secrets, which are written and never shown.
+    ///
+    /// # Panics
+    /// Never: every published spec has string keys only.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let json = match self {
+            Self::Node(spec) => serde_json::to_value(spec),
+            Self::AddressPool(spec) => serde_json::to_value(spec),
+            Self::BfdProfile(spec) => serde_json::to_value(spec),
+            Self::BgpPeer(spec) => serde_json::to_value(spec.without_password()),
+            Self::Advertisement(spec) => serde_json::to_value(spec),
+            Self::Address(spec) => serde_json::to_value(spec),
+            Self::EndpointHealth(spec) => serde_json::to_value(spec),
+            Self::Workload(spec) => serde_json::to_value(spec),
+            Self::Service(spec) => serde_json::to_value(spec),
+            Self::EndpointSet(spec) => serde_json::to_value(spec),
+        };
+        json.expect("published specs serialise to JSON")
+    }
+}
+
+/// An object: identity and intent. Status is observed elsewhere and joined when it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Identity and bookkeeping.
+    pub metadata: Metadata,
+    /// Intent.
+    pub spec: Spec,
+}
+
+impl Object {
+    /// What identifies the object.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey {
+            kind: self.spec.kind(),
+            namespace: self.metadata.namespace.clone(),
+            name: self.metadata.name.clone(),
+        }
+    }
+
+    /// The published form without status.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "apiVersion": API_VERSION,
+            "kind": self.spec.kind().as_str(),
+            "metadata": self.metadata,
+            "spec": self.spec.to_json(),
+        })
+    }
+
+    /// The spec of a Service object.
+    #[must_use]
+    pub const fn as_service(&self) -> Option<&ServiceSpec> {
+        match &self.spec {
+            Spec::Service(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
+            | Spec::Advertisement(_)
+            | Spec::Workload(_)
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_)
+            | Spec::Address(_) => None,
+        }
+    }
+
+    /// The spec of an Address object.
+    #[must_use]
+    pub const fn as_address(&self) -> Option<&AddressSpec> {
+        match &self.spec {
+            Spec::Address(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
+            | Spec::Advertisement(_)
+            | Spec::Workload(_)
+            | Spec::Service(_)
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
+        }
+    }
+
+    /// The spec of an EndpointHealth object.
+    #[must_use]
+    pub const fn as_endpoint_health(&self) -> Option<&EndpointHealthSpec> {
+        if let Spec::EndpointHealth(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// The spec of a BgpPeer object.
+    #[must_use]
+    pub fn as_bgp_peer(&self) -> Option<&BgpPeerSpec> {
+        if let Spec::BgpPeer(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// The spec of a BfdProfile object.
+    #[must_use]
+    pub const fn as_bfd_profile(&self) -> Option<&BfdProfileSpec> {
+        if let Spec::BfdProfile(spec) = &self.spec { Some(spec) } else { None }
+    }
+
+    /// The spec of an Advertisement object.
+    #[must_use]
+    pub const fn as_advertisement(&self) -> Option<&AdvertisementSpec> {
+        match &self.spec {
+            Spec::Advertisement(spec) => Some(spec),
+            Spec::Node(_)
+            | Spec::AddressPool(_)
+            | Spec::BfdProfile(_)
+            | Spec::BgpPeer(_)
+            | Spec::Address(_)
+            | Spec::Workload(_)
+            | Spec::Service(_)
+            | Spec::EndpointSet(_)
+            | Spec::EndpointHealth(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_keys_round_trip_and_refuse_what_they_did_not_write() {
+        for text in ["services/default/web", "nodes//node-1.rack", "workloads/a/b", "endpointsets/x/y"] {
+            assert_eq!(ObjectKey::parse_store_key(text).unwrap().to_store_key(), text);
+        }
+        for bad in
+            ["", "services", "services//web", "nodes/default/n", "pods/default/p", "services/UP/x", "nodes//"]
+        {
+            assert_eq!(ObjectKey::parse_store_key(bad), None, "{bad}");
+        }
+    }
+}

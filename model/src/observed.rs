@@ -1,0 +1,11 @@
+//! Observed state: reports of agents merged, rolled up into statuses, and the decisions that follow from them.
+
+pub mod announcements;
+pub mod assign;
+pub mod health;
+pub mod lag;
+pub mod lease;
+pub mod rollup;
+pub mod service_health;
+pub mod status;
+pub mod traffic;

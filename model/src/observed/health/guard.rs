@@ -1,0 +1,240 @@
+//! The guard: many endpoints that fail together are more likely a fault of the checks, the network between or the change of a
+//! moment ago than of the endpoints.
+//!
+//! What would leave service beyond the limit is held: it goes on being used and is shown, until somebody confirms it, or
+//! until it is so few that it would have been let go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::kinds::endpoint_health::CheckKey;
+use crate::{kinds::resource::ServiceKey, primitives::quantity::Timestamp};
+
+/// Share of all checked endpoints that may leave service within [`GUARD_WINDOW_SECS`], in percent, unless it is set.
+pub const GUARD_PERCENT_DEFAULT: u8 = 33;
+/// Endpoints that are never held when they are fewer: of two or three endpoints, one is a third.
+pub const GUARD_ENDPOINTS_MIN: usize = 3;
+/// What left service within this time counts as one event, in seconds: longer than most `fall × interval`, so that a fault
+/// that several checks notice one after the other is one.
+pub const GUARD_WINDOW_SECS: i64 = 60;
+
+/// An endpoint that is held in service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Since when.
+    pub since: Timestamp,
+    /// The result that would take it out, in words.
+    pub message: String,
+}
+
+/// What has left service of late, and what is held.
+#[derive(Debug, Default)]
+pub struct Guard {
+    /// Percent of the checked endpoints that may leave within the window; 100: all of them.
+    percent: u8,
+    checked: BTreeMap<ServiceKey, usize>,
+    checked_total: usize,
+    left: BTreeMap<ServiceKey, BTreeMap<CheckKey, Timestamp>>,
+    held: BTreeMap<ServiceKey, BTreeMap<CheckKey, Held>>,
+    /// Those that somebody has confirmed, until they are let go or recover.
+    confirmed: BTreeMap<ServiceKey, BTreeSet<CheckKey>>,
+}
+
+impl Guard {
+    /// A guard that has seen nothing yet.
+    #[must_use]
+    pub fn new(percent: u8) -> Self {
+        Self { percent, ..Self::default() }
+    }
+
+    /// Percent of the checked endpoints that may leave within the window.
+    #[must_use]
+    pub const fn percent(&self) -> u8 {
+        self.percent
+    }
+
+    /// How many endpoints are checked, each of each Service.
+    #[must_use]
+    pub const fn checked(&self) -> usize {
+        self.checked_total
+    }
+
+    /// The Services with endpoints that are checked.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.checked.keys()
+    }
+
+    /// Notes how many endpoints of a Service are checked.
+    pub fn note_checked(&mut self, service: &ServiceKey, endpoints: usize) {
+        let before = if endpoints == 0 {
+            self.checked.remove(service)
+        } else {
+            self.checked.insert(service.clone(), endpoints)
+        };
+        self.checked_total = self.checked_total - before.unwrap_or(0) + endpoints;
+    }
+
+    /// Forgets everything about a Service.
+    pub fn forget(&mut self, service: &ServiceKey) {
+        self.note_checked(service, 0);
+        self.left.remove(service);
+        self.held.remove(service);
+        self.confirmed.remove(service);
+    }
+
+    /// Notes which endpoints of a Service are out of service, and since when.
+    pub fn note_out(&mut self, service: &ServiceKey, out: BTreeMap<CheckKey, Timestamp>) {
+        if out.is_empty() {
+            self.left.remove(service);
+        } else {
+            self.left.insert(service.clone(), out);
+        }
+    }
+
+    /// Says which of the endpoints that are to leave service have to stay; what is not named is held no longer.
+    pub fn weigh(
+        &mut self,
+        service: &ServiceKey,
+        leaving: BTreeMap<CheckKey, String>,
+        now: Timestamp,
+    ) -> BTreeSet<CheckKey> {
+        let mut held = self.held.remove(service).unwrap_or_default();
+        held.retain(|key, _| leaving.contains_key(key));
+        let mut confirmed = self.confirmed.remove(service).unwrap_or_default();
+        confirmed.retain(|key| leaving.contains_key(key));
+        // What was let go and not written yet is asked for again.
+        let left = self.left.get(service);
+        let is_free =
+            |key: &CheckKey| confirmed.contains(key) || left.is_some_and(|left| left.contains_key(key));
+        let (free, asked): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            leaving.into_iter().partition(|(key, _)| is_free(key));
+        let total = self.held_count() + self.left_count(now) + asked.len();
+        let is_too_many = !asked.is_empty() && self.is_too_many(total);
+        let let_go = free.keys().chain(asked.keys().filter(|_| !is_too_many)).copied();
+        let let_go: Vec<_> = let_go.collect();
+        if is_too_many {
+            for (key, message) in asked {
+                held.entry(key).or_insert(Held { since: now, message });
+            }
+            self.held.insert(service.clone(), held);
+        }
+        for key in let_go {
+            self.left.entry(service.clone()).or_default().entry(key).or_insert(now);
+        }
+        if !confirmed.is_empty() {
+            self.confirmed.insert(service.clone(), confirmed);
+        }
+        self.held.get(service).into_iter().flat_map(BTreeMap::keys).copied().collect()
+    }
+
+    fn is_too_many(&self, endpoints: usize) -> bool {
+        let allowed = self.checked_total * usize::from(self.percent);
+        endpoints >= GUARD_ENDPOINTS_MIN && endpoints * 100 > allowed
+    }
+
+    fn left_count(&self, now: Timestamp) -> usize {
+        let begin = now.unix_seconds() - GUARD_WINDOW_SECS;
+        let times = self.left.values().flat_map(BTreeMap::values);
+        times.filter(|since| since.unix_seconds() > begin).count()
+    }
+
+    /// How many endpoints are held.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.held.values().map(BTreeMap::len).sum()
+    }
+
+    /// How many endpoints have left service within the window.
+    #[must_use]
+    pub fn left_lately(&self, now: Timestamp) -> usize {
+        self.left_count(now)
+    }
+
+    /// The endpoints that are held.
+    pub fn held(&self) -> impl Iterator<Item = (&ServiceKey, &CheckKey, &Held)> {
+        self.held.iter().flat_map(|(service, held)| held.iter().map(move |(key, held)| (service, key, held)))
+    }
+
+    /// The endpoints of a Service that are held.
+    pub fn held_of(&self, service: &ServiceKey) -> impl Iterator<Item = (&CheckKey, &Held)> {
+        self.held.get(service).into_iter().flatten()
+    }
+
+    /// The Services with endpoints that are held.
+    pub fn holding(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.held.keys()
+    }
+
+    /// Lets everything go that is held; gives the Services concerned.
+    pub fn confirm(&mut self) -> BTreeSet<ServiceKey> {
+        let held = std::mem::take(&mut self.held);
+        for (service, held) in &held {
+            self.confirmed.entry(service.clone()).or_default().extend(held.keys());
+        }
+        held.into_keys().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::primitives::quantity::Port;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_unix_seconds(1_771_000_000 + secs)
+    }
+
+    fn service(name: &str) -> ServiceKey {
+        ServiceKey::try_from(format!("default/{name}")).unwrap()
+    }
+
+    fn keys(numbers: &[u8]) -> BTreeMap<CheckKey, String> {
+        let key =
+            |number: &u8| CheckKey { address: [10, 0, 0, *number].into(), port: Port::new(80).unwrap() };
+        numbers.iter().map(|number| (key(number), "connection refused".to_owned())).collect()
+    }
+
+    /// A guard over Services `a` and `b` with six endpoints each.
+    fn guard(percent: u8) -> Guard {
+        let mut guard = Guard::new(percent);
+        for name in ["a", "b"] {
+            guard.note_checked(&service(name), 6);
+        }
+        guard
+    }
+
+    #[test]
+    fn f148_what_is_more_than_a_third_within_the_window_is_held_whatever_the_pieces_it_comes_in() {
+        let mut guard = guard(33);
+        assert!(guard.weigh(&service("a"), keys(&[1, 2, 3]), at(0)).is_empty(), "3 of 12");
+        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(30)).len(), 1, "4 of 12 is more than 33 %");
+        assert_eq!((guard.held_count(), guard.left_lately(at(30))), (1, 3));
+        assert!(guard.weigh(&service("b"), keys(&[1]), at(61)).is_empty(), "the others left long ago");
+    }
+
+    #[test]
+    fn f148_what_is_held_stays_so_until_it_is_confirmed_or_recovers() {
+        let mut guard = guard(33);
+        let all = [1, 2, 3, 4, 5, 6];
+        assert_eq!(guard.weigh(&service("a"), keys(&all), at(0)).len(), 6);
+        assert_eq!(guard.weigh(&service("b"), keys(&[1]), at(500)).len(), 1, "what comes to what is held");
+        assert_eq!(guard.weigh(&service("a"), keys(&all), at(500)).len(), 6, "time alone lets nothing go");
+        assert!(guard.weigh(&service("a"), keys(&[1, 2]), at(501)).is_empty(), "four are back: 3 of 12");
+        assert_eq!(guard.weigh(&service("a"), keys(&all), at(502)).len(), 4, "and gone again");
+        assert_eq!(guard.confirm(), BTreeSet::from([service("a"), service("b")]));
+        assert!(guard.weigh(&service("a"), keys(&all), at(503)).is_empty());
+        assert!(guard.weigh(&service("b"), keys(&[1]), at(503)).is_empty());
+        assert_eq!(guard.weigh(&service("b"), keys(&[1, 2]), at(504)).len(), 1, "the next was not confirmed");
+    }
+
+    #[test]
+    fn f148_few_endpoints_are_never_held_and_100_percent_holds_nothing() {
+        let mut small = Guard::new(33);
+        small.note_checked(&service("a"), 2);
+        assert!(small.weigh(&service("a"), keys(&[1, 2]), at(0)).is_empty());
+        assert!(guard(100).weigh(&service("a"), keys(&[1, 2, 3, 4, 5, 6]), at(0)).is_empty());
+        let mut gone = guard(33);
+        gone.weigh(&service("a"), keys(&[1, 2, 3, 4, 5, 6]), at(0));
+        gone.forget(&service("a"));
+        assert_eq!((gone.held_count(), gone.checked()), (0, 6));
+    }
+}

@@ -1,0 +1,447 @@
+//! The roll-up of status: from intent, compiled forms and reports to conditions with reasons.
+
+mod announced;
+mod assigned;
+mod bgp;
+mod bgp_peer;
+mod by_bgp;
+mod health;
+mod node;
+mod sources;
+pub mod what_if;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use crate::{
+    cluster::{
+        compiled::{CompiledEndpoint, CompiledService},
+        snapshot::Snapshot,
+        unsupported,
+    },
+    kinds::{
+        maintenance::MaintenanceMode,
+        resource::ServiceKey,
+        service::{ServiceSpec, ServiceType},
+    },
+    observed::{
+        service_health::ServiceHealth,
+        status::{
+            Condition, ConditionStatus, ConditionType, EndpointCounts, Ingress, LoadBalancerStatus,
+            NodeCounts, NodeProblem, Phase, ServiceStatus,
+        },
+    },
+    primitives::{
+        name::Name,
+        net::IpFamily,
+        quantity::{Epoch, Position, Timestamp},
+    },
+    wire::report::{Failure, FailureReason, Report},
+};
+
+pub use self::announced::{
+    AddressStanding, Announcing, address_standing, address_status, advertisement_status, pool_announced,
+    service_announced,
+};
+pub use self::assigned::address_pool_status;
+pub use self::bgp::{bfd_profile_status, bgp_peer_status, node_bgp_status};
+pub use self::bgp_peer::with_sessions;
+pub use self::health::service_health;
+pub use self::node::node_status;
+pub use self::sources::{endpoint_set_status, workload_status};
+
+/// Nodes listed by name in a Service's status; the counts cover all.
+const NOT_VERIFIED_LISTED_MAX: usize = 10;
+
+/// Nodes that are behind and are looked at one by one; of more, the ten that are named are found sooner among all.
+const FEW_NODES: usize = 64;
+
+/// What is known of one node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeView<'a> {
+    /// The node.
+    pub name: &'a Name,
+    /// Whether its agent reported within the lease.
+    pub is_connected: bool,
+    /// Whether two agents report under its name.
+    pub is_contested: bool,
+    /// Whether it was silent for so long that it is no candidate for addresses.
+    pub is_lost: bool,
+    /// When its agent last reported, also before a restart of control.
+    pub last_report: Option<Timestamp>,
+    /// What it last reported.
+    pub report: Option<&'a Report>,
+}
+
+/// All nodes, prepared so that a Service with nothing wrong costs no walk over them.
+#[derive(Debug, Default)]
+pub struct NodeViews<'a> {
+    views: Vec<NodeView<'a>>,
+    /// How far the nodes are, each rung sorted, so that how many have something is a search.
+    received: Vec<Position>,
+    applied: Vec<Position>,
+    verified: Vec<Position>,
+    /// The nodes, those first that have verified least.
+    by_verified: Vec<usize>,
+    /// The nodes on which a Service fails.
+    failing: BTreeMap<&'a ServiceKey, Vec<usize>>,
+}
+
+impl<'a> NodeViews<'a> {
+    /// Prepares the views of all Nodes.
+    #[must_use]
+    pub fn new(views: Vec<NodeView<'a>>) -> Self {
+        let sorted = |rung: &dyn Fn(&Report) -> Position| {
+            let mut all: Vec<_> = views.iter().filter_map(|view| view.report).map(rung).collect();
+            all.sort_unstable();
+            all
+        };
+        // What has not arrived is not programmed, whatever else a report says.
+        let received = sorted(&|report| report.received);
+        let applied = sorted(&|report| report.received.min(report.applied.max(report.verified)));
+        let verified = sorted(&|report| report.received.min(report.verified));
+        let mut by_verified: Vec<_> = (0..views.len()).collect();
+        by_verified.sort_by_cached_key(|at| {
+            let report = views.get(*at).and_then(|view| view.report);
+            report.map(|report| report.received.min(report.verified))
+        });
+        let mut failing: BTreeMap<&ServiceKey, Vec<usize>> = BTreeMap::new();
+        for (at, report) in views.iter().enumerate().filter_map(|(at, view)| Some((at, view.report?))) {
+            for key in report.failures.keys() {
+                failing.entry(key).or_default().push(at);
+            }
+        }
+        Self { views, received, applied, verified, by_verified, failing }
+    }
+
+    /// The views, in the order of the names.
+    #[must_use]
+    pub fn all(&self) -> &[NodeView<'a>] {
+        &self.views
+    }
+
+    /// How far the nodes are with a form of a Service.
+    #[must_use]
+    pub fn count(&self, key: &ServiceKey, wanted: Position) -> NodeCounts {
+        let total = saturating(self.views.len());
+        let reached =
+            |rung: &[Position]| saturating(rung.len() - rung.partition_point(|position| *position < wanted));
+        let mut counts = NodeCounts {
+            total,
+            received: reached(&self.received),
+            applied: reached(&self.applied),
+            verified: reached(&self.verified),
+            not_verified: BTreeMap::new(),
+        };
+        let failing = self.failing.get(key).map(Vec::as_slice).unwrap_or_default();
+        for view in failing.iter().filter_map(|at| self.views.get(*at)) {
+            let (phase, _) = progress(view, key, wanted);
+            let without_failure = match phase {
+                Phase::Failed => view.report.map(|report| reached_phase(report, wanted)),
+                Phase::Pending | Phase::Received | Phase::Applied | Phase::Verified => None,
+            };
+            counts.applied -= u32::from(matches!(without_failure, Some(Phase::Applied | Phase::Verified)));
+            counts.verified -= u32::from(without_failure == Some(Phase::Verified));
+        }
+        if counts.verified < total {
+            let behind =
+                self.views.len().saturating_sub(usize::try_from(reached(&self.verified)).unwrap_or(0));
+            counts.not_verified = self.not_verified(key, wanted, behind, failing);
+        }
+        counts
+    }
+
+    /// The first nodes that have not verified something, where `behind` of them have not come that far, and others fail.
+    fn not_verified(
+        &self,
+        key: &ServiceKey,
+        wanted: Position,
+        behind: usize,
+        failing: &[usize],
+    ) -> BTreeMap<Name, NodeProblem> {
+        let mut candidates: Vec<usize> = if behind > FEW_NODES {
+            // The first ten are found soon.
+            (0..self.views.len()).collect()
+        } else {
+            self.by_verified.iter().take(behind).chain(failing).copied().collect()
+        };
+        candidates.sort_unstable();
+        candidates.dedup();
+        let views = candidates.into_iter().filter_map(|at| self.views.get(at));
+        let looked_at = views.map(|view| (view, progress(view, key, wanted)));
+        let lacking = looked_at.filter(|(_, (phase, _))| *phase != Phase::Verified);
+        lacking
+            .take(NOT_VERIFIED_LISTED_MAX)
+            .map(|(view, (phase, failure))| (view.name.clone(), problem(view, phase, failure)))
+            .collect()
+    }
+}
+
+pub(crate) fn progress<'a>(
+    view: &NodeView<'a>,
+    key: &ServiceKey,
+    wanted: Position,
+) -> (Phase, Option<&'a Failure>) {
+    let Some(report) = view.report else { return (Phase::Pending, None) };
+    // A failure of an older form says nothing about the wanted one. Once the agent has applied the wanted one, what it
+    // still reports is of that one, whatever its number: control servers that started later number forms otherwise.
+    let is_of_wanted = |failure: &&Failure| failure.revision >= wanted.revision || report.applied >= wanted;
+    let failure = report.failures.get(key).filter(is_of_wanted);
+    let reached = reached_phase(report, wanted);
+    let has_failed = reached != Phase::Pending && failure.is_some();
+    let phase = if has_failed { Phase::Failed } else { reached };
+    (phase, failure)
+}
+
+/// How far a node is with something that did not fail.
+fn reached_phase(report: &Report, wanted: Position) -> Phase {
+    if report.received < wanted {
+        Phase::Pending
+    } else if report.verified >= wanted {
+        Phase::Verified
+    } else if report.applied >= wanted {
+        Phase::Applied
+    } else {
+        Phase::Received
+    }
+}
+
+fn problem(view: &NodeView<'_>, phase: Phase, failure: Option<&Failure>) -> NodeProblem {
+    let message = match (failure, view.is_connected, view.last_report) {
+        (Some(failure), _, _) => failure.message.clone(),
+        (None, true, _) => match view.report.and_then(|report| report.held) {
+            Some(held) => held.message(),
+            None => "it has not caught up yet".to_owned(),
+        },
+        (None, false, Some(at)) => format!("its agent has not reported since {at}"),
+        (None, false, None) => "its agent has never reported".to_owned(),
+    };
+    NodeProblem { phase, reason: failure.map(|failure| failure.reason), message }
+}
+
+/// What else is known of a Service.
+#[derive(Debug, Default)]
+pub struct Observed {
+    /// Of its addresses on record.
+    pub announced_on_record: Option<Condition>,
+    /// Of the health of its endpoints, where they are checked.
+    pub health: Option<ServiceHealth>,
+}
+
+/// Rolls up the status of a Service of a snapshot. `compiled` is its compiled form with the revision that made it, if it
+/// has one; `epoch` is that of the store.
+#[must_use]
+pub fn service_status(
+    snapshot: &Snapshot,
+    key: &ServiceKey,
+    spec: &ServiceSpec,
+    compiled: Option<&CompiledService>,
+    epoch: Epoch,
+    nodes: &NodeViews<'_>,
+    observed: Observed,
+) -> ServiceStatus {
+    let Observed { announced_on_record, health } = observed;
+    let mut endpoints = compiled.map(count_endpoints).unwrap_or_default();
+    if let Some(health) = &health {
+        health::count(health, &mut endpoints);
+    }
+    let by_health = health.and_then(|health| health::endpoints_available(&health, endpoints));
+    let programmable = compiled.filter(|compiled| compiled.is_programmable());
+    let counts =
+        programmable.map(|compiled| nodes.count(key, Position { epoch, revision: compiled.revision }));
+    let addresses: Vec<_> = snapshot.addresses_of(key).collect();
+    let mut conditions = vec![
+        accepted(spec),
+        assigned::address_assigned(snapshot, key, spec, &addresses),
+        by_health.unwrap_or_else(|| endpoints_available(spec, endpoints, compiled)),
+        programmed(spec, counts.as_ref()),
+        announced_on_record.unwrap_or_else(|| announced(spec, &addresses)),
+    ];
+    conditions.push(ready(&conditions));
+    let unsupported = unsupported::blocking(spec);
+    let ingress = addresses.iter().map(|ip| Ingress { ip: *ip }).collect();
+    ServiceStatus {
+        conditions,
+        load_balancer: LoadBalancerStatus { ingress },
+        endpoints,
+        nodes: counts.unwrap_or_default(),
+        unsupported,
+    }
+}
+
+/// Counts the endpoints of a Service by state.
+#[must_use]
+pub fn count_endpoints(compiled: &CompiledService) -> EndpointCounts {
+    let all = compiled.ports.iter().flat_map(|port| &port.endpoints);
+    let total: BTreeSet<_> = all.clone().map(|endpoint| endpoint.address).collect();
+    let takes_connections = |endpoint: &&CompiledEndpoint| endpoint.ready && endpoint.weight.0 > 0;
+    let ready: BTreeSet<_> = all.clone().filter(takes_connections).map(|endpoint| endpoint.address).collect();
+    let in_mode = |mode| {
+        let asked = all.clone().filter(|one| one.maintenance.as_ref().is_some_and(|it| it.mode == mode));
+        // An address that takes connections at another port is in service.
+        let addresses = asked.map(|one| one.address).filter(|address| !ready.contains(address));
+        saturating(addresses.collect::<BTreeSet<_>>().len())
+    };
+    EndpointCounts {
+        total: saturating(total.len()),
+        ready: saturating(ready.len()),
+        draining: in_mode(MaintenanceMode::Drain),
+        maintenance: in_mode(MaintenanceMode::Maintenance),
+        ..EndpointCounts::default()
+    }
+}
+
+fn all_endpoints(compiled: &CompiledService) -> impl Iterator<Item = &CompiledEndpoint> {
+    compiled.ports.iter().flat_map(|port| &port.endpoints)
+}
+
+/// Says which virtual addresses refuse connections because no endpoint is of their family; nothing when all have one.
+pub(crate) fn families_without(compiled: Option<&CompiledService>) -> String {
+    let Some(compiled) = compiled else { return String::new() };
+    let has_endpoint = |family| all_endpoints(compiled).any(|one| IpFamily::of(one.address) == family);
+    let refusing = compiled.cluster_ips.iter().filter(|address| !has_endpoint(IpFamily::of(**address)));
+    let refusing: Vec<_> = refusing.map(ToString::to_string).collect();
+    if refusing.is_empty() {
+        return String::new();
+    }
+    format!("connections to {} are refused: no endpoint is of that IP family", refusing.join(", "))
+}
+
+fn accepted(spec: &ServiceSpec) -> Condition {
+    let blocking = unsupported::blocking(spec);
+    if blocking.is_empty() {
+        return yes(ConditionType::Accepted, "Valid");
+    }
+    let fields: Vec<_> = blocking.iter().map(|field| format!("{}: {}", field.field, field.message)).collect();
+    no(ConditionType::Accepted, "Unsupported", fields.join("; "))
+        .hint("the Service is not programmed with these settings; remove them to have it programmed without")
+}
+
+fn endpoints_available(
+    spec: &ServiceSpec,
+    endpoints: EndpointCounts,
+    compiled: Option<&CompiledService>,
+) -> Condition {
+    let at = ConditionType::EndpointsAvailable;
+    if spec.is_external_name() {
+        return yes(at, "ExternalName");
+    }
+    match (endpoints.ready, endpoints.total) {
+        (1.., _) => Condition { message: families_without(compiled), ..yes(at, "EndpointsReady") },
+        (0, 1..) if endpoints.draining + endpoints.maintenance >= endpoints.total => {
+            let EndpointCounts { draining, maintenance, .. } = endpoints;
+            let message = format!(
+                "connections are refused: {draining} endpoints drain, {maintenance} are in maintenance"
+            );
+            no(at, "OutOfService", message)
+                .hint("`tidegate undrain` gives endpoints, Workloads, Nodes and Services back")
+        }
+        (0, 1..) if compiled.is_some_and(|compiled| all_endpoints(compiled).any(|one| one.ready)) => {
+            let message = format!("none of {} endpoints has a weight", endpoints.total);
+            no(at, "NoWeight", message)
+                .hint("connections are refused; give an endpoint a weight above 0, or end its drain")
+        }
+        (0, 1..) => no(at, "NoReadyEndpoints", format!("none of {} endpoints is ready", endpoints.total))
+            .hint("connections are refused unless a terminating endpoint still serves"),
+        (0, 0) if spec.selector.is_empty() => {
+            no(at, "NoEndpoints", "the Service has no endpoints".to_owned())
+                .hint("give it a selector that matches Workloads, or create an EndpointSet for it")
+        }
+        (0, 0) => no(
+            at,
+            "NoWorkloadMatches",
+            "no Workload with a usable port matches the selector".to_owned(),
+        )
+        .hint("compare the selector with the labels, phases and named ports of the namespace's Workloads"),
+    }
+}
+
+fn programmed(spec: &ServiceSpec, counts: Option<&NodeCounts>) -> Condition {
+    let at = ConditionType::Programmed;
+    if !unsupported::blocking(spec).is_empty() {
+        return no(at, "Unsupported", "the Service has settings that no node carries out".to_owned());
+    }
+    if spec.disabled {
+        return no(at, "Disabled", "the Service is disabled".to_owned()).hint("set spec.disabled to false");
+    }
+    let Some(counts) = counts else { return yes(at, "NothingToProgram") };
+    if counts.total == 0 {
+        return condition(at, ConditionStatus::Unknown, "NoNodes", "there are no Nodes".to_owned())
+            .hint("start tidegate-agent on a machine");
+    }
+    if counts.verified == counts.total {
+        return yes(at, "VerifiedOnAllNodes");
+    }
+    let names: Vec<_> =
+        counts.not_verified.iter().map(|(name, problem)| format!("{name}: {}", problem.message)).collect();
+    let message = format!("verified on {} of {} nodes; {}", counts.verified, counts.total, names.join("; "));
+    let mut failures =
+        counts.not_verified.values().filter(|problem| problem.phase == Phase::Failed).peekable();
+    if failures.peek().is_none() {
+        no(at, "CatchingUp", message)
+    } else if failures.all(|problem| problem.reason == Some(FailureReason::Unsupported)) {
+        no(at, "UnsupportedOnNodes", message)
+            .hint("change the setting, or give these Nodes a proxy mode that carries it out (spec.mode)")
+    } else {
+        no(at, "FailedOnNodes", message)
+    }
+}
+
+fn announced(spec: &ServiceSpec, addresses: &[IpAddr]) -> Condition {
+    let at = ConditionType::Announced;
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    match (spec.service_type, addresses.is_empty()) {
+        (ServiceType::LoadBalancer, true) => {
+            no(at, "NoAddress", "there is no load balancer address to announce".to_owned())
+        }
+        (ServiceType::LoadBalancer, false) => {
+            let message = format!("nothing announces {} to the network yet", addresses.join(", "));
+            no(at, "NoAnnouncer", message)
+                .hint("route it to the nodes by other means; every node answers at it already")
+        }
+        (ServiceType::ClusterIP | ServiceType::NodePort | ServiceType::ExternalName, _) => {
+            yes(at, "NothingToAnnounce")
+        }
+    }
+}
+
+/// Ready is all of the others; its reason names the first that is not.
+fn ready(conditions: &[Condition]) -> Condition {
+    match conditions.iter().find(|condition| condition.status != ConditionStatus::True) {
+        None => yes(ConditionType::Ready, "Ready"),
+        Some(first) => {
+            let reason = format!("{:?}", first.condition_type);
+            condition(ConditionType::Ready, first.status, &format!("Not{reason}"), first.message.clone())
+        }
+    }
+}
+
+fn condition(
+    condition_type: ConditionType,
+    status: ConditionStatus,
+    reason: &str,
+    message: String,
+) -> Condition {
+    Condition { condition_type, status, reason: reason.to_owned(), message, hint: None }
+}
+
+fn yes(condition_type: ConditionType, reason: &str) -> Condition {
+    condition(condition_type, ConditionStatus::True, reason, String::new())
+}
+
+fn no(condition_type: ConditionType, reason: &str, message: String) -> Condition {
+    condition(condition_type, ConditionStatus::False, reason, message)
+}
+
+impl Condition {
+    fn hint(mut self, hint: &str) -> Self {
+        self.hint = Some(hint.to_owned());
+        self
+    }
+}
+
+fn saturating(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

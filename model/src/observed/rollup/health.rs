@@ -1,0 +1,175 @@
+//! The roll-up of health: what nodes say of endpoints, what is on record, and what the guard holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{no, saturating, yes};
+use crate::{
+    cluster::{compiled::CompiledService, snapshot::Snapshot},
+    compile::is_panic,
+    kinds::{
+        endpoint_health::{CheckKey, EndpointHealthSpec},
+        resource::ServiceKey,
+    },
+    observed::{
+        health::{Bench, Guard, Tally, checks},
+        service_health::{CheckedEndpoint, Checker, HealthState, ServiceHealth, port_word},
+        status::{Condition, ConditionType, EndpointCounts},
+    },
+    primitives::name::Name,
+    wire::report::CheckState,
+};
+
+/// Endpoints named in a message; `…/health` has all.
+const ENDPOINTS_NAMED_MAX: usize = 3;
+
+/// Rolls up the health of a Service's endpoints.
+#[must_use]
+pub fn service_health(
+    snapshot: &Snapshot,
+    compiled: &CompiledService,
+    bench: &Bench<'_>,
+    guard: &Guard,
+) -> ServiceHealth {
+    let service = &compiled.service;
+    let record = snapshot.endpoint_health(service);
+    let held: BTreeSet<_> = guard.held_of(service).map(|(key, _)| *key).collect();
+    let endpoints = checks(compiled).into_iter().map(|(key, node)| {
+        let is_held = held.contains(&key);
+        checked(bench, service, record, key, node, is_held)
+    });
+    ServiceHealth {
+        service: service.clone(),
+        endpoints: endpoints.collect(),
+        panic_ports: record.map(|record| panic_ports(compiled, record)).unwrap_or_default(),
+    }
+}
+
+fn checked(
+    bench: &Bench<'_>,
+    service: &ServiceKey,
+    record: Option<&EndpointHealthSpec>,
+    key: CheckKey,
+    node: Option<Name>,
+    held: bool,
+) -> CheckedEndpoint {
+    let tally = Tally::of(bench, service, &key, node.as_ref());
+    let verdict = record.and_then(|record| record.endpoints.get(&key));
+    let (state, decided) = match tally.state() {
+        Some(CheckState::Healthy) => (HealthState::Healthy, Some(CheckState::Healthy)),
+        Some(CheckState::Unhealthy) => (HealthState::Unhealthy, Some(CheckState::Unhealthy)),
+        Some(CheckState::Pending) => (HealthState::Pending, None),
+        None => (HealthState::Unknown, None),
+    };
+    let newest = decided.and_then(|state| tally.saying(state).max_by_key(|(_, word)| word.since));
+    let since = newest.map(|(_, word)| word.since);
+    let message = newest.map_or_else(|| why_undecided(&tally), |(_, word)| word.message.clone());
+    let share = verdict.map_or(100, |verdict| verdict.share);
+    let checkers = tally.chosen.iter().map(|name| ((*name).clone(), checker(bench, service, &key, name)));
+    let checkers = checkers.collect();
+    let CheckKey { address, port } = key;
+    CheckedEndpoint { address, port, state, since, message, share, held, checkers, node }
+}
+
+fn checker(bench: &Bench<'_>, service: &ServiceKey, key: &CheckKey, node: &Name) -> Checker {
+    let word = bench.book.word(service, key, node);
+    Checker {
+        is_reporting: (bench.is_heard)(node),
+        state: word.map(|word| word.state),
+        since: word.map(|word| word.since),
+        message: word.map(|word| word.message.clone()),
+    }
+}
+
+fn why_undecided(tally: &Tally<'_>) -> String {
+    let names = |names: Vec<&str>| names.join(", ");
+    if !tally.words.is_empty() {
+        let said: Vec<_> =
+            tally.words.iter().map(|(node, word)| format!("{node}: {}", word.message)).collect();
+        return said.join("; ");
+    }
+    match tally.chosen.len() {
+        0 => "there is no Node that could check it".to_owned(),
+        1 => format!(
+            "{} checks it and says nothing",
+            names(tally.chosen.iter().map(|one| one.as_str()).collect())
+        ),
+        _ => format!(
+            "{} check it and say nothing",
+            names(tally.chosen.iter().map(|one| one.as_str()).collect())
+        ),
+    }
+}
+
+/// A compiled port tells what became of its endpoints, so a port in panic is one with an endpoint that is out on record and
+/// ready all the same.
+fn panic_ports(compiled: &CompiledService, record: &EndpointHealthSpec) -> Vec<String> {
+    let Some(check) = &compiled.health_check else { return Vec::new() };
+    let has_one_out = record.endpoints.values().any(crate::kinds::endpoint_health::EndpointVerdict::is_out);
+    let ports = compiled.ports.iter().filter(|port| has_one_out && is_panic(check, record, port));
+    ports.map(|port| port_word(port.range(), port.protocol)).collect()
+}
+
+/// Counts the endpoints that are unhealthy, and those of which nobody knows.
+pub(super) fn count(health: &ServiceHealth, counts: &mut EndpointCounts) {
+    let addresses = |wanted: &dyn Fn(&CheckedEndpoint) -> bool| {
+        let found = health.endpoints.iter().filter(|one| wanted(one));
+        saturating(found.map(|one| one.address).collect::<BTreeSet<_>>().len())
+    };
+    counts.unhealthy = addresses(&CheckedEndpoint::is_out);
+    counts.unknown = addresses(&|one| one.state == HealthState::Unknown);
+}
+
+/// What health says about the condition `EndpointsAvailable`, where it says more than that there are endpoints.
+pub(super) fn endpoints_available(health: &ServiceHealth, counts: EndpointCounts) -> Option<Condition> {
+    let at = ConditionType::EndpointsAvailable;
+    let out: Vec<_> = health.endpoints.iter().filter(|one| one.is_out()).collect();
+    let held = out.iter().filter(|one| one.held).count();
+    let total = health.endpoints.len();
+    if counts.ready == 0 && !out.is_empty() {
+        let message = format!("none of {total} checked endpoints is in service: {}", named(&out));
+        let hint = "connections are refused; `tidegate health` says what each node sees of each endpoint";
+        return Some(no(at, "NoHealthyEndpoints", message).hint(hint));
+    }
+    let good = |reason: &str, message: String| Some(Condition { message, ..yes(at, reason) });
+    if held > 0 {
+        let message = format!(
+            "{held} of {total} checked endpoints are used although they are unhealthy, because too many became so at \
+             once: {}",
+            named(&out)
+        );
+        let hint = "`tidegate health --confirm` takes them out of service";
+        return good("HealthGuardHeld", message).map(|condition| condition.hint(hint));
+    }
+    if !health.panic_ports.is_empty() {
+        let message = format!(
+            "all endpoints of {} are used although {} of {total} are unhealthy (spec.healthCheck.panicThreshold): {}",
+            health.panic_ports.join(", "),
+            out.len(),
+            named(&out)
+        );
+        return good("PanicThreshold", message);
+    }
+    if !out.is_empty() {
+        let message =
+            format!("{} of {total} checked endpoints are out of service: {}", out.len(), named(&out));
+        return good("EndpointsReady", message);
+    }
+    let unknown = health.endpoints.iter().filter(|one| one.state == HealthState::Unknown).count();
+    if unknown > 0 {
+        let message = format!("of {unknown} of {total} checked endpoints nobody says whether they work");
+        return good("EndpointsReady", message);
+    }
+    None
+}
+
+fn named(endpoints: &[&CheckedEndpoint]) -> String {
+    let mut by_key: BTreeMap<CheckKey, &str> = BTreeMap::new();
+    for one in endpoints {
+        by_key.insert(CheckKey { address: one.address, port: one.port }, &one.message);
+    }
+    let words: Vec<_> =
+        by_key.iter().take(ENDPOINTS_NAMED_MAX).map(|(key, message)| format!("{key} {message}")).collect();
+    let more = endpoints.len().saturating_sub(ENDPOINTS_NAMED_MAX);
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{}{more}", words.join("; "))
+}

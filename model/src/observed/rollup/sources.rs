@@ -1,0 +1,150 @@
+//! The status of what endpoints come from: whether an EndpointSet or a Workload reaches a Service, and why not.
+
+use crate::{
+    cluster::snapshot::Snapshot,
+    compile::{port_of_set, port_of_workload},
+    kinds::{
+        endpoint_set::{EndpointPort, EndpointSetSpec},
+        metadata::Metadata,
+        resource::ServiceKey,
+        service::ServiceSpec,
+        workload::WorkloadSpec,
+    },
+    observed::status::{Condition, ConditionType, EndpointSetStatus, WorkloadStatus},
+    primitives::{name::Namespace, net::IpFamily},
+};
+
+use super::{no, yes};
+
+/// Services listed by name in the status of a Workload, and looked at for it.
+const SERVICES_LISTED_MAX: usize = 10;
+
+/// Rolls up the status of an EndpointSet.
+#[must_use]
+pub fn endpoint_set_status(
+    snapshot: &Snapshot,
+    namespace: &Namespace,
+    spec: &EndpointSetSpec,
+) -> EndpointSetStatus {
+    let key = ServiceKey { namespace: namespace.clone(), name: spec.service.clone() };
+    let service = snapshot.service(&key).and_then(|object| object.as_service());
+    let used = match service {
+        None => no(ConditionType::Used, "NoService", format!("there is no Service {key}"))
+            .hint("create the Service, or correct spec.service; a set serves a Service of its own namespace"),
+        Some(service) => set_used(&key, service, spec),
+    };
+    EndpointSetStatus { conditions: vec![yes(ConditionType::Accepted, "Valid"), used] }
+}
+
+fn set_used(key: &ServiceKey, service: &ServiceSpec, set: &EndpointSetSpec) -> Condition {
+    let at = ConditionType::Used;
+    if service.is_external_name() {
+        let message = format!("Service {key} is only a DNS name and takes no endpoints");
+        return no(at, "ExternalName", message).hint("change the type of the Service, or delete this set");
+    }
+    if service.disabled {
+        return no(at, "ServiceDisabled", format!("Service {key} is disabled"))
+            .hint("set spec.disabled of the Service to false");
+    }
+    let unmatched: Vec<_> = set.ports.iter().filter(|port| !is_port_of(service, port)).collect();
+    let is_served =
+        service.ports.is_empty() || service.ports.iter().any(|port| port_of_set(set, port).is_some());
+    if !is_served || !unmatched.is_empty() {
+        let names: Vec<_> = unmatched.into_iter().map(describe).collect();
+        let message = match names.as_slice() {
+            [] => format!("the ports of Service {key} have named target ports, and the set states no ports"),
+            names => format!("Service {key} has no port {}", names.join(", nor ")),
+        };
+        return no(at, "PortsUnmatched", message)
+            .hint("a port of the set serves the Service port of the same name and protocol");
+    }
+    let families = &service.ip_families;
+    let usable = |family: IpFamily| families.is_empty() || families.contains(&family);
+    let foreign = set.endpoints.iter().filter(|endpoint| !usable(IpFamily::of(endpoint.address))).count();
+    if foreign > 0 {
+        let total = set.endpoints.len();
+        let message =
+            format!("{foreign} of {total} endpoints are of an IP family that Service {key} has not");
+        return no(at, "FamilyUnmatched", message).hint("compare spec.ipFamilies of the Service");
+    }
+    if set.endpoints.is_empty() {
+        return no(at, "NoEndpoints", "the set is empty".to_owned());
+    }
+    yes(at, "ServiceFound")
+}
+
+fn is_port_of(service: &ServiceSpec, port: &EndpointPort) -> bool {
+    service.ports.iter().any(|of| of.name == port.name && of.protocol == port.protocol)
+}
+
+fn describe(port: &EndpointPort) -> String {
+    let protocol = port.protocol.as_str();
+    match &port.name {
+        Some(name) => format!("`{name}` with {protocol}"),
+        None => format!("without a name with {protocol}"),
+    }
+}
+
+/// Rolls up the status of a Workload.
+#[must_use]
+pub fn workload_status(
+    snapshot: &Snapshot,
+    namespace: &Namespace,
+    metadata: &Metadata,
+    spec: &WorkloadSpec,
+) -> WorkloadStatus {
+    let accepted = if spec.lease_seconds.is_some() {
+        let message = "spec.leaseSeconds: is not carried out yet; the Workload stays until it is deleted";
+        no(ConditionType::Accepted, "Unsupported", message.to_owned())
+            .hint("delete the Workload when it is gone, or set spec.ready to false")
+    } else {
+        yes(ConditionType::Accepted, "Valid")
+    };
+    WorkloadStatus { conditions: vec![accepted, workload_used(snapshot, namespace, metadata, spec)] }
+}
+
+fn workload_used(
+    snapshot: &Snapshot,
+    namespace: &Namespace,
+    metadata: &Metadata,
+    spec: &WorkloadSpec,
+) -> Condition {
+    let at = ConditionType::Used;
+    let selecting: Vec<ServiceKey> =
+        snapshot.services_selecting(namespace, &metadata.labels).take(SERVICES_LISTED_MAX).collect();
+    if selecting.is_empty() {
+        let message = "no Service of the namespace selects its labels".to_owned();
+        return no(at, "NotSelected", message);
+    }
+    let names: Vec<&str> = selecting.iter().map(|key| key.name.as_str()).collect();
+    let services = names.join(", ");
+    if !spec.phase.is_alive() {
+        let message = format!("selected by {services}, but its phase is {:?}", spec.phase);
+        return no(at, "NotRunning", message);
+    }
+    if let Some(node) = spec.node.as_ref().filter(|node| snapshot.is_lost(node)) {
+        let message = format!("selected by {services}, but the agent of its Node {node} is silent");
+        return no(at, "NodeLost", message)
+            .hint("it is an endpoint again as soon as tidegate-agent on the Node reports");
+    }
+    if spec.addresses.is_empty() {
+        return no(at, "NoAddress", format!("selected by {services}, but it has no address"))
+            .hint("set spec.addresses");
+    }
+    let gives_port = |key: &ServiceKey| {
+        let service = snapshot.service(key).and_then(|object| object.as_service());
+        service.is_some_and(|service| {
+            service.ports.is_empty()
+                || service.ports.iter().any(|port| port_of_workload(spec, port).is_some())
+        })
+    };
+    if !selecting.iter().any(gives_port) {
+        return no(
+            at,
+            "NoPort",
+            format!("selected by {services}, but it has none of the named target ports"),
+        )
+        .hint("add the ports to spec.ports, with their protocol");
+    }
+    Condition { message: format!("selected by {services}"), ..yes(at, "Selected") }
+}

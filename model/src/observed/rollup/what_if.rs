@@ -1,0 +1,241 @@
+//! What the failure of nodes would do: which addresses move, which Services lose endpoints, and what would hang on one
+//! node after that.
+//!
+//! It asks what is recorded and reported, and changes nothing: the order of candidates is what the nodes themselves go by
+//! when one of them dies.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Announcing, saturating};
+use crate::{
+    cluster::compiled::{CompiledEndpoint, CompiledService},
+    kinds::{
+        address::AddressSpec,
+        resource::{Kind, ServiceKey},
+    },
+    primitives::name::Name,
+};
+
+/// Addresses, Services and single points listed, of each kind.
+pub const LISTED_MAX: usize = 1000;
+
+/// What the failure of some nodes would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIf {
+    /// The nodes that fail.
+    #[schema(value_type = Vec<String>)]
+    pub failed: BTreeSet<Name>,
+    /// Addresses that other nodes would announce, or nobody.
+    #[schema(max_items = 1000)]
+    pub addresses: Vec<AddressMove>,
+    /// Services that would lose endpoints.
+    #[schema(max_items = 1000)]
+    pub services: Vec<ServiceLoss>,
+    /// What would hang on one node, once these have failed.
+    #[schema(max_items = 1000)]
+    pub single_points: Vec<SinglePoint>,
+    /// Addresses, Services and nodes that are not listed, for want of room.
+    pub omitted: u64,
+}
+
+/// Who would announce an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressMove {
+    /// The address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// The Services that have it.
+    #[schema(value_type = Vec<String>)]
+    pub services: BTreeSet<ServiceKey>,
+    /// Who answers for it by ARP or NDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Name>,
+    /// Who would answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_owner: Option<Name>,
+    /// Nodes that announce it by BGP.
+    pub paths: u32,
+    /// Nodes that still would.
+    pub paths_left: u32,
+    /// Whether nobody would announce it any longer.
+    pub is_lost: bool,
+}
+
+/// What a Service would lose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceLoss {
+    /// Which one.
+    pub service: ServiceKey,
+    /// Ready endpoints, counted once for each port.
+    pub endpoints: u32,
+    /// Those that would be left.
+    pub endpoints_left: u32,
+    /// The share of the weight that would be left, in percent, 0–100, of the port that would lose most.
+    pub capacity_left: u8,
+    /// Whether a port would have no endpoint any longer.
+    pub is_down: bool,
+}
+
+/// What hangs on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SinglePoint {
+    /// The node.
+    pub node: Name,
+    /// Services of which a port has all its endpoints there.
+    #[schema(value_type = Vec<String>, max_items = 1000)]
+    pub services: BTreeSet<ServiceKey>,
+    /// Addresses that nobody else would announce.
+    #[schema(value_type = Vec<String>, max_items = 1000)]
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// Says what the failure of some nodes would do.
+#[must_use]
+pub fn what_if<'a>(
+    of: &Announcing<'_>,
+    services: impl Iterator<Item = &'a CompiledService>,
+    failed: BTreeSet<Name>,
+) -> WhatIf {
+    let mut found = WhatIf::default();
+    let mut single = BTreeMap::new();
+    for object in of.scene.snapshot.list(Kind::Address, None, None) {
+        if let Some(record) = object.as_address().filter(|record| !record.services.is_empty()) {
+            let announcers = Announcers::of(of, record);
+            if let Some(only) = announcers.only(&failed) {
+                single_point(&mut single, only).addresses.insert(record.address);
+            }
+            found.addresses.extend(announcers.moved(record, &failed));
+        }
+    }
+    for service in services {
+        if let Some(only) = only_node(service, &failed) {
+            single_point(&mut single, only).services.insert(service.service.clone());
+        }
+        found.services.extend(loss(service, &failed));
+    }
+    // What is down matters more than what gets thinner.
+    found.addresses.sort_by_key(|one| (!one.is_lost, one.address));
+    found.services.sort_by_key(|one| (!one.is_down, one.capacity_left, one.service.clone()));
+    found.single_points = single.into_values().collect();
+    found.failed = failed;
+    found.omitted = cut(&mut found.addresses) + cut(&mut found.services) + cut(&mut found.single_points);
+    for point in &mut found.single_points {
+        found.omitted += cut_set(&mut point.services) + cut_set(&mut point.addresses);
+    }
+    found
+}
+
+fn single_point<'a>(single: &'a mut BTreeMap<Name, SinglePoint>, node: &Name) -> &'a mut SinglePoint {
+    single.entry(node.clone()).or_insert_with(|| SinglePoint {
+        node: node.clone(),
+        services: BTreeSet::new(),
+        addresses: BTreeSet::new(),
+    })
+}
+
+/// Who announces an address, of those that report.
+struct Announcers<'a> {
+    /// By rank; those of a dead order are not among them.
+    candidates: Vec<&'a Name>,
+    by_bgp: BTreeSet<&'a Name>,
+}
+
+impl<'a> Announcers<'a> {
+    fn of(of: &'a Announcing<'_>, record: &'a AddressSpec) -> Self {
+        let candidates = record.announcement.candidates.iter().map(|candidate| &candidate.node);
+        let told = of.bgp.of_address(record.address);
+        let told =
+            told.filter(|(_, _, route)| route.announced_to().next().is_some()).map(|(node, _, _)| node);
+        Self {
+            candidates: candidates.filter(|node| of.is_reporting(node)).collect(),
+            by_bgp: told.filter(|node| of.is_reporting(node)).collect(),
+        }
+    }
+
+    /// The only node that would announce it, once some have failed.
+    fn only(&self, failed: &BTreeSet<Name>) -> Option<&'a Name> {
+        let all: BTreeSet<_> = self.candidates.iter().chain(&self.by_bgp).copied().collect();
+        let mut left = all.into_iter().filter(|node| !failed.contains(*node));
+        left.next().filter(|_| left.next().is_none())
+    }
+
+    fn moved(&self, record: &AddressSpec, failed: &BTreeSet<Name>) -> Option<AddressMove> {
+        let owner = self.candidates.first().copied();
+        let next_owner = self.candidates.iter().copied().find(|node| !failed.contains(*node));
+        let paths_left = self.by_bgp.iter().filter(|node| !failed.contains(**node)).count();
+        if owner == next_owner && paths_left == self.by_bgp.len() {
+            return None;
+        }
+        Some(AddressMove {
+            address: record.address,
+            services: record.services.clone(),
+            owner: owner.cloned(),
+            next_owner: next_owner.cloned(),
+            paths: saturating(self.by_bgp.len()),
+            paths_left: saturating(paths_left),
+            is_lost: next_owner.is_none() && paths_left == 0,
+        })
+    }
+}
+
+/// The endpoints that take connections.
+fn ready(endpoints: &[CompiledEndpoint]) -> impl Iterator<Item = &CompiledEndpoint> {
+    endpoints.iter().filter(|endpoint| endpoint.ready && endpoint.weight.0 > 0)
+}
+
+fn survives(endpoint: &CompiledEndpoint, failed: &BTreeSet<Name>) -> bool {
+    endpoint.node.as_ref().is_none_or(|node| !failed.contains(node))
+}
+
+fn loss(service: &CompiledService, failed: &BTreeSet<Name>) -> Option<ServiceLoss> {
+    let (mut endpoints, mut endpoints_left, mut capacity_left) = (0, 0, 100);
+    let mut is_down = false;
+    for port in &service.ports {
+        let weight = |endpoint: &CompiledEndpoint| u64::from(endpoint.weight.0);
+        let all: u64 = ready(&port.endpoints).map(weight).sum();
+        let left = || ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));
+        endpoints += ready(&port.endpoints).count();
+        endpoints_left += left().count();
+        if let Some(share) = (left().map(weight).sum::<u64>() * 100).checked_div(all) {
+            is_down |= left().next().is_none();
+            capacity_left = capacity_left.min(u8::try_from(share).unwrap_or(100));
+        }
+    }
+    (endpoints_left < endpoints).then(|| ServiceLoss {
+        service: service.service.clone(),
+        endpoints: saturating(endpoints),
+        endpoints_left: saturating(endpoints_left),
+        capacity_left,
+        is_down,
+    })
+}
+
+/// The node that has all endpoints of a port that are left, if there is such a port.
+fn only_node<'a>(service: &'a CompiledService, failed: &BTreeSet<Name>) -> Option<&'a Name> {
+    service.ports.iter().find_map(|port| {
+        let mut left = ready(&port.endpoints).filter(|endpoint| survives(endpoint, failed));
+        let first = left.next()?.node.as_ref()?;
+        left.all(|endpoint| endpoint.node.as_ref() == Some(first)).then_some(first)
+    })
+}
+
+fn cut<T>(list: &mut Vec<T>) -> u64 {
+    let omitted = list.len().saturating_sub(LISTED_MAX);
+    list.truncate(LISTED_MAX);
+    omitted as u64
+}
+
+fn cut_set<T: Ord + Clone>(set: &mut BTreeSet<T>) -> u64 {
+    let Some(first_omitted) = set.iter().nth(LISTED_MAX).cloned() else { return 0 };
+    set.split_off(&first_omitted).len() as u64
+}

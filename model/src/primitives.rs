@@ -1,0 +1,10 @@
+//! Values that are valid by construction: names, addresses, bounded numbers, durations, secrets.
+
+pub mod age;
+pub mod community;
+pub mod interval_set;
+pub mod name;
+pub mod net;
+pub mod quantity;
+pub mod secret;
+pub mod violation;

@@ -1,0 +1,5 @@
+//! Documents for people: explanations, the overview, and drains.
+
+pub mod drains;
+pub mod explain;
+pub mod overview;

@@ -1,0 +1,141 @@
+//! The endpoints of a port, each with whether a packet can be given to it, and why.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use super::{CANDIDATES_MAX, CandidateEndpoint};
+use crate::{
+    cluster::compiled::{CompiledEndpoint, CompiledPort, CompiledService},
+    kinds::{
+        endpoint_health::{CheckKey, EndpointHealthSpec, EndpointVerdict},
+        maintenance::MaintenanceMode,
+        service::TrafficPolicy,
+    },
+    primitives::{
+        net::IpFamily,
+        quantity::{Port, Weight},
+    },
+    program::{Place, Role, oracle::Class},
+};
+
+/// What decides which endpoints a packet can be given to.
+pub(super) struct Choice<'a> {
+    pub(super) service: &'a CompiledService,
+    pub(super) port: &'a CompiledPort,
+    pub(super) place: &'a Place,
+    pub(super) family: IpFamily,
+    /// The endpoints that the oracle names.
+    pub(super) targets: &'a BTreeMap<(IpAddr, Port), Weight>,
+    pub(super) role: Role,
+    pub(super) class: Class,
+    /// What health checks have taken out.
+    pub(super) health: Option<&'a EndpointHealthSpec>,
+}
+
+impl Choice<'_> {
+    /// The endpoints, those that are used first, and how many are left out.
+    pub(super) fn listed(&self) -> (Vec<CandidateEndpoint>, u64) {
+        let used: BTreeSet<IpAddr> = self.targets.keys().map(|(address, _)| *address).collect();
+        let mut all: Vec<_> = self
+            .port
+            .endpoints
+            .iter()
+            .map(|endpoint| self.candidate(endpoint, used.contains(&endpoint.address)))
+            .collect();
+        all.sort_by_key(|one| (!one.used, one.address, one.port));
+        let omitted = all.len().saturating_sub(CANDIDATES_MAX);
+        all.truncate(CANDIDATES_MAX);
+        (all, u64::try_from(omitted).unwrap_or(u64::MAX))
+    }
+
+    fn candidate(&self, endpoint: &CompiledEndpoint, used: bool) -> CandidateEndpoint {
+        let CompiledEndpoint {
+            address,
+            port,
+            node,
+            zone,
+            weight,
+            ready: _,
+            serving: _,
+            terminating: _,
+            maintenance: _,
+        } = endpoint;
+        let why = if used { self.why_used(endpoint) } else { self.why_not(endpoint) };
+        CandidateEndpoint {
+            address: *address,
+            port: *port,
+            node: node.clone(),
+            zone: zone.clone(),
+            weight: *weight,
+            used,
+            why,
+        }
+    }
+
+    /// What health checks have decided about an endpoint.
+    fn verdict(&self, endpoint: &CompiledEndpoint) -> Option<&EndpointVerdict> {
+        let port = self.service.health_check.as_ref()?.port.unwrap_or(endpoint.port);
+        self.health?.endpoints.get(&CheckKey { address: endpoint.address, port })
+    }
+
+    fn why_used(&self, endpoint: &CompiledEndpoint) -> String {
+        if let Some(EndpointVerdict { share, since, message, .. }) = self.verdict(endpoint) {
+            return if *share == 0 {
+                format!("its check fails since {since} ({message}), and so many fail that all are used")
+            } else {
+                format!("back since {since}: {share} % of its share")
+            };
+        }
+        if !endpoint.ready {
+            return "none is ready, and it still serves while it terminates".to_owned();
+        }
+        let sum: u64 = self.targets.values().map(|weight| u64::from(weight.0)).sum();
+        format!("ready; gets {} of {sum}", endpoint.weight.0)
+    }
+
+    fn why_not(&self, endpoint: &CompiledEndpoint) -> String {
+        let CompiledEndpoint { address, weight, ready, serving, terminating, .. } = endpoint;
+        if IpFamily::of(*address) != self.family {
+            return format!("its address is not {}", self.family.as_str());
+        }
+        if let Some(maintenance) = &endpoint.maintenance {
+            let reason = maintenance.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+            return match maintenance.mode {
+                MaintenanceMode::Drain => format!("it is drained{reason}"),
+                MaintenanceMode::Maintenance => format!("it is in maintenance{reason}"),
+            };
+        }
+        if weight.0 == 0 {
+            return "its weight is 0: it takes no new connections".to_owned();
+        }
+        if let Some(EndpointVerdict { since, message, .. }) =
+            self.verdict(endpoint).filter(|one| one.is_out())
+        {
+            return format!("its health check fails since {since}: {message}");
+        }
+        if !ready {
+            return match (terminating, serving) {
+                (true, true) => "it terminates, and others are ready".to_owned(),
+                (true, false) => "it terminates and does not serve any longer".to_owned(),
+                (false, _) => "it is not ready".to_owned(),
+            };
+        }
+        let is_local_only = match (self.role, self.class) {
+            (Role::ClusterIp, _) => self.service.internal_traffic_policy == TrafficPolicy::Local,
+            (Role::ExternalIp | Role::LoadBalancer | Role::NodePort, Class::Elsewhere) => {
+                self.service.external_traffic_policy == TrafficPolicy::Local
+            }
+            (Role::ExternalIp | Role::LoadBalancer | Role::NodePort, Class::Workload | Class::Node) => false,
+        };
+        if is_local_only && endpoint.node.as_ref() != Some(&self.place.node) {
+            let on = endpoint.node.as_ref().map_or_else(|| "no known node".to_owned(), ToString::to_string);
+            return format!("it is on {on}, and the traffic policy is Local");
+        }
+        match self.service.traffic_distribution {
+            Some(near) => format!("nearer ones are preferred ({near:?})"),
+            None => "this traffic is not forwarded".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Whose an address is, and which Services may have something to do with a packet to it.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use super::{About, Step, StepState};
+use crate::{
+    cluster::snapshot::Snapshot,
+    kinds::{resource::ServiceKey, service::Protocol},
+    observed::rollup::{Announcing, address_status},
+    primitives::{name::Name, quantity::Port},
+};
+
+/// The Services whose programs can decide about packets to an address, at a port where one is given.
+pub(super) fn holders(
+    snapshot: &Snapshot,
+    address: IpAddr,
+    at: Option<(Protocol, Port)>,
+) -> BTreeSet<ServiceKey> {
+    let mut holders = BTreeSet::new();
+    holders.extend(snapshot.cluster_ip_holder(address).cloned());
+    if let Some(record) = snapshot.address(address).and_then(|object| object.as_address()) {
+        holders.extend(record.services.iter().cloned());
+    }
+    holders.extend(snapshot.external_ip_holder(address).cloned());
+    if let Some((protocol, port)) = at {
+        holders.extend(snapshot.routed_holder(address, protocol, port.into()).cloned());
+        holders.extend(snapshot.node_port_holder(protocol, port).cloned());
+    }
+    holders
+}
+
+/// Whose an address is, and who announces it where somebody has to.
+pub(super) fn steps(of: &Announcing<'_>, address: IpAddr) -> Vec<Step> {
+    let snapshot = of.scene.snapshot;
+    let about = About::Destination;
+    if let Some(service) = snapshot.cluster_ip_holder(address) {
+        return vec![Step::fine(about, format!("{address} is the cluster IP of Service {service}"))];
+    }
+    if let Some(record) = snapshot.address(address).and_then(|object| object.as_address()) {
+        return recorded(of, record);
+    }
+    if let Some(service) = snapshot.external_ip_holder(address) {
+        let why = "somebody else routes it to the nodes: nobody here announces external IPs";
+        return vec![
+            Step::fine(about, format!("{address} is an external IP of Service {service}")).because(why),
+        ];
+    }
+    if let Some(node) = node_of(of, address) {
+        return vec![Step::fine(about, format!("{address} is an address of Node {node}"))];
+    }
+    if let Some(pool) = snapshot.pool_of(address) {
+        let step = Step::broken(about, format!("no Service has {address}"));
+        let hint = "a Service of type LoadBalancer gets it by asking for it (spec.loadBalancer.addresses), or by chance";
+        return vec![
+            step.because(format!("it lies in pool {pool} and is free, or reserved there")).hint(hint),
+        ];
+    }
+    if let Some(net) = snapshot.workload_cidrs().find(|net| net.contains(&address)) {
+        let step = Step::fine(about, format!("{address} lies in the workload network {net}"));
+        return vec![step.because("packets to it concern no Service")];
+    }
+    let step = Step::broken(about, format!("{address} is not known"));
+    let why = "it is no address of a Service, of a Node, of a pool or of a workload network";
+    let hint = "`tidegate get services -A` and `tidegate get addresses` show the addresses there are";
+    vec![step.because(why).hint(hint)]
+}
+
+fn recorded(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -> Vec<Step> {
+    let address = record.address;
+    if record.services.is_empty() {
+        let step = Step::broken(About::Destination, format!("no Service has {address}"));
+        let why = record.quarantine.as_ref().map_or_else(
+            || "it was freed".to_owned(),
+            |held| format!("it is held back until {}, for Service {} that had it", held.until, held.former),
+        );
+        return vec![step.because(why)];
+    }
+    let names: Vec<_> = record.services.iter().map(ToString::to_string).collect();
+    let outcome = format!("{address} is a load balancer address of Service {}", names.join(" and "));
+    let pool = record.pool.as_ref().map_or_else(|| "of no pool".to_owned(), |pool| format!("of pool {pool}"));
+    vec![Step::fine(About::Destination, outcome).because(pool), announced(of, record)]
+}
+
+/// Who answers for a load balancer address.
+fn announced(of: &Announcing<'_>, record: &crate::kinds::address::AddressSpec) -> Step {
+    let status = address_status(of, record);
+    let Some(condition) = status.conditions.first() else {
+        return Step::new(About::Announced, StepState::Unknown, "nothing is known of its announcement");
+    };
+    let mut why = Vec::new();
+    let ranked: Vec<_> =
+        record.announcement.candidates.iter().map(|candidate| candidate.node.to_string()).collect();
+    if !ranked.is_empty() {
+        why.push(format!("ranked {}", ranked.join(", ")));
+    }
+    why.extend(status.nodes.iter().map(|(node, said)| {
+        let reason = &said.reason;
+        format!("{node} says {:?} since {} ({reason})", said.role, said.since)
+    }));
+    if let Some(bgp) = &status.by_bgp {
+        let names =
+            |names: Vec<String>| if names.is_empty() { "nobody".to_owned() } else { names.join(", ") };
+        let by = names(bgp.announced_by.iter().map(ToString::to_string).collect());
+        why.push(format!("by BGP from {by} to {}", names(bgp.announced_to.to_vec())));
+        why.extend(bgp.not_by.iter().map(|(node, reason)| format!("not from {node}: {reason}")));
+    }
+    let step = Step::of(About::Announced, condition);
+    step.because(why.join("; "))
+}
+
+/// The nodes that draw traffic for a load balancer address to themselves, each with how.
+pub(super) fn announcers(of: &Announcing<'_>, address: IpAddr) -> Vec<(Name, String)> {
+    let record = of.scene.snapshot.address(address).and_then(|object| object.as_address());
+    let Some(status) = record.map(|record| address_status(of, record)) else { return Vec::new() };
+    let mut found = Vec::new();
+    if let Some(owner) = status.owner {
+        found.push((owner, format!("it answers for {address} on the wire")));
+    }
+    for (node, _, route) in of.bgp.of_address(address) {
+        let routers: Vec<_> = route.announced_to().collect();
+        if !routers.is_empty() && found.iter().all(|(known, _)| known != node) {
+            found.push((node.clone(), format!("it announces {address} to {}", routers.join(", "))));
+        }
+    }
+    found
+}
+
+/// Whether an address is a Service's. Agents in ipvs mode have such addresses on their machines and report them.
+pub(super) fn is_of_service(snapshot: &Snapshot, address: IpAddr) -> bool {
+    snapshot.cluster_ip_holder(address).is_some()
+        || snapshot.address(address).is_some()
+        || snapshot.external_ip_holder(address).is_some()
+}
+
+/// The Node that has an address, as it is stated or as its agent reports.
+pub(super) fn node_of(of: &Announcing<'_>, address: IpAddr) -> Option<Name> {
+    if is_of_service(of.scene.snapshot, address) {
+        return None;
+    }
+    let stated = of.scene.snapshot.node_with_address(address).cloned();
+    let reports = || {
+        let mut views = of.scene.nodes.iter();
+        views.find(|view| view.report.is_some_and(|report| report.facts.addresses.contains(&address)))
+    };
+    stated.or_else(|| reports().map(|view| view.name.clone()))
+}

@@ -1,0 +1,72 @@
+//! Which nodes a packet may come through.
+
+use super::destination::{announcers, node_of};
+use crate::{
+    cluster::snapshot::Snapshot,
+    kinds::{
+        node::NodeSpec,
+        resource::{Kind, ObjectKey, Spec},
+    },
+    observed::rollup::Announcing,
+    primitives::{name::Name, net::IpFamily},
+    wire::trace::Packet,
+};
+
+/// The settings of a Node.
+pub(super) fn spec_of<'a>(snapshot: &'a Snapshot, node: &Name) -> Option<&'a NodeSpec> {
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    match &snapshot.get(&key)?.spec {
+        Spec::Node(spec) => Some(spec),
+        Spec::AddressPool(_)
+        | Spec::BfdProfile(_)
+        | Spec::BgpPeer(_)
+        | Spec::Advertisement(_)
+        | Spec::Address(_)
+        | Spec::Workload(_)
+        | Spec::Service(_)
+        | Spec::EndpointHealth(_)
+        | Spec::EndpointSet(_) => None,
+    }
+}
+
+/// The nodes that a packet may come through, each with why; all of them when nothing says which.
+pub(super) fn nodes_for(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Vec<(Name, String)> {
+    if let Some(node) = at {
+        return vec![(node.clone(), "it was asked for".to_owned())];
+    }
+    let Packet { source, destination, .. } = packet;
+    if let Some(node) = node_of(of, *source) {
+        return vec![(node, format!("{source} is its own address"))];
+    }
+    if let Some(node) = home_of(of, packet) {
+        return vec![(node, format!("{source} is a workload there"))];
+    }
+    if let Some(node) = node_of(of, *destination) {
+        return vec![(node, format!("{destination} is its own address"))];
+    }
+    let announcers = announcers(of, *destination);
+    if !announcers.is_empty() {
+        return announcers;
+    }
+    let why = "nothing says which node the packet comes to";
+    of.scene.nodes.iter().map(|view| (view.name.clone(), why.to_owned())).collect()
+}
+
+/// The Node of a workload, by its networks.
+fn home_of(of: &Announcing<'_>, packet: &Packet) -> Option<Name> {
+    let is_home = |name: &&Name| {
+        let spec = spec_of(of.scene.snapshot, name);
+        spec.is_some_and(|spec| spec.workload_cidrs.iter().any(|net| net.contains(&packet.source)))
+    };
+    let mut names = of.scene.nodes.iter().map(|view| view.name);
+    names.find(is_home).cloned()
+}
+
+/// An address of a Node in a family, at which it takes node ports.
+pub(super) fn address_of(of: &Announcing<'_>, node: &Name, family: IpFamily) -> Option<std::net::IpAddr> {
+    let stated = spec_of(of.scene.snapshot, node).map(|spec| spec.addresses.as_slice()).unwrap_or_default();
+    let view = of.scene.nodes.iter().find(|view| view.name == node);
+    let reported = view.and_then(|view| view.report).map(|report| report.facts.addresses.as_slice());
+    let mut all = stated.iter().chain(reported.unwrap_or_default());
+    all.find(|address| IpFamily::of(**address) == family).copied()
+}

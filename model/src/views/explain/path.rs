@@ -1,0 +1,378 @@
+//! One packet: whose its destination is, which nodes it may come through, and what happens to it on each.
+
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+
+use super::{
+    About, Explanation, PATHS_MAX, Path, Step, StepState,
+    candidates::Choice,
+    destination::{self, holders, is_of_service},
+    nodes::{nodes_for, spec_of},
+};
+use crate::{
+    cluster::compiled::CompiledService,
+    compile::network,
+    kinds::{
+        node::{NodeSpec, ProxyMode},
+        resource::ServiceKey,
+        service::TrafficPolicy,
+    },
+    observed::{
+        rollup::{Announcing, NodeView, progress},
+        status::Phase,
+    },
+    primitives::{name::Name, net::IpFamily, quantity::Position},
+    program::{
+        self as program, Frontend, Masquerade, Place, Program, Role, Route, Verdict,
+        lower::lower,
+        oracle::{Admission, Class, Connection, Decision, Fate, Met, Networks, decide},
+    },
+    wire::{
+        feed::NodeState,
+        networks::networks,
+        report::Failure,
+        trace::{Packet, ends, words},
+    },
+};
+
+/// Explains a packet, on one node or on those that it may come through.
+#[must_use]
+pub fn packet(of: &Announcing<'_>, packet: &Packet, at: Option<&Name>) -> Explanation {
+    let nodes = nodes_for(of, packet, at);
+    let omitted = u64::try_from(nodes.len().saturating_sub(PATHS_MAX)).unwrap_or(u64::MAX);
+    let paths = nodes.into_iter().take(PATHS_MAX).map(|(node, chosen)| path(of, packet, &node, chosen));
+    let explanation = Explanation {
+        subject: packet.to_string(),
+        steps: destination::steps(of, packet.destination),
+        paths: paths.collect(),
+        paths_omitted: omitted,
+        ..Explanation::default()
+    };
+    explanation.concluded()
+}
+
+/// What a node makes of a packet.
+pub(super) fn path(of: &Announcing<'_>, packet: &Packet, node: &Name, chosen: String) -> Path {
+    let here = Here::of(of, packet, node);
+    let (programs, mut steps) = here.programs(of, packet);
+    let lowered = programs.iter().map(|(key, (program, _))| (key, program));
+    let decision = decide(lowered, &here.networks, &here.connection);
+    let (mut candidates, mut candidates_omitted, mut service) = (Vec::new(), 0, None);
+    steps.push(frontend_step(&decision, &programs, packet));
+    if let Met::Frontend { of: key, frontend, route } = &decision.met {
+        service = Some((*key).clone());
+        steps.extend(admission_step(&decision, route, packet));
+        if let Some((_, compiled)) = programs.get(*key) {
+            let targets = match &decision.fate {
+                Fate::Forward { targets, .. } => targets.clone(),
+                Fate::Untouched | Fate::Reject | Fate::Drop | Fate::Relay(_) => BTreeMap::new(),
+            };
+            let port = compiled.ports.iter().find(|port| is_port(port, frontend));
+            if let Some(port) = port.filter(|_| decision.admission != Admission::Denied) {
+                let family = IpFamily::of(packet.destination);
+                let (class, role) = (decision.class, route.role);
+                let health = of.scene.snapshot.endpoint_health(key);
+                let choice = Choice {
+                    service: compiled,
+                    port,
+                    place: &here.place,
+                    family,
+                    targets: &targets,
+                    role,
+                    class,
+                    health,
+                };
+                (candidates, candidates_omitted) = choice.listed();
+            }
+            steps.extend(policy_steps(&decision, route, compiled, &here));
+        }
+    }
+    let ends = ends(&decision.fate, here.connection.is_from_node);
+    Path {
+        node: node.clone(),
+        chosen,
+        mode: here.mode,
+        packet: *packet,
+        service,
+        steps,
+        candidates,
+        candidates_omitted,
+        fate: words(&ends),
+        ends,
+        kernel: None,
+    }
+}
+
+type Programs<'a> = BTreeMap<ServiceKey, (Program, Arc<CompiledService>)>;
+
+/// A node as the packet finds it.
+struct Here<'a> {
+    view: Option<&'a NodeView<'a>>,
+    place: Place,
+    mode: Option<ProxyMode>,
+    networks: Networks,
+    connection: Connection,
+}
+
+impl<'a> Here<'a> {
+    fn of(of: &'a Announcing<'_>, packet: &Packet, node: &Name) -> Self {
+        let snapshot = of.scene.snapshot;
+        let spec = spec_of(snapshot, node).cloned().unwrap_or_default();
+        let view = of.scene.nodes.iter().find(|view| view.name == node);
+        let report = view.and_then(|view| view.report);
+        let NodeSpec { addresses, zone, mode, proxy, .. } = spec;
+        let is_own = |address: IpAddr| {
+            let is_reported = report.is_some_and(|report| report.facts.addresses.contains(&address));
+            (addresses.contains(&address) || is_reported) && !is_of_service(snapshot, address)
+        };
+        let Packet { source, destination, protocol, port } = *packet;
+        let connection = Connection {
+            source,
+            is_from_node: is_own(source),
+            destination,
+            is_node_address: is_own(destination),
+            protocol,
+            port,
+        };
+        let state = NodeState { mode, zone: zone.clone(), proxy, bgp: None };
+        Self {
+            view,
+            place: Place { node: node.clone(), zone },
+            mode: report.map(|report| report.mode).or(mode),
+            networks: networks(&network(snapshot), &state),
+            connection,
+        }
+    }
+
+    /// The programs that can decide, with whether the node has them.
+    fn programs(&self, of: &Announcing<'_>, packet: &Packet) -> (Programs<'a>, Vec<Step>) {
+        let mut steps = vec![self.node_step()];
+        let mut programs = Programs::new();
+        let at = Some((packet.protocol, packet.port));
+        for key in holders(of.scene.snapshot, packet.destination, at) {
+            let Some(compiled) = (of.scene.compiled)(&key) else { continue };
+            let program = program::program(&compiled, &self.place).map_err(|fields| {
+                let fields: Vec<_> =
+                    fields.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+                fields.join("; ")
+            });
+            match program.and_then(|program| lower(&program, self.mode.unwrap_or_default())) {
+                Ok(program) => {
+                    steps.extend(self.programmed_step(of, &compiled));
+                    programs.insert(key, (program, compiled));
+                }
+                Err(why) => {
+                    let outcome = format!("Service {key} is not programmed");
+                    steps.push(Step::broken(About::Programmed, outcome).because(why));
+                }
+            }
+        }
+        (programs, steps)
+    }
+
+    fn node_step(&self) -> Step {
+        let Some(view) = self.view else {
+            let step = Step::broken(About::Node, format!("there is no Node {}", self.place.node));
+            return step.hint("start tidegate-agent on the machine, or ask about another one");
+        };
+        let name = view.name;
+        match (view.report, view.is_connected, view.last_report) {
+            (Some(report), true, _) => Step::fine(
+                About::Node,
+                format!("the agent of {name} reports, in mode {}", report.mode.as_str()),
+            ),
+            (_, _, Some(at)) => {
+                let step =
+                    Step::new(About::Node, StepState::Unknown, format!("the agent of {name} is silent"));
+                step.because(format!("it has not reported since {at}; its kernel goes on with what it has"))
+            }
+            (_, _, None) => {
+                let step = Step::broken(About::Node, format!("the agent of {name} has never reported"));
+                step.hint("see whether tidegate-agent runs there, and reaches this server")
+            }
+        }
+    }
+
+    fn programmed_step(&self, of: &Announcing<'_>, service: &CompiledService) -> Option<Step> {
+        let view = self.view?;
+        let key = &service.service;
+        let wanted = Position { epoch: of.scene.epoch, revision: service.revision };
+        let (phase, failure) = progress(view, key, wanted);
+        let about = About::Programmed;
+        Some(match (phase, failure) {
+            (Phase::Verified, _) => {
+                Step::fine(about, format!("it has Service {key}, read back from the kernel"))
+            }
+            (_, Some(Failure { message, .. })) => {
+                Step::broken(about, format!("Service {key} failed there")).because(message.clone())
+            }
+            (phase, None) => {
+                let outcome = format!("it has not verified Service {key} yet");
+                let why = format!("it is {phase:?} of revision {}", service.revision);
+                Step::new(about, StepState::Unknown, outcome).because(why)
+            }
+        })
+    }
+}
+
+fn is_port(port: &crate::cluster::compiled::CompiledPort, frontend: &Frontend) -> bool {
+    port.protocol == frontend.protocol
+        && (port.range() == frontend.ports || port.node_port.map(Into::into) == Some(frontend.ports))
+}
+
+fn frontend_step(decision: &Decision<'_, &ServiceKey>, programs: &Programs<'_>, packet: &Packet) -> Step {
+    let about = About::Frontend;
+    match &decision.met {
+        Met::Frontend { of, frontend, route } => {
+            let name =
+                route.port_name.as_ref().map(|name| format!(" `{}`", name.as_str())).unwrap_or_default();
+            let role = match route.role {
+                Role::ClusterIp => "cluster IP",
+                Role::ExternalIp => "external IP",
+                Role::LoadBalancer => "load balancer address",
+                Role::NodePort => "node port",
+            };
+            let protocol = frontend.protocol.as_str();
+            Step::fine(
+                about,
+                format!("it meets port{name} {}/{protocol} of Service {of}, at its {role}", frontend.ports),
+            )
+        }
+        Met::VirtualAddress { of } => {
+            let compiled = programs.get(*of).map(|(_, compiled)| compiled);
+            let ports = compiled.into_iter().flat_map(|service| &service.ports);
+            let known: Vec<_> =
+                ports.map(|port| format!("{}/{}", port.range(), port.protocol.as_str())).collect();
+            let outcome =
+                format!("Service {of} has no port {}/{}: refused", packet.port, packet.protocol.as_str());
+            Step::broken(about, outcome).because(format!("its ports are {}", known.join(", ")))
+        }
+        Met::Nothing if programs.is_empty() => {
+            Step::fine(about, "no Service is programmed for this destination: it is left to the node")
+        }
+        Met::Nothing => {
+            let step = Step::broken(about, "no frontend is for this destination: it is left to the node");
+            step.because(
+                "node ports answer at the node's own addresses, as far as spec.proxy.nodePortAddresses says",
+            )
+        }
+    }
+}
+
+fn admission_step(decision: &Decision<'_, &ServiceKey>, route: &Route, packet: &Packet) -> Option<Step> {
+    let about = About::SourceRanges;
+    let allowed = route.allowed_sources.as_ref()?;
+    Some(match decision.admission {
+        Admission::Open => Step::fine(about, "every source may connect"),
+        Admission::Within(net) => {
+            Step::fine(about, format!("{} may connect: it lies in {net}", packet.source))
+        }
+        Admission::Node => Step::fine(about, "the node itself may always connect"),
+        Admission::Denied => {
+            let listed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+            let step = Step::broken(about, format!("{} may not connect: it is dropped", packet.source));
+            let step = step.because(format!("the Service lets in {}", listed.join(", ")));
+            step.hint("add its network to spec.loadBalancerSourceRanges")
+        }
+    })
+}
+
+fn policy_steps(
+    decision: &Decision<'_, &ServiceKey>,
+    route: &Route,
+    service: &CompiledService,
+    here: &Here<'_>,
+) -> Vec<Step> {
+    let Some(verdict) = decision.verdict else { return Vec::new() };
+    let is_internal = route.role == Role::ClusterIp;
+    let (name, policy) = if is_internal {
+        ("internalTrafficPolicy", service.internal_traffic_policy)
+    } else {
+        ("externalTrafficPolicy", service.external_traffic_policy)
+    };
+    let class = match decision.class {
+        Class::Workload => "a workload",
+        Class::Node => "the node itself",
+        Class::Elsewhere => "outside",
+    };
+    let why = match (policy, is_internal, decision.class) {
+        (TrafficPolicy::Cluster, _, _) => "endpoints of all nodes are used".to_owned(),
+        (TrafficPolicy::Local, false, Class::Workload | Class::Node) => {
+            "what starts inside the cluster is served as if it came through any node".to_owned()
+        }
+        (TrafficPolicy::Local, ..) => format!("only endpoints on {} are used", here.place.node),
+    };
+    let outcome = format!("it comes from {class}, and {name} is {policy:?}");
+    let mut steps = vec![Step::fine(About::Policy, outcome).because(why)];
+    match verdict {
+        Verdict::Reject => {
+            let step = Step::broken(About::Candidates, "no endpoint takes new connections: it is refused");
+            steps.push(
+                step.hint(
+                    "see the endpoints and why each is not used; `tidegate describe service` shows them",
+                ),
+            );
+        }
+        Verdict::Drop => {
+            let outcome = "no endpoint is on this node, and others have some: it is dropped";
+            let hint = "nodes without an endpoint should get no such traffic; see who announces the address";
+            steps.push(Step::broken(About::Candidates, outcome).hint(hint));
+        }
+        Verdict::Relay { port } => {
+            steps.push(Step::fine(About::Candidates, format!("a listener at port {port} takes it")));
+        }
+        Verdict::Forward { masquerade, targets } => {
+            steps.push(affinity_step(route));
+            steps.push(Step::fine(About::Candidates, format!("{} endpoints can get it", targets.len())));
+            steps.extend(translation_steps(decision, *masquerade, here));
+        }
+    }
+    steps
+}
+
+fn affinity_step(route: &Route) -> Step {
+    let how = route.scheduler.as_ref().map_or_else(
+        || "at random, in proportion to the weights".to_owned(),
+        |scheduler| format!("by scheduler {}", scheduler.0.as_str()),
+    );
+    match route.affinity_seconds {
+        None => Step::fine(About::Affinity, format!("every connection is placed anew, {how}")),
+        Some(seconds) => {
+            let outcome = format!("a client stays on its endpoint for {seconds} s after its last connection");
+            Step::fine(About::Affinity, outcome).because(format!("a new one is placed {how}"))
+        }
+    }
+}
+
+fn translation_steps(
+    decision: &Decision<'_, &ServiceKey>,
+    masquerade: Masquerade,
+    here: &Here<'_>,
+) -> Vec<Step> {
+    let Fate::Forward { targets, is_masqueraded, hairpins } = &decision.fate else { return Vec::new() };
+    let (about, back) = (About::Translation, About::ReturnPath);
+    let node = &here.place.node;
+    if here.mode == Some(ProxyMode::Userspace) {
+        let outcome = "the relay connects to the endpoint, which sees the node";
+        return vec![Step::fine(about, outcome), Step::fine(back, "the relay carries the answers back")];
+    }
+    if *is_masqueraded {
+        let why = match masquerade {
+            Masquerade::Always => "the answer has to come back through this node",
+            Masquerade::OffCluster => "its source lies outside the workload networks, or all is masqueraded",
+            Masquerade::Never => "it is asked for",
+        };
+        let outcome = "its destination and its source are translated: the endpoint sees the node";
+        let answers = format!("the endpoint answers to {node}, which translates back");
+        return vec![Step::fine(about, outcome).because(why), Step::fine(back, answers)];
+    }
+    let outcome = if hairpins.is_empty() {
+        "its destination is translated: the endpoint sees the client"
+    } else {
+        "its destination is translated: the endpoint sees the client, and where it is the client itself, the node"
+    };
+    let answers =
+        format!("the endpoint answers to the client, and that has to come by {node}, which translates back");
+    let count = targets.len();
+    let why = if count > 0 { "the source is kept" } else { "" };
+    vec![Step::fine(about, outcome).because(why), Step::fine(back, answers)]
+}

@@ -1,0 +1,172 @@
+//! A Service, or an address, without a packet: whether it can be reached at all, and how packets to it would fare.
+
+use std::net::IpAddr;
+
+use super::{
+    About, Explanation, PATHS_MAX, Step,
+    destination::{self, announcers, holders},
+    nodes::{address_of, spec_of},
+    path::path,
+};
+use crate::{
+    cluster::compiled::{CompiledPort, CompiledService},
+    kinds::resource::ServiceKey,
+    observed::{
+        rollup::{Announcing, NodeViews, Observed, service_announced, service_status},
+        status::{Condition, ConditionType},
+    },
+    primitives::{
+        name::Name,
+        net::{IpFamily, from_number, to_number},
+    },
+    wire::trace::Packet,
+};
+
+/// Ways in of one Service that are followed on each node.
+const FRONTENDS_MAX: usize = 8;
+
+/// Explains a Service; `None` when there is no such Service.
+#[must_use]
+pub fn service(of: &Announcing<'_>, key: &ServiceKey, at: Option<&Name>) -> Option<Explanation> {
+    of.scene.snapshot.service(key)?;
+    let mut explanation = Explanation {
+        subject: format!("Service {key}"),
+        steps: service_steps(of, key),
+        ..Explanation::default()
+    };
+    let nodes = || of.scene.nodes.iter().map(|view| view.name.clone());
+    let nodes: Vec<_> = at.map_or_else(|| nodes().collect(), |node| vec![node.clone()]);
+    if let Some(compiled) = (of.scene.compiled)(key) {
+        let nodes = nodes.into_iter().map(|node| (node, "every node has the Service".to_owned())).collect();
+        follow(of, &compiled, None, nodes, &mut explanation);
+    }
+    Some(explanation.concluded())
+}
+
+/// Explains why an address answers, or why it does not.
+#[must_use]
+pub fn address(of: &Announcing<'_>, address: IpAddr, at: Option<&Name>) -> Explanation {
+    let mut explanation = Explanation {
+        subject: address.to_string(),
+        steps: destination::steps(of, address),
+        ..Explanation::default()
+    };
+    let nodes = match at {
+        Some(node) => vec![(node.clone(), "it was asked for".to_owned())],
+        None => announcers(of, address),
+    };
+    let all = || of.scene.nodes.iter().map(|view| (view.name.clone(), "every node answers at it".to_owned()));
+    let nodes = if nodes.is_empty() { all().collect() } else { nodes };
+    for key in holders(of.scene.snapshot, address, None) {
+        let is_new = |step: &Step| step.about != About::Announced;
+        explanation.steps.extend(service_steps(of, &key).into_iter().filter(is_new));
+        if let Some(compiled) = (of.scene.compiled)(&key) {
+            follow(of, &compiled, Some(address), nodes.clone(), &mut explanation);
+        }
+    }
+    explanation.concluded()
+}
+
+/// The ladder of a Service.
+fn service_steps(of: &Announcing<'_>, key: &ServiceKey) -> Vec<Step> {
+    let scene = &of.scene;
+    let Some(spec) = scene.snapshot.service(key).and_then(|object| object.as_service()) else {
+        return vec![Step::broken(About::Accepted, format!("there is no Service {key}"))];
+    };
+    let compiled = (scene.compiled)(key);
+    let nodes = NodeViews::new(scene.nodes.to_vec());
+    let announced = service_announced(of, key);
+    let observed = Observed { announced_on_record: announced, health: None };
+    let status =
+        service_status(scene.snapshot, key, spec, compiled.as_deref(), scene.epoch, &nodes, observed);
+    let about = |condition: &Condition| match condition.condition_type {
+        ConditionType::Accepted => Some(About::Accepted),
+        ConditionType::AddressAssigned => Some(About::AddressAssigned),
+        ConditionType::EndpointsAvailable => Some(About::EndpointsAvailable),
+        ConditionType::Programmed => Some(About::Programmed),
+        ConditionType::Announced => Some(About::Announced),
+        ConditionType::Ready
+        | ConditionType::Connected
+        | ConditionType::Converged
+        | ConditionType::Used
+        | ConditionType::HasRoom => None,
+    };
+    status.conditions.iter().filter_map(|condition| Some(Step::of(about(condition)?, condition))).collect()
+}
+
+/// Follows a packet to each way in of a Service on each node.
+fn follow(
+    of: &Announcing<'_>,
+    service: &CompiledService,
+    only: Option<IpAddr>,
+    nodes: Vec<(Name, String)>,
+    explanation: &mut Explanation,
+) {
+    for (node, chosen) in nodes {
+        let packets = packets(of, service, only, &node);
+        let room = PATHS_MAX.saturating_sub(explanation.paths.len()).min(FRONTENDS_MAX);
+        let omitted = packets.len().saturating_sub(room);
+        explanation.paths_omitted += u64::try_from(omitted).unwrap_or(u64::MAX);
+        let paths = packets.iter().take(room).map(|packet| path(of, packet, &node, chosen.clone()));
+        explanation.paths.extend(paths);
+    }
+}
+
+/// A packet to each way in, from a source that is likely and allowed.
+fn packets(of: &Announcing<'_>, service: &CompiledService, only: Option<IpAddr>, node: &Name) -> Vec<Packet> {
+    let mut packets = Vec::new();
+    for port in &service.ports {
+        let inside = service.cluster_ips.iter().map(|address| (*address, true));
+        let outside =
+            service.load_balancer_ips.iter().chain(&service.external_ips).map(|address| (*address, false));
+        let exact = inside.chain(outside).filter(|(address, _)| only.is_none_or(|only| only == *address));
+        for (destination, is_inside) in exact {
+            let source = source(of, service, node, IpFamily::of(destination), is_inside);
+            packets.push(Packet { source, destination, protocol: port.protocol, port: port.port });
+        }
+        if only.is_none() {
+            packets.extend(node_ports(of, service, port, node));
+        }
+    }
+    packets
+}
+
+fn node_ports<'a>(
+    of: &'a Announcing<'_>,
+    service: &'a CompiledService,
+    port: &'a CompiledPort,
+    node: &'a Name,
+) -> impl Iterator<Item = Packet> + 'a {
+    service.ip_families.iter().filter_map(move |family| {
+        let (destination, number) = (address_of(of, node, *family)?, port.node_port?);
+        let source = source(of, service, node, *family, false);
+        Some(Packet { source, destination, protocol: port.protocol, port: number })
+    })
+}
+
+/// A client: a workload of the node for what is inside, else the first that source ranges let in, else anybody.
+fn source(
+    of: &Announcing<'_>,
+    service: &CompiledService,
+    node: &Name,
+    family: IpFamily,
+    is_inside: bool,
+) -> IpAddr {
+    // Addresses of documentation (RFC 5737, RFC 3849): nobody is meant.
+    let anybody: IpAddr = match family {
+        IpFamily::V4 => IpAddr::from([198, 51, 100, 1]),
+        IpFamily::V6 => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
+    };
+    let spec = spec_of(of.scene.snapshot, node);
+    let workloads = spec.map(|spec| spec.workload_cidrs.as_slice()).unwrap_or_default();
+    let of_family = |net: &&ipnet::IpNet| IpFamily::of_net(net) == family;
+    let net = if is_inside {
+        workloads.iter().find(of_family)
+    } else {
+        service.source_ranges.iter().find(of_family).filter(|net| !net.contains(&anybody))
+    };
+    let Some(net) = net else { return anybody };
+    // The last address but one: the first ones are most often gateways.
+    let (first, last) = (to_number(net.network()), to_number(net.broadcast()));
+    from_number(family, last.saturating_sub(1).max(first)).unwrap_or(anybody)
+}

@@ -1,0 +1,292 @@
+//! What differs between two documents, and how a reader makes one of the other.
+
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{ConvergenceBrief, NodeRow, Overview, Problem, Replica, ServiceRow, Totals};
+use crate::primitives::{
+    name::{Name, Namespace},
+    quantity::{Position, Timestamp},
+};
+
+/// One line of the watch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum OverviewFrame {
+    /// The whole document; the first line.
+    Overview(Box<Overview>),
+    /// What differs from the document before.
+    Change(Box<OverviewChange>),
+    /// Nothing differs; at least every 2 seconds.
+    Heartbeat(OverviewHeartbeat),
+    /// The watch ends.
+    Error(OverviewError),
+}
+
+/// Nothing differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverviewHeartbeat {
+    /// Where the published state is in history.
+    pub position: Position,
+    /// When this was said.
+    pub at: Timestamp,
+}
+
+/// Why the watch ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverviewError {
+    /// A problem (RFC 9457).
+    #[schema(value_type = Object)]
+    pub problem: Value,
+}
+
+/// What differs from the document before. What is left out is as it was; what is there replaces what was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverviewChange {
+    /// As in the document.
+    pub position: Position,
+    /// As in the document.
+    pub at: Timestamp,
+    /// As in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<Replica>,
+    /// As in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_whole: Option<bool>,
+    /// As in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+    /// As in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub convergence: Option<ConvergenceBrief>,
+    /// As in the document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problems_total: Option<usize>,
+    /// Rows of Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<ServiceChanges>,
+    /// Rows of Nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<NodeChanges>,
+    /// Problems.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problems: Option<ProblemChanges>,
+}
+
+/// Rows of Services that differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverviewServiceChanges)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceChanges {
+    /// New or changed rows, each whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<ServiceRow>)]
+    pub changed: Vec<Arc<ServiceRow>>,
+    /// Rows that are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<ServiceName>,
+}
+
+/// The name of a Service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverviewServiceName)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceName {
+    /// Its namespace.
+    #[schema(value_type = String)]
+    pub namespace: Namespace,
+    /// Its name.
+    pub name: Name,
+}
+
+/// Rows of Nodes that differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverviewNodeChanges)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeChanges {
+    /// New or changed rows, each whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<NodeRow>,
+    /// The names of rows that are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<Name>,
+}
+
+/// Problems that differ.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = OverviewProblemChanges)]
+#[serde(rename_all = "camelCase")]
+pub struct ProblemChanges {
+    /// New or changed problems, each whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<Problem>,
+    /// The ids of all problems that there are, in their order; what is not among them is gone.
+    pub order: Vec<String>,
+}
+
+/// What differs between two documents; nothing when only the time does.
+#[must_use]
+pub fn between(old: &Overview, new: &Overview) -> Option<OverviewChange> {
+    let Overview {
+        position,
+        at,
+        // A server does not change these while it runs.
+        version: _,
+        insecure: _,
+        read_only: _,
+        replica,
+        is_whole,
+        totals,
+        convergence,
+        services: _,
+        nodes: _,
+        problems: _,
+        problems_total,
+    } = new;
+    let change = OverviewChange {
+        position: *position,
+        at: *at,
+        replica: (old.replica != *replica).then(|| replica.clone()),
+        is_whole: (old.is_whole != *is_whole).then_some(*is_whole),
+        totals: (old.totals != *totals).then_some(*totals),
+        convergence: (old.convergence != *convergence).then(|| convergence.clone()),
+        problems_total: (old.problems_total != *problems_total).then_some(*problems_total),
+        services: services(old, new),
+        nodes: nodes(old, new),
+        problems: problems(old, new),
+    };
+    let is_empty = OverviewChange { position: old.position, at: old.at, ..change.clone() } == nothing(old);
+    (!is_empty || old.position != *position).then_some(change)
+}
+
+/// A change of nothing.
+fn nothing(old: &Overview) -> OverviewChange {
+    OverviewChange {
+        position: old.position,
+        at: old.at,
+        replica: None,
+        is_whole: None,
+        totals: None,
+        convergence: None,
+        problems_total: None,
+        services: None,
+        nodes: None,
+        problems: None,
+    }
+}
+
+fn services(old: &Overview, new: &Overview) -> Option<ServiceChanges> {
+    let key =
+        |row: &Arc<ServiceRow>| ServiceName { namespace: row.namespace.clone(), name: row.name.clone() };
+    let compare = |a: &Arc<ServiceRow>, b: &Arc<ServiceRow>| {
+        // Most rows are shared: their names need not be read.
+        if Arc::ptr_eq(a, b) {
+            Ordering::Equal
+        } else {
+            (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name))
+        }
+    };
+    let (changed, removed) = rows(&old.services, &new.services, compare);
+    let changes = ServiceChanges { changed, removed: removed.into_iter().map(key).collect() };
+    (changes != ServiceChanges::default()).then_some(changes)
+}
+
+fn nodes(old: &Overview, new: &Overview) -> Option<NodeChanges> {
+    let (changed, removed) = rows(&old.nodes, &new.nodes, |a, b| a.name.cmp(&b.name));
+    let changes = NodeChanges { changed, removed: removed.into_iter().map(|row| row.name.clone()).collect() };
+    (changes != NodeChanges::default()).then_some(changes)
+}
+
+/// New and changed rows, and those that are gone, of two sorted lists.
+fn rows<'a, Row: Clone + PartialEq>(
+    old: &'a [Row],
+    new: &[Row],
+    compare: impl Fn(&Row, &Row) -> Ordering,
+) -> (Vec<Row>, Vec<&'a Row>) {
+    let (mut changed, mut removed) = (Vec::new(), Vec::new());
+    let mut before = old.iter().peekable();
+    for row in new {
+        while let Some(gone) = before.next_if(|before| compare(before, row) == Ordering::Less) {
+            removed.push(gone);
+        }
+        match before.next_if(|before| compare(before, row) == Ordering::Equal) {
+            Some(same) if same == row => {}
+            Some(_) | None => changed.push(row.clone()),
+        }
+    }
+    removed.extend(before);
+    (changed, removed)
+}
+
+fn problems(old: &Overview, new: &Overview) -> Option<ProblemChanges> {
+    if old.problems == new.problems {
+        return None;
+    }
+    let before: BTreeMap<&str, &Problem> = old.problems.iter().map(|one| (one.id.as_str(), one)).collect();
+    let is_new = |one: &&Problem| before.get(one.id.as_str()).is_none_or(|before| *before != *one);
+    Some(ProblemChanges {
+        changed: new.problems.iter().filter(is_new).cloned().collect(),
+        order: new.problems.iter().map(|one| one.id.clone()).collect(),
+    })
+}
+
+impl Overview {
+    /// Makes the new document of the old one.
+    pub fn apply(&mut self, change: OverviewChange) {
+        let OverviewChange {
+            position,
+            at,
+            replica,
+            is_whole,
+            totals,
+            convergence,
+            problems_total,
+            services,
+            nodes,
+            problems,
+        } = change;
+        (self.position, self.at) = (position, at);
+        replace(&mut self.replica, replica);
+        replace(&mut self.is_whole, is_whole);
+        replace(&mut self.totals, totals);
+        replace(&mut self.convergence, convergence);
+        replace(&mut self.problems_total, problems_total);
+        if let Some(ServiceChanges { changed, removed }) = services {
+            let key = |row: &Arc<ServiceRow>| ServiceName {
+                namespace: row.namespace.clone(),
+                name: row.name.clone(),
+            };
+            merge(&mut self.services, changed, &removed, key);
+        }
+        if let Some(NodeChanges { changed, removed }) = nodes {
+            merge(&mut self.nodes, changed, &removed, |row| row.name.clone());
+        }
+        if let Some(ProblemChanges { changed, order }) = problems {
+            let mut known: BTreeMap<String, Problem> =
+                self.problems.drain(..).map(|one| (one.id.clone(), one)).collect();
+            known.extend(changed.into_iter().map(|one| (one.id.clone(), one)));
+            self.problems = order.iter().filter_map(|id| known.remove(id)).collect();
+        }
+    }
+}
+
+fn replace<T>(field: &mut T, new: Option<T>) {
+    if let Some(new) = new {
+        *field = new;
+    }
+}
+
+fn merge<Row, Key: Ord>(rows: &mut Vec<Row>, changed: Vec<Row>, removed: &[Key], key: impl Fn(&Row) -> Key) {
+    let mut known: BTreeMap<Key, Row> = rows.drain(..).map(|row| (key(&row), row)).collect();
+    for gone in removed {
+        known.remove(gone);
+    }
+    known.extend(changed.into_iter().map(|row| (key(&row), row)));
+    rows.extend(known.into_values());
+}

@@ -1,0 +1,132 @@
+//! What is wrong with what Services and Nodes rest on: pools, Advertisements, peers, and the guards of the server.
+
+use super::{
+    Affected, Impact, affects,
+    memory::{Basis, Finding},
+    nodes::node_key,
+};
+use crate::{
+    bgp::report::BgpSessionState,
+    kinds::{
+        endpoint_health::CheckKey,
+        resource::{Kind, Object, ServiceKey},
+    },
+    observed::{
+        health::Held,
+        status::{
+            AddressPoolStatus, BgpPeerStatus, Condition, ConditionStatus, ConditionType, NodeBgpSession,
+            PoolUsage,
+        },
+    },
+    primitives::{name::Name, quantity::Timestamp},
+};
+
+/// Share of a pool that is free when it counts as nearly full, in percent.
+pub const NEARLY_FULL_PERCENT: u64 = 10;
+/// Names in one message.
+const NAMES_MAX: usize = 10;
+
+/// Whether a pool is nearly full in a family that it has.
+#[must_use]
+pub fn is_nearly_full(status: &AddressPoolStatus) -> bool {
+    let is_near = |usage: &PoolUsage| {
+        usage.total > 0
+            && u128::from(usage.available) * 100 <= u128::from(usage.total) * u128::from(NEARLY_FULL_PERCENT)
+    };
+    is_near(&status.v4) || is_near(&status.v6)
+}
+
+/// What is wrong with a pool.
+#[must_use]
+pub fn pool(object: &Object, status: &AddressPoolStatus) -> Option<Finding> {
+    let room = status.conditions.iter().find(|one| one.condition_type == ConditionType::HasRoom);
+    let is_full = room.is_some_and(|room| room.reason == "Full");
+    if !is_full && is_nearly_full(status) && room.is_some_and(|room| room.status == ConditionStatus::True) {
+        let word = |(family, usage): (&str, &PoolUsage)| {
+            (usage.total > 0).then(|| format!("{} of {} {family} addresses", usage.available, usage.total))
+        };
+        let free: Vec<_> =
+            [("IPv4", &status.v4), ("IPv6", &status.v6)].into_iter().filter_map(word).collect();
+        let message = format!("free: {}", free.join(", "));
+        let found = Finding::new(object.key(), "HasRoom", Impact::Risk, "NearlyFull", message);
+        let hint = "add a range to spec.addresses before Services wait for addresses";
+        return Some(Finding { hint: Some(hint.to_owned()), ..found });
+    }
+    first(object, &status.conditions, if is_full { Impact::Risk } else { Impact::Notice })
+}
+
+/// What is wrong with a peer: a session less is redundancy that is gone.
+#[must_use]
+pub fn bgp_peer(object: &Object, status: &BgpPeerStatus) -> Option<Finding> {
+    let ready = status.conditions.iter().find(|one| one.condition_type == ConditionType::Ready);
+    let is_unused = ready.is_some_and(|ready| ready.reason == "NotUsed");
+    let found = first(object, &status.conditions, if is_unused { Impact::Notice } else { Impact::Risk })?;
+    let is_down = |one: &&NodeBgpSession| one.state != BgpSessionState::Established;
+    let down = status.sessions.by_node.iter().filter(|(_, all)| all.iter().any(|one| is_down(&one)));
+    let (affects, affects_more) = affects::listed(down.map(|(node, _)| node_key(node)));
+    // Agents tell of their sessions within moments after a peer was written.
+    let is_passing = found.reason == "NoSession";
+    Some(Finding { affects, affects_more, is_passing, basis: Basis::Reports, ..found })
+}
+
+/// The first condition that does not hold: the others follow from it more often than not.
+#[must_use]
+pub fn first(object: &Object, conditions: &[Condition], impact: Impact) -> Option<Finding> {
+    let Condition { condition_type, status: _, reason, message, hint } =
+        conditions.iter().find(|one| one.status != ConditionStatus::True)?;
+    let aspect = match condition_type {
+        ConditionType::HasRoom => "HasRoom",
+        ConditionType::Announced => "Announced",
+        ConditionType::Used => "Used",
+        ConditionType::Accepted
+        | ConditionType::AddressAssigned
+        | ConditionType::EndpointsAvailable
+        | ConditionType::Programmed
+        | ConditionType::Ready
+        | ConditionType::Connected
+        | ConditionType::Converged => "Ready",
+    };
+    let mut found = Finding::new(object.key(), aspect, impact, reason, message.clone());
+    found.concerns.kinds = &[Kind::Advertisement, Kind::Node];
+    Some(Finding { hint: hint.clone(), basis: Basis::Reports, ..found })
+}
+
+/// More Nodes are silent than may count as gone at once.
+#[must_use]
+pub fn too_many_silent(held: &[Name]) -> Option<Finding> {
+    let names: Vec<_> = held.iter().take(NAMES_MAX).map(ToString::to_string).collect();
+    let message = format!(
+        "{} silent Nodes are not taken out of service, because so many are silent at once: {}",
+        held.len(),
+        names.join(", ")
+    );
+    let found = Finding::new(node_key(held.first()?), "Silence", Impact::Risk, "TooManySilent", message);
+    let (affects, affects_more) = affects::listed(held.iter().map(node_key));
+    let hint = "see whether this server is cut off; delete the Nodes that are really gone";
+    Some(Finding { hint: Some(hint.to_owned()), affects, affects_more, basis: Basis::Reports, ..found })
+}
+
+/// Endpoints are used although they are unhealthy. `counts`: those that are held, and all that are checked.
+#[must_use]
+pub fn health_held(
+    service: &ServiceKey,
+    key: &CheckKey,
+    first: &Held,
+    counts: (usize, usize),
+    affected: impl Iterator<Item = ServiceKey>,
+) -> Finding {
+    let (held, checked) = counts;
+    let message = format!(
+        "{held} of {checked} checked endpoints stay in service although they are unhealthy, because so many became so at \
+         once; the first is {key}: {}",
+        first.message
+    );
+    let about = service.object_key();
+    let found = Finding::new(about, "HealthGuard", Impact::Degraded, "HealthGuardHeld", message);
+    let hint =
+        "see whether the checks or the network are at fault; `tidegate health --confirm` takes them out";
+    let affected = affected.map(|key| Affected::from(key.object_key()));
+    let (affects, affects_more) = affects::listed(affected);
+    let since: Option<Timestamp> = Some(first.since);
+    Finding { hint: Some(hint.to_owned()), since, affects, affects_more, ..found }
+}

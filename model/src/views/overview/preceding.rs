@@ -1,0 +1,148 @@
+//! Which write went before a problem: the last one within a window that touches what the problem is about.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::{PrecedingChange, memory::Concerns};
+use crate::{
+    cluster::history::Maker,
+    kinds::resource::{Kind, ObjectKey},
+    primitives::quantity::{Revision, Timestamp},
+};
+
+/// Time between a write and a problem up to which it is named with it, in seconds: longer than it takes until health checks,
+/// sessions and leases show what a write has done, and shorter than that one write is behind everything of a day.
+pub const WINDOW_SECS: i64 = 600;
+/// Writes that are kept for this.
+pub const WRITES_KEPT_MAX: usize = 1000;
+/// Touched objects that are kept for this, over all writes.
+pub const TOUCHES_KEPT_MAX: usize = 50_000;
+
+/// A write with what it touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Write {
+    /// The revision that it made.
+    pub revision: Revision,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// What asked for it.
+    pub maker: Maker,
+    /// Who.
+    pub author: String,
+    /// Why, as they said.
+    pub message: Option<String>,
+    /// The objects that it wrote, and the Services of endpoints among them.
+    pub touches: BTreeSet<ObjectKey>,
+}
+
+/// The last writes that somebody asked for, the oldest first.
+#[derive(Debug, Default)]
+pub struct Writes {
+    writes: VecDeque<Write>,
+    touches: usize,
+}
+
+impl Writes {
+    /// Adds a newer write. What servers and agents write by themselves is a consequence, and is left out.
+    pub fn push(&mut self, write: Write) {
+        match write.maker {
+            Maker::Client => {}
+            Maker::Agent | Maker::Server => return,
+        }
+        self.touches += write.touches.len();
+        self.writes.push_back(write);
+        while self.writes.len() > WRITES_KEPT_MAX
+            || (self.touches > TOUCHES_KEPT_MAX && self.writes.len() > 1)
+        {
+            self.touches -= self.writes.pop_front().map_or(0, |write| write.touches.len());
+        }
+    }
+
+    /// The last write within the window before something that touches it.
+    #[must_use]
+    pub fn preceding(&self, concerns: &Concerns, since: Timestamp) -> Option<PrecedingChange> {
+        let touches = |write: &&Write| {
+            concerns.keys.iter().any(|key| write.touches.contains(key))
+                || concerns.kinds.iter().any(|kind| has_kind(&write.touches, *kind))
+        };
+        let age = |write: &Write| since.unix_seconds() - write.at.unix_seconds();
+        // Times are whole seconds: a write of the same second may be the one.
+        let before = self.writes.iter().rev().skip_while(|write| age(write) < 0);
+        let found = before.take_while(|write| age(write) <= WINDOW_SECS).find(touches)?;
+        let Write { revision, at, maker: _, author, message, touches: _ } = found;
+        let (author, message) = (Some(author.clone()), message.clone());
+        Some(PrecedingChange { revision: *revision, at: *at, author, message })
+    }
+}
+
+fn has_kind(touches: &BTreeSet<ObjectKey>, kind: Kind) -> bool {
+    touches.iter().any(|key| key.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::primitives::name::Name;
+
+    fn key(kind: Kind, name: &str) -> ObjectKey {
+        ObjectKey { kind, namespace: None, name: Name::parse(name).unwrap() }
+    }
+
+    fn writes(all: &[(u64, i64, Maker, Kind, &str)]) -> Writes {
+        let mut writes = Writes::default();
+        for (revision, at, maker, kind, name) in all {
+            writes.push(Write {
+                revision: Revision(*revision),
+                at: Timestamp::from_unix_seconds(*at),
+                maker: *maker,
+                author: "ada".to_owned(),
+                message: None,
+                touches: BTreeSet::from([key(*kind, name)]),
+            });
+        }
+        writes
+    }
+
+    fn found(writes: &Writes, concerns: &Concerns, since: i64) -> Option<u64> {
+        writes.preceding(concerns, Timestamp::from_unix_seconds(since)).map(|change| change.revision.0)
+    }
+
+    #[test]
+    fn the_last_write_before_it_that_touches_it_is_named_and_no_other() {
+        let writes = writes(&[
+            (1, 1000, Maker::Client, Kind::Node, "a"),
+            (2, 1010, Maker::Client, Kind::Node, "b"),
+            (3, 1020, Maker::Client, Kind::Node, "a"),
+            (4, 1030, Maker::Server, Kind::Node, "a"),
+            (5, 1040, Maker::Client, Kind::Node, "a"),
+        ]);
+        let of_a = Concerns { keys: vec![key(Kind::Node, "a")], kinds: &[] };
+        assert_eq!(found(&writes, &of_a, 1035), Some(3), "what the server writes is a consequence");
+        assert_eq!(found(&writes, &of_a, 1040), Some(5), "within the same second");
+        assert_eq!(found(&writes, &of_a, 1019), Some(1));
+        assert_eq!(found(&writes, &of_a, 999), None, "it was there before");
+        assert_eq!(found(&writes, &of_a, 1041 + WINDOW_SECS), None, "too long ago");
+        let any_node = Concerns { keys: Vec::new(), kinds: &[Kind::Node] };
+        assert_eq!(found(&writes, &any_node, 1015), Some(2));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut writes = Writes::default();
+        let many: BTreeSet<_> = (0..TOUCHES_KEPT_MAX).map(|n| key(Kind::Node, &format!("n{n}"))).collect();
+        let write = |revision, touches| Write {
+            revision: Revision(revision),
+            at: Timestamp::from_unix_seconds(0),
+            maker: Maker::Client,
+            author: String::new(),
+            message: None,
+            touches,
+        };
+        writes.push(write(1, many));
+        writes.push(write(2, BTreeSet::from([key(Kind::Node, "a")])));
+        assert_eq!((writes.writes.len(), writes.touches), (1, 1));
+        for revision in 0..2 * WRITES_KEPT_MAX {
+            writes.push(write(revision as u64, BTreeSet::from([key(Kind::Node, "a")])));
+        }
+        assert_eq!((writes.writes.len(), writes.touches), (WRITES_KEPT_MAX, WRITES_KEPT_MAX));
+    }
+}

@@ -1,0 +1,53 @@
+//! What somebody sees who may see some namespaces only.
+
+use super::{ConvergenceBrief, EndpointTotals, Overview, ServiceTotals, Totals};
+use crate::primitives::name::Namespace;
+
+impl Overview {
+    /// Leaves everything but who changed what.
+    #[must_use]
+    pub fn without_changes(&self) -> Self {
+        let mut overview = self.clone();
+        overview.problems.iter_mut().for_each(|problem| problem.change = None);
+        overview
+    }
+
+    /// Leaves the Services of some namespaces and their problems, and nothing that is outside of namespaces. `endpoints`: of
+    /// these Services.
+    #[must_use]
+    pub fn restricted(
+        &self,
+        may_see: impl Fn(&Namespace) -> bool,
+        may_see_changes: impl Fn(&Namespace) -> bool,
+    ) -> Self {
+        let services: Vec<_> = self.services.iter().filter(|row| may_see(&row.namespace)).cloned().collect();
+        let mut totals = ServiceTotals::default();
+        for row in &services {
+            totals.add(row.state);
+        }
+        let endpoints = EndpointTotals {
+            total: services.iter().map(|row| u64::from(row.endpoints_total)).sum(),
+            ready: services.iter().map(|row| u64::from(row.endpoints_ready)).sum(),
+            ..EndpointTotals::default()
+        };
+        let is_seen = |namespace: &Option<Namespace>| namespace.as_ref().is_some_and(&may_see);
+        let mut problems: Vec<_> =
+            self.problems.iter().filter(|problem| is_seen(&problem.namespace)).cloned().collect();
+        for problem in &mut problems {
+            problem.affects.retain(|affected| is_seen(&affected.namespace));
+            problem.affects_more = 0;
+            problem.change =
+                problem.change.take().filter(|_| problem.namespace.as_ref().is_some_and(&may_see_changes));
+        }
+        Self {
+            is_whole: false,
+            totals: Totals { services: totals, endpoints, ..Totals::default() },
+            convergence: ConvergenceBrief::default(),
+            nodes: Vec::new(),
+            problems_total: problems.len(),
+            services,
+            problems,
+            ..self.clone()
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Messages between the control server and its agents.
+
+pub mod ask;
+pub mod doctor;
+pub mod feed;
+pub mod hold;
+pub mod networks;
+pub mod plan;
+pub mod report;
+pub mod trace;
+pub mod traffic_counts;

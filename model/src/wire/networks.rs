@@ -1,0 +1,191 @@
+//! Which networks the rules of a node tell apart: interval arithmetic, pure.
+//!
+//! The kernel is told disjoint networks, so that one lookup decides; for masquerading the sources *outside* the workload
+//! networks.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    primitives::net::{self, IpFamily},
+    program::oracle::Networks,
+    wire::feed::{NetworkState, NodeState},
+};
+use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Net, Ipv6Subnets};
+
+/// The networks that the rules of a node tell apart.
+#[must_use]
+pub fn networks(network: &NetworkState, node: &NodeState) -> Networks {
+    let own: BTreeSet<_> = node.proxy.cluster_cidrs.iter().copied().collect();
+    let workloads = if own.is_empty() { &network.workload_cidrs } else { &own };
+    let answering: BTreeSet<_> = node.proxy.node_port_addresses.iter().copied().collect();
+    let answering = if answering.is_empty() {
+        IpFamily::ALL.into_iter().map(whole).collect()
+    } else {
+        aggregate(&answering)
+    };
+    Networks {
+        workloads: aggregate(workloads),
+        masquerade_sources: masquerade_sources(workloads, node.proxy.masquerade_all),
+        node_ports: answering,
+    }
+}
+
+/// The sources whose connections to virtual addresses are masqueraded on a node.
+///
+/// With `masqueradeAll` these are all sources. Otherwise they are those outside every workload network of their family;
+/// where no workload network of a family is known, none is masqueraded, because nobody said who is a stranger.
+fn masquerade_sources(workloads: &BTreeSet<IpNet>, masquerade_all: bool) -> BTreeSet<IpNet> {
+    if masquerade_all {
+        return IpFamily::ALL.into_iter().map(whole).collect();
+    }
+    IpFamily::ALL.into_iter().flat_map(|family| complement(family, workloads)).collect()
+}
+
+/// The same addresses as disjoint networks.
+fn aggregate(networks: &BTreeSet<IpNet>) -> BTreeSet<IpNet> {
+    IpNet::aggregate(&networks.iter().copied().collect()).into_iter().collect()
+}
+
+/// The addresses of a family in none of the networks, as disjoint networks; nothing when no network is of the family.
+fn complement(family: IpFamily, networks: &BTreeSet<IpNet>) -> Vec<IpNet> {
+    let mut taken: Vec<(u128, u128)> = networks
+        .iter()
+        .filter(|network| IpFamily::of_net(network) == family)
+        .map(|network| (net::to_number(network.network()), net::to_number(network.broadcast())))
+        .collect();
+    if taken.is_empty() {
+        return Vec::new();
+    }
+    taken.sort_unstable();
+    let last = net::to_number(whole(family).broadcast());
+    let mut gaps = Vec::new();
+    let mut next_free = Some(0_u128);
+    for (from, to) in taken {
+        let Some(free) = next_free else { break };
+        if from > free {
+            gaps.push((free, from - 1));
+        }
+        next_free = if to == last { None } else { Some(free.max(to + 1)) };
+    }
+    gaps.extend(next_free.map(|free| (free, last)));
+    gaps.into_iter().flat_map(|(from, to)| subnets(family, from, to)).collect()
+}
+
+/// The fewest networks that cover a range exactly.
+fn subnets(family: IpFamily, from: u128, to: u128) -> Vec<IpNet> {
+    match family {
+        IpFamily::V4 => {
+            let number = |n: u128| u32::try_from(n).expect("intervals of a family stay inside it").into();
+            Ipv4Subnets::new(number(from), number(to), 0).map(IpNet::V4).collect()
+        }
+        IpFamily::V6 => Ipv6Subnets::new(from.into(), to.into(), 0).map(IpNet::V6).collect(),
+    }
+}
+
+/// All addresses of a family.
+fn whole(family: IpFamily) -> IpNet {
+    match family {
+        IpFamily::V4 => IpNet::V4(Ipv4Net::default()),
+        IpFamily::V6 => IpNet::V6(Ipv6Net::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::kinds::node::ProxyOptions;
+
+    fn network(cidrs: &[&str]) -> NetworkState {
+        NetworkState {
+            workload_cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
+            ..NetworkState::default()
+        }
+    }
+
+    fn sources(cidrs: &[&str]) -> Vec<String> {
+        let networks = networks(&network(cidrs), &NodeState::default());
+        networks.masquerade_sources.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn sources_outside_the_workload_networks_are_masqueraded_per_family() {
+        assert_eq!(sources(&["128.0.0.0/1"]), ["0.0.0.0/1"]);
+        assert_eq!(sources(&["64.0.0.0/2", "::/1"]), ["0.0.0.0/2", "128.0.0.0/1", "8000::/1"]);
+    }
+
+    #[test]
+    fn a_family_without_workload_networks_masquerades_nothing() {
+        assert_eq!(sources(&[]), [""; 0]);
+        assert!(sources(&["10.0.0.0/8"]).iter().all(|net| !net.contains(':')));
+    }
+
+    #[test]
+    fn workload_networks_that_are_everything_leave_nothing() {
+        assert_eq!(sources(&["0.0.0.0/0", "::/0", "10.0.0.0/8", "255.0.0.0/8"]), [""; 0]);
+    }
+
+    #[test]
+    fn masquerade_all_names_every_source() {
+        let proxy = ProxyOptions { masquerade_all: true, ..ProxyOptions::default() };
+        let all = networks(&network(&["10.0.0.0/8"]), &NodeState { proxy, ..NodeState::default() });
+        assert_eq!(
+            all.masquerade_sources,
+            ["0.0.0.0/0", "::/0"].iter().map(|net| net.parse().unwrap()).collect()
+        );
+    }
+
+    #[test]
+    fn a_nodes_own_settings_name_its_workloads_and_where_node_ports_answer() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let proxy = ProxyOptions {
+            cluster_cidrs: nets(&["128.0.0.0/1"]),
+            node_port_addresses: nets(&["192.0.2.0/25", "192.0.2.128/25"]),
+            ..ProxyOptions::default()
+        };
+        let found = networks(&network(&["10.0.0.0/8"]), &NodeState { proxy, ..NodeState::default() });
+        assert_eq!(found.workloads, nets(&["128.0.0.0/1"]).into_iter().collect());
+        assert_eq!(found.masquerade_sources, nets(&["0.0.0.0/1"]).into_iter().collect());
+        assert_eq!(found.node_ports, nets(&["192.0.2.0/24"]).into_iter().collect());
+        assert_eq!(networks(&network(&[]), &NodeState::default()), Networks::default());
+    }
+
+    /// Networks that often touch, nest and overlap, and both ends of the address range.
+    fn any_net() -> impl Strategy<Value = IpNet> {
+        let v4 = (prop_oneof![any::<u32>(), 0..4_u32, u32::MAX - 3..=u32::MAX], 0..=32_u8)
+            .prop_map(|(bits, prefix)| IpNet::V4(Ipv4Net::new(bits.into(), prefix).unwrap().trunc()));
+        let v6 = (prop_oneof![any::<u128>(), Just(0), Just(u128::MAX)], 0..=128_u8)
+            .prop_map(|(bits, prefix)| IpNet::V6(Ipv6Net::new(bits.into(), prefix).unwrap().trunc()));
+        prop_oneof![v4, v6]
+    }
+
+    fn edges(net: &IpNet) -> Vec<IpAddr> {
+        let family = IpFamily::of_net(net);
+        let (from, to) = (net::to_number(net.network()), net::to_number(net.broadcast()));
+        let around = [from.checked_sub(1), Some(from), Some(to), to.checked_add(1)];
+        around.into_iter().flatten().filter_map(|number| net::from_number(family, number)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn every_address_is_in_exactly_one_of_workload_networks_and_sources(
+            nets in prop::collection::btree_set(any_net(), 0..12),
+            probes in prop::collection::vec(any::<u32>(), 0..8),
+        ) {
+            let network = NetworkState { workload_cidrs: nets.clone(), ..NetworkState::default() };
+            let Networks { masquerade_sources: sources, workloads, .. } = networks(&network, &NodeState::default());
+            let probes = probes.into_iter().map(|bits| IpAddr::V4(bits.into()));
+            for address in nets.iter().chain(&sources).flat_map(edges).chain(probes) {
+                let known = nets.iter().any(|net| IpFamily::of_net(net) == IpFamily::of(address));
+                let inside = nets.iter().any(|net| net.contains(&address));
+                let count = sources.iter().filter(|net| net.contains(&address)).count();
+                prop_assert_eq!(count, usize::from(known && !inside), "{}", address);
+                let count = workloads.iter().filter(|net| net.contains(&address)).count();
+                prop_assert_eq!(count, usize::from(inside), "{}", address);
+            }
+        }
+    }
+}

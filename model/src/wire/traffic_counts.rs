@@ -1,0 +1,231 @@
+//! What is counted of an endpoint, and how figures of several become one.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use utoipa::ToSchema;
+
+/// What was counted; `null` where nobody counts it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Connections given to it; datagram flows count as connections.
+    pub connections: u64,
+    /// Packets in both directions.
+    pub packets: Option<u64>,
+    /// Bytes in both directions.
+    pub bytes: Option<u64>,
+    /// Established connections.
+    pub active: Option<u64>,
+    /// Connections that are known but not established.
+    pub inactive: Option<u64>,
+    /// What went through in a second, on average between the last two readings of a node, which are 10 s apart or a little
+    /// more; of nodes that report.
+    pub per_second: Option<Rates>,
+    /// Connections that it did not take or broke off, as the relay of userspace mode sees it.
+    pub failed: Option<TargetFailures>,
+}
+
+impl Counts {
+    /// Adds what somebody else counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { connections, packets, bytes, active, inactive, per_second, failed } = other;
+        self.connections = self.connections.saturating_add(*connections);
+        self.packets = sum(self.packets, *packets, u64::saturating_add);
+        self.bytes = sum(self.bytes, *bytes, u64::saturating_add);
+        self.active = sum(self.active, *active, u64::saturating_add);
+        self.inactive = sum(self.inactive, *inactive, u64::saturating_add);
+        self.per_second = sum(self.per_second, *per_second, Rates::plus);
+        self.failed = sum(self.failed, *failed, TargetFailures::plus);
+    }
+
+    /// What was counted since an earlier count; a lower count has begun anew. What is of the moment is no difference.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let grown_if = |new: Option<u64>, old: Option<u64>| new.map(|new| grown(new, old.unwrap_or(0)));
+        Self {
+            connections: grown(self.connections, earlier.connections),
+            packets: grown_if(self.packets, earlier.packets),
+            bytes: grown_if(self.bytes, earlier.bytes),
+            failed: self.failed.map(|failed| failed.since(&earlier.failed.unwrap_or_default())),
+            active: None,
+            inactive: None,
+            per_second: None,
+        }
+    }
+
+    /// What is of the moment only.
+    pub(crate) const fn momentary(&self) -> Self {
+        Self { connections: 0, packets: None, bytes: None, failed: None, ..*self }
+    }
+
+    /// Whether a connection was given to it, or failed.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        self.connections > 0 || self.failed.is_some_and(|failed| failed != TargetFailures::default())
+    }
+
+    /// The sum of some.
+    #[must_use]
+    pub fn sum<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
+        all.fold(Self::default(), |mut sum, one| {
+            sum.add(one);
+            sum
+        })
+    }
+}
+
+/// What went through in a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Rates {
+    /// Connections given to it.
+    pub connections: Rate,
+    /// Packets in both directions, where they are counted.
+    #[serde(default)]
+    pub packets: Option<Rate>,
+    /// Bytes in both directions, where they are counted.
+    #[serde(default)]
+    pub bytes: Option<Rate>,
+}
+
+impl Rates {
+    /// What was counted between two counts of one thing, `millis` milliseconds apart.
+    #[must_use]
+    pub fn between(earlier: &Counts, later: &Counts, millis: u64) -> Self {
+        let Counts { connections, packets, bytes, .. } = later.since(earlier);
+        let rate = |count| Rate::of(count, millis);
+        Self { connections: rate(connections), packets: packets.map(rate), bytes: bytes.map(rate) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let Self { connections, packets, bytes } = other;
+        Self {
+            connections: self.connections.plus(connections),
+            packets: sum(self.packets, packets, Rate::plus),
+            bytes: sum(self.bytes, bytes, Rate::plus),
+        }
+    }
+}
+
+/// A number in a second, to a thousandth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[schema(value_type = f64)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// So many in so many milliseconds; none in no time.
+    #[must_use]
+    pub fn of(count: u64, millis: u64) -> Self {
+        let thousandths = (u128::from(count) * 1_000_000).checked_div(u128::from(millis)).unwrap_or(0);
+        Self(u64::try_from(thousandths).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) const fn thousandths(self) -> u64 {
+        self.0
+    }
+
+    /// The number.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people; exact up to 2^53 thousandths")]
+    pub const fn per_second(self) -> f64 {
+        self.0 as f64 / 1000.0
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.per_second())
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked above the cast, which saturates"
+    )]
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let number = f64::deserialize(deserializer)?;
+        if !number.is_finite() || number < 0.0 {
+            return Err(D::Error::custom("must be a number that is not negative"));
+        }
+        Ok(Self((number * 1000.0).round() as u64))
+    }
+}
+
+/// Connections that a target did not take or broke off.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TargetFailures {
+    /// Nobody listened.
+    pub refused: u64,
+    /// There was no way there.
+    pub unreachable: u64,
+    /// No answer came in time.
+    pub silent: u64,
+    /// The target broke off what was established.
+    pub reset: u64,
+}
+
+impl TargetFailures {
+    fn plus(self, other: Self) -> Self {
+        self.with(&other, u64::saturating_add)
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, grown)
+    }
+
+    fn with(&self, other: &Self, merge: impl Fn(u64, u64) -> u64) -> Self {
+        let Self { refused, unreachable, silent, reset } = other;
+        Self {
+            refused: merge(self.refused, *refused),
+            unreachable: merge(self.unreachable, *unreachable),
+            silent: merge(self.silent, *silent),
+            reset: merge(self.reset, *reset),
+        }
+    }
+}
+
+/// A lower count has begun anew.
+fn grown(new: u64, old: u64) -> u64 {
+    new.checked_sub(old).unwrap_or(new)
+}
+
+fn sum<T>(a: Option<T>, b: Option<T>, plus: impl Fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(plus(a, b)),
+        (one, None) | (None, one) => one,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(connections: u64, bytes: Option<u64>) -> Counts {
+        Counts { connections, bytes, ..Counts::default() }
+    }
+
+    /// Two counts and the time between them → rates, as they are published.
+    #[test]
+    fn a_rate_is_what_was_counted_between_two_readings() {
+        for (earlier, later, millis, published) in [
+            ((10, Some(0)), (13, Some(2_500)), 10_000, r#"{"connections":0.3,"packets":null,"bytes":250.0}"#),
+            ((10, None), (10, None), 10_000, r#"{"connections":0.0,"packets":null,"bytes":null}"#),
+            // The kernel's count has begun anew.
+            ((1000, None), (5, None), 1_000, r#"{"connections":5.0,"packets":null,"bytes":null}"#),
+            ((0, None), (5, None), 0, r#"{"connections":0.0,"packets":null,"bytes":null}"#),
+        ] {
+            let (earlier, later) = (counts(earlier.0, earlier.1), counts(later.0, later.1));
+            let rates = Rates::between(&earlier, &later, millis);
+            assert_eq!(serde_json::to_string(&rates).unwrap(), published);
+            assert_eq!(serde_json::from_str::<Rates>(published).unwrap(), rates);
+        }
+        for bad in ["-1", "1e999", "\"1\""] {
+            assert!(serde_json::from_str::<Rate>(bad).is_err(), "{bad}");
+        }
+    }
+}
