@@ -13,7 +13,7 @@ mod render;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use lab::{control::string, process::Process, wait};
+use lab::{cluster::control::string, host::wait, processes::process::Process};
 
 pub use self::measured::Point;
 use crate::{
@@ -50,8 +50,8 @@ pub struct Options {
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
-        lab::shell::run("nft", &["--version"])?.trim().to_owned(),
-        lab::shell::run("iptables", &["--version"])?.trim().to_owned(),
+        lab::host::shell::run("nft", &["--version"])?.trim().to_owned(),
+        lab::host::shell::run("iptables", &["--version"])?.trim().to_owned(),
     ];
     let mut record = Record::begin(versions)?;
     let meter = LoadMeter::start()?;
@@ -132,7 +132,7 @@ fn agent(estate: &mut Estate) -> Result<&mut Process> {
 
 /// Removes everything of ours from the node, kernel and saved state, as an operator would.
 fn clean(estate: &Estate) -> Result<()> {
-    let program = lab::binaries::find("tidegate-agent")?;
+    let program = lab::processes::binaries::find("tidegate-agent")?;
     let state = format!("--state-dir={}", estate.cluster.state_directory(NODE).display());
     let program = program.to_str().context("the path of the agent is text")?;
     estate.cluster.place(NODE)?.run(program, &["cleanup", &state])?;

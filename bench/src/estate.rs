@@ -10,9 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    cluster::{Cluster, Options},
-    control::number,
-    wait,
+    cluster::{
+        control::number,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
 };
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use lab::scratch::Scratch;
+use lab::host::scratch::Scratch;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::say::Say;
@@ -50,9 +50,9 @@ impl Guest {
         is_progress: &dyn Fn(&str) -> bool,
         say: Say<'_>,
     ) -> Result<Written<P>> {
-        ensure!(!lab::guest::is_inside(), "the second kernel has no IPVS either: see `lab/setup.sh`");
+        ensure!(!lab::host::guest::is_inside(), "the second kernel has no IPVS either: see `lab/setup.sh`");
         let directory = Scratch::new("bench")?;
-        let mut command = lab::guest::command(&lab::binaries::find("bench")?);
+        let mut command = lab::host::guest::command(&lab::processes::binaries::find("bench")?);
         command
             .arg("--busy-anyway")
             .arg(format!("--out={}", directory.path().display()))

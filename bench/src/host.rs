@@ -44,7 +44,7 @@ impl Host {
 #[must_use]
 pub fn has_ipvs() -> bool {
     // A kernel without modules, or without this one, says so; the file tells either way.
-    let _not_there = lab::shell::run("modprobe", &["-q", "ip_vs"]);
+    let _not_there = lab::host::shell::run("modprobe", &["-q", "ip_vs"]);
     Path::new("/proc/net/ip_vs").exists()
 }
 

@@ -15,7 +15,7 @@ use bench::{
     soak, targets, writes,
 };
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
-use lab::fleet::{self, Position, Role};
+use lab::load::feed_load::{self as fleet, Position, Role};
 
 /// Measures Tidegate beside others on this machine, in network namespaces of its own.
 #[derive(Debug, Parser)]
@@ -300,7 +300,7 @@ fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Out
         }
         Benchmark::Soak { minutes, store } => {
             let record = soak::run(minutes, store, say)?;
-            let wrong = record.points.iter().flat_map(lab::soak::Outcome::faults_found).collect();
+            let wrong = record.points.iter().flat_map(lab::chaos::soak::Outcome::faults_found).collect();
             let outcome = match store {
                 soak::Store::Sqlite => Outcome::of(record),
                 soak::Store::Etcd => Outcome::of(soak::WithEtcd(record)),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use lab::process::Process;
+use lab::processes::process::Process;
 use nix::{
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,

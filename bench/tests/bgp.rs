@@ -4,7 +4,7 @@ use bench::{
     bgp::{self, Options},
     record::Report as _,
 };
-use lab::kernel;
+use lab::host::kernel;
 
 #[test]
 fn routes_come_and_go_in_both_routers_and_the_page_says_how_fast() {

@@ -6,7 +6,7 @@ use bench::{
     connections::{self, Options, PEERS},
     record::Report as _,
 };
-use lab::kernel;
+use lab::host::kernel;
 use serde_json::Value;
 
 #[test]

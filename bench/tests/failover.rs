@@ -4,7 +4,7 @@ use bench::{
     failover::{self, Options, contestant::Failure},
     record::Report as _,
 };
-use lab::kernel;
+use lab::host::kernel;
 use serde_json::Value;
 
 #[test]

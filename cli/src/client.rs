@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::{
     connection::{Connection, Token, origin},
     error::{Failure, Problem},
+    lenient_json::clean,
     parse::Language,
-    view::clean,
 };
 
 /// Bytes of one answer: the largest page the server gives out with room to spare.

@@ -42,7 +42,7 @@ pub(crate) enum Failure {
         hint: Option<String>,
     },
     /// The server answered with a problem document.
-    #[error("{}", crate::render::problem_title(.0))]
+    #[error("{}", crate::views::render::problem_title(.0))]
     Refused(Box<Problem>),
     /// No connection, or it broke before the answer was complete.
     #[error("cannot reach {url}: {cause}")]

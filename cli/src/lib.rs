@@ -6,37 +6,16 @@
 //! that a newer or broken server leads to a gap in a table or an error, never to a panic.
 
 pub mod args;
-pub mod bgp;
 mod client;
-pub mod columns;
-mod columns_addresses;
-mod columns_bgp;
 mod commands;
 mod connection;
-pub mod describe;
-mod describe_addresses;
-mod describe_bgp;
-mod describe_objects;
-pub mod doctor;
-pub mod drain;
 mod error;
-pub mod explain;
-pub mod health;
-pub mod history;
-pub mod lag;
+pub mod lenient_json;
 mod manifest;
 mod output;
-pub mod plan;
-pub mod render;
 mod resource;
-pub mod security;
-pub mod servers;
-pub mod style;
-pub mod table;
-pub mod traffic;
-pub mod view;
-mod waiting;
-pub mod what_if;
+pub mod terminal;
+pub mod views;
 
 use std::ffi::OsString;
 

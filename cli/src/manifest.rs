@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::{
     error::Failure,
     import::Source,
+    lenient_json::text,
     parse::{self, Language},
-    render::object_name,
     resource::parse_kind,
-    view::text,
+    views::render::object_name,
 };
 
 /// Bytes of all files of one run; above what the server takes in one request, so that the refusal is the server's.

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write};
 
-use crate::{error::Failure, render, style::Style};
+use crate::{error::Failure, terminal::style::Style, views::render};
 
 /// Where results and messages go, and whether each of them takes colour.
 pub(crate) struct Terminal {

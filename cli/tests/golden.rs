@@ -10,10 +10,12 @@ use clap::CommandFactory;
 use cli::{
     Resource,
     args::Cli,
-    columns::{self, Columns},
-    describe::{Subject, describe},
-    render,
-    style::Style,
+    terminal::style::Style,
+    views::{
+        columns::{self, Columns},
+        describe::{Subject, describe},
+        render,
+    },
 };
 use model::{
     bgp::listing::{BgpEvent, BgpRouteItem, BgpSessionItem},
@@ -154,20 +156,23 @@ fn holds(fixtures: &Value, resource: Resource, object: &Value) -> Option<Vec<Val
 fn f086_traffic_reads_as_recorded() {
     let fixtures = fixtures();
     let traffic = &fixtures["traffic"][0];
-    let by_endpoint = cli::traffic::by_endpoint(traffic, Style::PLAIN).unwrap();
-    check("traffic", &format!("{}\n{by_endpoint}", cli::traffic::by_node(traffic, Style::PLAIN)));
+    let by_endpoint = cli::views::traffic::by_endpoint(traffic, Style::PLAIN).unwrap();
+    check("traffic", &format!("{}\n{by_endpoint}", cli::views::traffic::by_node(traffic, Style::PLAIN)));
 }
 
 /// The busiest Services, and the nodes that take longest; a server that has nothing to say gets no table.
 #[test]
 fn f086_top_reads_as_recorded() {
     let fixtures = fixtures();
-    let services = cli::traffic::busiest(&fixtures["busiest"], Style::PLAIN).unwrap();
-    let nodes = cli::lag::by_node(&fixtures["lag"], Style::PLAIN).unwrap();
+    let services = cli::views::traffic::busiest(&fixtures["busiest"], Style::PLAIN).unwrap();
+    let nodes = cli::views::lag::by_node(&fixtures["lag"], Style::PLAIN).unwrap();
     check("top", &format!("{services}\n{nodes}"));
     let nothing = json!({ "services": [], "nodes": [] });
-    assert_eq!(cli::traffic::busiest(&nothing, Style::PLAIN), None);
-    assert_eq!((cli::lag::by_node(&nothing, Style::PLAIN), cli::lag::summary(&nothing)), (None, None));
+    assert_eq!(cli::views::traffic::busiest(&nothing, Style::PLAIN), None);
+    assert_eq!(
+        (cli::views::lag::by_node(&nothing, Style::PLAIN), cli::views::lag::summary(&nothing)),
+        (None, None)
+    );
 }
 
 /// F148: who says what of each endpoint, and what was made of it.
@@ -175,15 +180,15 @@ fn f086_top_reads_as_recorded() {
 fn f148_health_reads_as_recorded() {
     let fixtures = fixtures();
     let health = &fixtures["health"][0];
-    let narrow = cli::health::endpoints(health, now(), Style::PLAIN).unwrap();
-    let wide = cli::health::endpoints_wide(health, now(), Style::PLAIN).unwrap();
-    let panic = cli::health::panic(health).unwrap();
-    let held = cli::health::held(&fixtures["guard"], now(), Style::PLAIN).unwrap();
+    let narrow = cli::views::health::endpoints(health, now(), Style::PLAIN).unwrap();
+    let wide = cli::views::health::endpoints_wide(health, now(), Style::PLAIN).unwrap();
+    let panic = cli::views::health::panic(health).unwrap();
+    let held = cli::views::health::held(&fixtures["guard"], now(), Style::PLAIN).unwrap();
     check("health", &format!("{panic}\n{narrow}\n{wide}\n{held}"));
     let nothing = json!({ "endpoints": [], "held": [] });
-    assert_eq!(cli::health::endpoints(&nothing, now(), Style::PLAIN), None);
-    assert_eq!(cli::health::held(&nothing, now(), Style::PLAIN), None);
-    assert_eq!(cli::health::panic(&nothing), None);
+    assert_eq!(cli::views::health::endpoints(&nothing, now(), Style::PLAIN), None);
+    assert_eq!(cli::views::health::held(&nothing, now(), Style::PLAIN), None);
+    assert_eq!(cli::views::health::panic(&nothing), None);
 }
 
 /// What is wrong is told with what to do about it; sessions of silent agents are not taken for established.
@@ -191,20 +196,21 @@ fn f148_health_reads_as_recorded() {
 fn f126_sessions_routes_and_events_read_as_recorded() {
     let bgp = bgp();
     for (name, wide) in [("bgp_peers", false), ("bgp_peers_wide", true)] {
-        let table = cli::bgp::peers(&bgp["sessions"], wide, now(), Style::PLAIN).unwrap();
-        let hints = if wide { String::new() } else { cli::bgp::hints(&bgp["sessions"]).join("\n") + "\n" };
+        let table = cli::views::bgp::peers(&bgp["sessions"], wide, now(), Style::PLAIN).unwrap();
+        let hints =
+            if wide { String::new() } else { cli::views::bgp::hints(&bgp["sessions"]).join("\n") + "\n" };
         check(name, &(table + &hints));
     }
     for (name, wide) in [("bgp_routes", false), ("bgp_routes_wide", true)] {
-        check(name, &cli::bgp::routes(&bgp["routes"], wide, now(), Style::PLAIN).unwrap());
+        check(name, &cli::views::bgp::routes(&bgp["routes"], wide, now(), Style::PLAIN).unwrap());
     }
-    check("bgp_events", &cli::bgp::events(&bgp["events"], Style::PLAIN).unwrap());
-    let color = cli::bgp::peers(&bgp["sessions"], false, now(), Style { color: true }).unwrap();
+    check("bgp_events", &cli::views::bgp::events(&bgp["events"], Style::PLAIN).unwrap());
+    let color = cli::views::bgp::peers(&bgp["sessions"], false, now(), Style { color: true }).unwrap();
     check("bgp_peers_color", &color.replace('\u{1b}', "ESC"));
     let nothing = json!({ "items": [] });
-    assert_eq!(cli::bgp::peers(&nothing, true, now(), Style::PLAIN), None);
-    assert_eq!(cli::bgp::routes(&nothing, true, now(), Style::PLAIN), None);
-    assert_eq!(cli::bgp::events(&nothing, Style::PLAIN), None);
+    assert_eq!(cli::views::bgp::peers(&nothing, true, now(), Style::PLAIN), None);
+    assert_eq!(cli::views::bgp::routes(&nothing, true, now(), Style::PLAIN), None);
+    assert_eq!(cli::views::bgp::events(&nothing, Style::PLAIN), None);
 }
 
 #[test]
@@ -282,13 +288,13 @@ fn plans_read_as_recorded() {
             "c": { "error": "the agent is not connected" },
         },
     });
-    check("plan", &cli::plan::whole(&plan, Style::PLAIN));
-    check("plan_color", &cli::plan::whole(&plan, Style { color: true }));
-    check("diff", &cli::plan::objects(&plan, Style::PLAIN));
+    check("plan", &cli::views::plan::whole(&plan, Style::PLAIN));
+    check("plan_color", &cli::views::plan::whole(&plan, Style { color: true }));
+    check("diff", &cli::views::plan::objects(&plan, Style::PLAIN));
     let nothing = json!({ "objects": [], "nodes": { "a": { "preview": {} } } });
-    assert_eq!(cli::plan::whole(&nothing, Style::PLAIN), "Nothing would change.\n");
+    assert_eq!(cli::views::plan::whole(&nothing, Style::PLAIN), "Nothing would change.\n");
     for odd in [json!(null), json!({ "objects": [1, {}], "addresses": "x", "nodes": { "a": 1 } })] {
-        let _shown = cli::plan::whole(&odd, Style::PLAIN);
+        let _shown = cli::views::plan::whole(&odd, Style::PLAIN);
     }
 }
 
@@ -405,19 +411,22 @@ fn no_shape_of_an_answer_stops_the_rendering() {
                 .is_empty()
             );
         }
-        let _table = cli::traffic::by_node(object, Style::PLAIN);
+        let _table = cli::views::traffic::by_node(object, Style::PLAIN);
         let rows = json!({ "services": [object], "nodes": [object], "slowest": object });
-        let _table = (cli::traffic::busiest(&rows, Style::PLAIN), cli::lag::by_node(&rows, Style::PLAIN));
+        let _table = (
+            cli::views::traffic::busiest(&rows, Style::PLAIN),
+            cli::views::lag::by_node(&rows, Style::PLAIN),
+        );
         let odd_rows = json!({ "endpoints": [object], "held": [object] });
-        let _table = cli::health::endpoints_wide(&odd_rows, now(), Style::PLAIN);
-        let _table = cli::health::held(&odd_rows, now(), Style::PLAIN);
+        let _table = cli::views::health::endpoints_wide(&odd_rows, now(), Style::PLAIN);
+        let _table = cli::views::health::held(&odd_rows, now(), Style::PLAIN);
         let listing = json!({ "items": [object, { "session": object, "peers": object, "trouble": object }] });
-        let _table = cli::bgp::peers(&listing, true, now(), Style::PLAIN);
-        let _table = cli::bgp::routes(&listing, true, now(), Style::PLAIN);
-        let _table = cli::bgp::events(&listing, Style::PLAIN);
-        let _hints = cli::bgp::hints(&listing);
+        let _table = cli::views::bgp::peers(&listing, true, now(), Style::PLAIN);
+        let _table = cli::views::bgp::routes(&listing, true, now(), Style::PLAIN);
+        let _table = cli::views::bgp::events(&listing, Style::PLAIN);
+        let _hints = cli::views::bgp::hints(&listing);
         let _text = render::status(object, Some(object), now(), Style::PLAIN);
-        let _text = cli::explain::explanation(object, Style::PLAIN);
+        let _text = cli::views::explain::explanation(object, Style::PLAIN);
         let _line = render::event(&json!({ "type": 5, "object": object }), Style::PLAIN);
     }
 }

@@ -4,7 +4,7 @@
 
 mod stub;
 
-use cli::{history, style::Style};
+use cli::{terminal::style::Style, views::history};
 use model::primitives::quantity::Timestamp;
 use serde_json::{Value, json};
 use stub::{JSON, PROBLEM, Stub, run, write_answer};

@@ -1,142 +1,227 @@
-//! A set of Services that looks like somebody's cluster: several teams, addresses for the outside, a health check that fails, a
-//! history with authors. It is what the page shows after `make lab`, and what pictures of it are taken of. All of it is real:
-//! the backends answer, and the one that does not was stopped.
+//! What the lab shows, in order. A step that sees something else than it should ends the story with an error.
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+mod addresses;
 
-use crate::{cluster::Cluster, control::number, scene::BACKEND_PORT, wait};
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    net::{IpAddr, SocketAddr},
+    path::Path,
+    time::Instant,
+};
 
-/// A Service of the demo set.
-struct Offer {
-    namespace: &'static str,
-    name: &'static str,
-    kind: &'static str,
-    author: &'static str,
-    /// The machines of its backends, by number; each machine once.
-    backends: &'static [u8],
+use anyhow::{Context, Result, bail, ensure};
+use lab::{
+    cluster::deployment::Cluster,
+    fixtures::scene::BACKEND_PORT,
+    host::wait,
+    network::{client::at, topology},
+    processes::binaries,
+};
+
+/// Requests per row of the table of replies; with two or three backends the chance of missing one is below 1e-3.
+const REQUESTS: usize = 24;
+const EXTERNAL: IpAddr = IpAddr::V4(topology::EXTERNAL_V4);
+const NODE_PORT: u16 = 30080;
+
+const MANIFEST: &str = "\
+apiVersion: tidegate/v1
+kind: Service
+metadata:
+  name: web
+spec:
+  type: NodePort
+  ipFamilyPolicy: PreferDualStack
+  selector: {app: web}
+  externalIPs: [203.0.113.10]
+  ports:
+    - {name: http, port: 80, targetPort: 8080, nodePort: 30080}
+    - {name: dns, protocol: UDP, port: 53, targetPort: 8080}
+";
+
+/// Writes to stdout what happens.
+pub(crate) struct Teller {
+    out: io::Stdout,
 }
 
-const OFFERS: [Offer; 9] = [
-    offer("shop", "storefront", "LoadBalancer", "ana", &[1, 2, 3]),
-    offer("shop", "cart", "ClusterIP", "ana", &[1, 2]),
-    offer("shop", "checkout", "LoadBalancer", "ben", &[2, 3]),
-    offer("shop", "search", "ClusterIP", "ben", &[1, 3]),
-    offer("billing", "invoices", "ClusterIP", "carla", &[1, 2]),
-    offer("billing", "payments", "LoadBalancer", "carla", &[1, 2, 3]),
-    offer("media", "images", "NodePort", "dev-pipeline", &[2, 3]),
-    offer("media", "thumbnails", "ClusterIP", "dev-pipeline", &[3]),
-    offer("ops", "metrics", "NodePort", "dev-pipeline", &[1, 2]),
-];
-
-/// The Service whose backend is stopped in the end, and the machine that the backend is on.
-pub const ILL: (&str, &str, u8) = ("shop", "checkout", 3);
-/// Machines that the set needs.
-pub const NODES_MIN: usize = 3;
-/// Host numbers of workloads from here on, so that the story's own are not met.
-const HOSTS_FROM: u8 = 100;
-
-const fn offer(
-    namespace: &'static str,
-    name: &'static str,
-    kind: &'static str,
-    author: &'static str,
-    backends: &'static [u8],
-) -> Offer {
-    Offer { namespace, name, kind, author, backends }
-}
-
-/// Brings up the demo set on a cluster with three nodes or more, as far as everything in it is well.
-///
-/// # Errors
-/// A name is taken, or something is refused.
-pub fn add(cluster: &mut Cluster) -> Result<()> {
-    write(cluster, "platform", &settings())?;
-    for (offer, number) in OFFERS.iter().zip(0_u8..) {
-        let objects = put_up(cluster, offer, number)?;
-        write(cluster, offer.author, &objects)?;
+impl Teller {
+    pub(crate) fn new() -> Self {
+        Self { out: io::stdout() }
     }
-    wait_unhealthy(cluster, 0)?;
-    for offer in &OFFERS {
-        cluster.wait_verified(&format!("{}/{}", offer.namespace, offer.name))?;
+
+    /// A heading.
+    pub(crate) fn chapter(&mut self, title: &str) -> Result<()> {
+        writeln!(self.out, "\n== {title}")?;
+        Ok(self.out.flush()?)
     }
-    Ok(())
-}
 
-/// Changes a Service and stops a backend, and waits until health checks have noticed: the problem that the page shows.
-///
-/// # Errors
-/// The set was not brought up, or nobody notices.
-pub fn fall_ill(cluster: &mut Cluster) -> Result<()> {
-    let (namespace, name, machine) = ILL;
-    let patch = json!({"metadata": {"labels": {"release": "2026-11"}}});
-    let path = format!("/v1/namespaces/{namespace}/services/{name}");
-    let headers = [
-        ("content-type", "application/merge-patch+json"),
-        ("x-tidegate-author", "ben"),
-        ("x-change-message", "release 2026-11"),
-    ];
-    cluster.api.send("PATCH", &path, &headers, patch.to_string())?.success()?;
-    cluster.topology.stop_serving(&workload(name, machine));
-    wait_unhealthy(cluster, 2)
-}
-
-/// The name of a backend.
-fn workload(name: &str, machine: u8) -> String {
-    format!("{name}-{machine}")
-}
-
-fn settings() -> Vec<Value> {
-    let object = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "tidegate/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-    vec![
-        object("AddressPool", "public", json!({"addresses": ["172.25.1.208/28"], "autoAssign": false})),
-        object("Advertisement", "public", json!({"type": "L2", "addressPools": ["public"]})),
-    ]
-}
-
-/// Puts up the backends of an offer; gives its objects.
-fn put_up(cluster: &mut Cluster, offer: &Offer, number: u8) -> Result<Vec<Value>> {
-    let Offer { namespace, name, kind, author: _, backends } = offer;
-    let mut spec = json!({
-        "type": kind,
-        "selector": {"app": name},
-        "ports": [{"name": "http", "port": 80, "targetPort": BACKEND_PORT}],
-    });
-    if *kind == "LoadBalancer" {
-        spec["loadBalancer"] = json!({"pool": "public"});
+    /// Something that was seen to be so.
+    pub(crate) fn seen(&mut self, text: &str) -> Result<()> {
+        writeln!(self.out, "  ok  {text}")?;
+        Ok(self.out.flush()?)
     }
-    if *name == "checkout" {
-        spec["healthCheck"] =
-            json!({"type": "Tcp", "intervalMs": 500, "timeoutMs": 400, "rise": 2, "fall": 2});
+
+    /// Text as a tool printed it.
+    fn quote(&mut self, text: &str) -> Result<()> {
+        for line in text.lines() {
+            writeln!(self.out, "      {line}")?;
+        }
+        Ok(self.out.flush()?)
     }
-    let mut objects = vec![json!({"apiVersion": "tidegate/v1", "kind": "Service",
-        "metadata": {"namespace": namespace, "name": name, "labels": {"team": namespace}}, "spec": spec})];
-    for machine in *backends {
-        let (name_there, node) = (workload(name, *machine), format!("node{machine}"));
-        cluster.add_place(&name_there, &node, HOSTS_FROM + number)?;
-        cluster.topology.serve(&name_there, BACKEND_PORT)?;
-        let mut record = cluster.workload_record(&name_there, name)?;
-        record["metadata"]["namespace"] = json!(namespace);
-        objects.push(record);
-    }
-    Ok(objects)
 }
 
-/// Writes objects in one request, in somebody's name.
-fn write(cluster: &Cluster, author: &str, objects: &[Value]) -> Result<()> {
-    let headers = [("content-type", "application/json"), ("x-tidegate-author", author)];
-    let answer = cluster.api.send("POST", "/v1/apply", &headers, Value::from(objects).to_string())?;
-    answer.success().map(drop).with_context(|| format!("writing in the name of {author}"))
+/// The whole story on a cluster that has just come up.
+pub(crate) fn tell(out: &mut Teller, cluster: &mut Cluster, host: &str) -> Result<()> {
+    out.chapter("Three backends and a Service, written with the CLI")?;
+    for (name, node, number) in [("web-1", "node1", 11), ("web-2", "node1", 12), ("web-3", "node2", 13)] {
+        cluster.topology.add_workload(name, node, number)?;
+        cluster.topology.serve(name, BACKEND_PORT)?;
+    }
+    let last_node = cluster.topology.nodes.keys().next_back().context("a lab has nodes")?.clone();
+    cluster.add_place("client-inside", &last_node, 50)?;
+    let mut manifest = MANIFEST.to_owned();
+    for name in ["web-1", "web-2", "web-3"] {
+        manifest += &format!("---\n{}\n", cluster.workload_record(name, "web")?);
+    }
+    let directory = tempfile::tempdir()?;
+    cli(out, cluster, host, &["apply", "-f", &write(directory.path(), "web.yaml", &manifest)?])?;
+    cluster.wait_verified("default/web")?;
+    out.seen(&format!("all {} nodes have read the Service back from their kernels", cluster.agents.len()))?;
+    cli(out, cluster, host, &["get", "services,endpoints"])?;
+
+    out.chapter("Real requests, and who answered")?;
+    let all = ["web-1", "web-2", "web-3"];
+    requests(out, cluster, &all)?;
+
+    out.chapter("A backend dies")?;
+    cluster.topology.stop_serving("web-2");
+    out.seen("web-2 is killed; its record is deleted, as whoever runs the workloads would do")?;
+    let deleted = Instant::now();
+    cli(out, cluster, host, &["delete", "workload", "web-2"])?;
+    cluster.wait_verified("default/web")?;
+    out.seen(&format!(
+        "every node has the change, read back, {} ms after the CLI was called",
+        deleted.elapsed().as_millis()
+    ))?;
+    requests(out, cluster, &["web-1", "web-3"])?;
+
+    let address = addresses::tell(out, cluster, host, directory.path())?;
+
+    out.chapter("The control server dies")?;
+    let to = at(cluster.cluster_ip("default/web", 0)?, 80);
+    cluster.server.kill();
+    requests_to(
+        out,
+        cluster,
+        "client-inside",
+        to,
+        "through the ClusterIP, without control server",
+        &["web-1", "web-3"],
+    )?;
+    addresses::curl(out, cluster, "client", "outside, without control server", address)?;
+    cluster.start_control_again()?;
+    cluster.wait_converged()?;
+    out.seen("it is back, and every node has resumed")
 }
 
-/// Waits until health checks have found so many addresses of the Service that falls ill unhealthy; a backend has two, one of
-/// each family.
-fn wait_unhealthy(cluster: &Cluster, wanted: u64) -> Result<()> {
-    let (namespace, name, _) = ILL;
-    wait::until(&format!("{wanted} endpoints of {namespace}/{name} to be unhealthy"), || {
-        let service = cluster.service(&format!("{namespace}/{name}"))?;
-        let count = |what: &str| number(&service, &format!("/status/endpoints/{what}")).unwrap_or(0);
-        ensure!(count("total") > 0 && count("unhealthy") == wanted, "{:#}", service["status"]);
+/// Where a person can go on by hand.
+pub(crate) fn where_to_look(out: &mut Teller, cluster: &Cluster, host: &str) -> Result<()> {
+    out.chapter("It stays up until Ctrl-C. Look around:")?;
+    let tidegate = binaries::find("tidegate")?;
+    let client = cluster.place("client")?.name().to_owned();
+    let inside = cluster.place("client-inside")?.name().to_owned();
+    let node = cluster.place("node1")?.name().to_owned();
+    out.quote(&format!(
+        "the page           http://{host}/\n\
+         documentation      http://{host}/docs\n\
+         API                curl http://{host}/v1/status\n\
+         what a node gets   curl -N http://{host}/v1/nodes/node1/state\n\
+         CLI                export TIDEGATE_API=http://{host}; {} get all\n\
+         a client outside   ip netns exec {client} bash -c 'head -1 < /dev/tcp/{EXTERNAL}/80'\n\
+         the same           ip netns exec {client} curl http://172.25.1.100/\n\
+         a client inside    ip netns exec {inside} bash\n\
+         a node's rules     ip netns exec {node} nft list table inet tidegate\n\
+         an agent's state   ip netns exec {node} curl -s http://127.0.0.1:7441/v1/state",
+        tidegate.display()
+    ))
+}
+
+fn requests(out: &mut Teller, cluster: &Cluster, backends: &[&str]) -> Result<()> {
+    let vip = cluster.cluster_ip("default/web", 0)?;
+    let vip6 = cluster.cluster_ip("default/web", 1)?;
+    requests_to(out, cluster, "client-inside", at(vip, 80), "through the ClusterIP", backends)?;
+    requests_to(out, cluster, "client-inside", at(vip6, 80), "through the ClusterIP, IPv6", backends)?;
+    let last = u8::try_from(cluster.topology.nodes.len()).context("a lab has few nodes")?;
+    let [node, _] = topology::node_addresses(last);
+    requests_to(out, cluster, "client", at(node, NODE_PORT), "through a node without endpoints", backends)?;
+    requests_to(out, cluster, "client", at(EXTERNAL, 80), "through the external IP", backends)?;
+    let reply = cluster.udp("client-inside", at(vip, 53))?;
+    ensure!(backends.contains(&reply.backend.as_str()), "{} answered by UDP", reply.backend);
+    out.seen(&format!(
+        "{:<34} {:<46} {}",
+        format!("UDP {}", at(vip, 53)),
+        "through the ClusterIP",
+        reply.backend
+    ))
+}
+
+fn requests_to(
+    out: &mut Teller,
+    cluster: &Cluster,
+    from: &str,
+    to: SocketAddr,
+    how: &str,
+    backends: &[&str],
+) -> Result<()> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    wait::until(&format!("all of {backends:?} to answer at {to}"), || {
+        for (backend, count) in cluster.spread(from, to, REQUESTS)? {
+            *counts.entry(backend).or_default() += count;
+        }
+        let answered: Vec<_> = counts.keys().map(String::as_str).collect();
+        ensure!(answered == backends, "{answered:?} answered");
         Ok(())
-    })
+    })?;
+    let counts: Vec<_> = counts.iter().map(|(backend, count)| format!("{backend} ×{count}")).collect();
+    out.seen(&format!("{:<34} {how:<46} {}", format!("{from} → {to}"), counts.join("  ")))
+}
+
+/// Writes a file for the CLI and answers its path.
+fn write(directory: &Path, name: &str, text: &str) -> Result<String> {
+    let path = directory.join(name);
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path.to_str().context("temporary paths are text")?.to_owned())
+}
+
+/// Runs the CLI on the host, as a person would, and shows what it prints.
+fn cli(out: &mut Teller, cluster: &Cluster, host: &str, arguments: &[&str]) -> Result<()> {
+    let program = binaries::find("tidegate")?;
+    let shown: Vec<_> = arguments.iter().map(|word| shown_name(word)).collect();
+    out.quote(&format!("$ tidegate {}", shown.join(" ")))?;
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .env("TIDEGATE_API", format!("http://{host}"))
+        .output()
+        .context("cannot start the CLI")?;
+    let directory_of = |word: &&str| word.strip_suffix(shown_name(word)).unwrap_or_default().to_owned();
+    let directory = arguments.iter().map(directory_of).find(|directory| !directory.is_empty());
+    let said = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        directory.as_ref().map_or_else(|| text.to_string(), |directory| text.replace(directory, ""))
+    };
+    out.quote(&said(&output.stdout))?;
+    if output.status.success() {
+        return out.quote(&said(&output.stderr));
+    }
+    bail!(
+        "the CLI failed: {}; server log:\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        cluster.server.log_tail()
+    )
+}
+
+/// A word of a command without the directory of a temporary file.
+fn shown_name(word: &str) -> &str {
+    if word.starts_with('/') { word.rsplit('/').next().unwrap_or(word) } else { word }
 }

@@ -3,15 +3,17 @@
 //! Every line that claims something shows what was really seen: requests go out of sockets in the namespaces, through the
 //! kernel's rules, to servers in other namespaces.
 
-mod story;
+mod demo;
 
 use std::{io::Write, process::ExitCode, sync::mpsc};
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use lab::{
-    cluster::{Cluster, Options},
-    demo, forward, kernel, registry, topology,
+    cluster::deployment::{Cluster, Options},
+    fixtures::teams,
+    host::{kernel, registry},
+    network::{forward, topology},
 };
 
 /// The port on the host at which the control server is reached, if it is free.
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn show(arguments: &Arguments) -> Result<()> {
-    let mut out = story::Teller::new();
+    let mut out = demo::Teller::new();
     out.chapter("Bring up")?;
     let options = Options { nodes: arguments.nodes, lan: true, ..Options::default() };
     let mut cluster = Cluster::start(&options)?;
@@ -62,18 +64,18 @@ fn show(arguments: &Arguments) -> Result<()> {
         "control server answers at http://{address} (API), http://{address}/docs (its documentation)"
     ))?;
     out.seen(&format!("{} nodes registered themselves and have converged", arguments.nodes))?;
-    story::tell(&mut out, &mut cluster, &address.to_string())?;
+    demo::tell(&mut out, &mut cluster, &address.to_string())?;
     if arguments.ends_by_itself() {
         return Ok(());
     }
-    if cluster.topology.nodes.len() >= demo::NODES_MIN {
+    if cluster.topology.nodes.len() >= teams::NODES_MIN {
         out.chapter("Somebody's cluster, for the page")?;
-        demo::add(&mut cluster)?;
-        demo::fall_ill(&mut cluster)?;
-        let (namespace, name, machine) = demo::ILL;
+        teams::add(&mut cluster)?;
+        teams::fall_ill(&mut cluster)?;
+        let (namespace, name, machine) = teams::ILL;
         out.seen(&format!("nine Services of four teams; a backend of {namespace}/{name} on node{machine} is killed, and health checks notice"))?;
     }
-    story::where_to_look(&mut out, &cluster, &address.to_string())?;
+    demo::where_to_look(&mut out, &cluster, &address.to_string())?;
     wait_forever()
 }
 

@@ -9,10 +9,12 @@
 use std::{path::Path, process::Command};
 
 use lab::{
-    client::{Connection, at},
-    cluster::{Cluster, Options},
-    control::string,
-    shell,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::shell,
+    network::client::{Connection, at},
 };
 use serde_json::{Value, json};
 

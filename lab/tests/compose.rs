@@ -13,7 +13,10 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use lab::{binaries, engine::Engine, netns::Namespace, wait};
+use lab::{
+    host::{netns::Namespace, wait},
+    processes::{binaries, engine::Engine},
+};
 
 /// Connections in a row, for what must not happen in any of them.
 const CONNECTIONS: usize = 20;

@@ -17,15 +17,17 @@ use std::{
 };
 
 use lab::{
-    binaries,
-    histories::{Answer, Event, History, Operation, WatchStep, check},
-    storm::{
-        machines::{self, Fabric, Machine, Program},
-        random::{self, Random},
-        site::{Site, client},
-        watchers::{self, Course},
-        writers::Writer,
+    chaos::{
+        histories::{Answer, Event, History, Operation, WatchStep, check},
+        servers::{
+            machines::{self, Fabric, Machine, Program},
+            site::{Site, client},
+            watchers::{self, Course},
+            writers::Writer,
+        },
     },
+    host::random::{self, Random},
+    processes::binaries,
 };
 use tokio::{sync::watch, task::JoinSet};
 
@@ -45,7 +47,7 @@ const START_MS: u64 = 80;
 /// A server in a namespace, and a place for its clients.
 struct Stage {
     server: Machine,
-    clients: lab::netns::Namespace,
+    clients: lab::host::netns::Namespace,
     _fabric: Fabric,
 }
 
@@ -169,7 +171,7 @@ async fn gather(
 
 /// How many of the writes without an answer are in the log.
 fn happened_without_answer(history: &History) -> usize {
-    use lab::histories::Asked;
+    use lab::chaos::histories::Asked;
     let unknown = history.operations.iter().filter(|operation| operation.answer == Answer::Unknown);
     let values = unknown.filter_map(|operation| match &operation.asked {
         Asked::Write { changes, .. } => changes.first()?.value.as_ref(),

@@ -15,7 +15,7 @@ mod machine;
 use std::{collections::BTreeSet, fs, path::Path};
 
 use anyhow::ensure;
-use lab::wait;
+use lab::host::wait;
 use machine::{Machine, Medium};
 
 /// Writes that are tried until one is refused: more than a disk has room for.

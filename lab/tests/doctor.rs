@@ -5,8 +5,8 @@
 use std::process::{Command, Stdio};
 
 use lab::{
-    binaries,
-    cluster::{Cluster, Options},
+    cluster::deployment::{Cluster, Options},
+    processes::binaries,
 };
 use serde_json::Value;
 

@@ -5,10 +5,12 @@
 use std::collections::BTreeSet;
 
 use lab::{
-    binaries,
-    cluster::{Cluster, Options},
-    control::string,
-    shell, wait,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::{shell, wait},
+    processes::binaries,
 };
 use serde_json::{Value, json};
 

@@ -22,10 +22,10 @@ use std::{
 
 use anyhow::ensure;
 use lab::{
-    binaries,
-    client::{self, Connection, at},
-    cluster::{Cluster, Options},
-    guest, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{guest, wait},
+    network::client::{self, Connection, at},
+    processes::binaries,
 };
 use serde_json::{Value, json};
 

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 use lab::{
-    client::{UdpClient, at},
-    cluster::{Cluster, Options},
-    kernel, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{kernel, wait},
+    network::client::{UdpClient, at},
 };
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn f022_get_endpoints_shows_addresses_with_ports_and_their_conditions() {
     let cluster = web(2);
     cluster.add_service("web", spec()).unwrap();
     assert_eq!(endpoint_addresses(&cluster, "web"), ["10.1.1.11", "10.1.1.12"]);
-    let tidegate = lab::binaries::find("tidegate").unwrap();
+    let tidegate = lab::processes::binaries::find("tidegate").unwrap();
     let control = cluster.place("control").unwrap();
     let show = |extra: &[&str]| {
         let mut arguments = vec!["--api", cluster.api.url(), "get", "ep", "web"];

@@ -14,12 +14,14 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    binaries,
-    client::{Reply, at, is_refusal},
-    cluster::{Cluster, Options},
-    guest,
-    scene::BACKEND_PORT,
-    topology, wait,
+    cluster::deployment::{Cluster, Options},
+    fixtures::scene::BACKEND_PORT,
+    host::{guest, wait},
+    network::{
+        client::{Reply, at, is_refusal},
+        topology,
+    },
+    processes::binaries,
 };
 use serde_json::{Value, json};
 

@@ -21,7 +21,7 @@ mod stage;
 
 use failing::break_and_come_back;
 use flapping::flap_and_stay;
-use lab::{client::at, guest, scene::BACKEND_PORT};
+use lab::{fixtures::scene::BACKEND_PORT, host::guest, network::client::at};
 use serde_json::json;
 use stage::{Stage, endpoints, wait_for};
 

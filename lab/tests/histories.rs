@@ -9,15 +9,14 @@
 use std::{env, fmt::Write, time::Instant};
 
 use lab::{
-    binaries,
-    control::Http,
-    etcd,
-    storm::{
+    chaos::servers::{
         faults::Targets,
         machines::{self, Fabric, Program},
-        random,
         round::Round,
     },
+    cluster::{control::Http, etcd},
+    host::random,
+    processes::binaries,
 };
 use serde_json::json;
 

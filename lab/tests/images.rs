@@ -16,11 +16,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    binaries,
-    engine::Engine,
-    process::{Plan, Process},
-    topology::{self, Topology},
-    wait,
+    host::wait,
+    network::topology::{self, Topology},
+    processes::{
+        binaries,
+        engine::Engine,
+        process::{Plan, Process},
+    },
 };
 use serde_json::Value;
 

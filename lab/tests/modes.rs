@@ -8,9 +8,9 @@ use std::{
 };
 
 use lab::{
-    client::{self, Connection, at},
-    cluster::{Cluster, Options},
-    kernel, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{kernel, wait},
+    network::client::{self, Connection, at},
 };
 use serde_json::json;
 
@@ -61,7 +61,7 @@ fn f053_nodes_in_different_modes_serve_one_desired_state_alike() {
         cluster.expect_backends(&inside, six, &backends).unwrap();
         let dns = cluster.udp(&inside, at(web.ip(), 53)).unwrap();
         assert!(backends.contains(&dns.backend.as_str()), "{mode}: {dns:?}");
-        let address = lab::topology::node_addresses(u8::try_from(index + 1).unwrap())[0];
+        let address = lab::network::topology::node_addresses(u8::try_from(index + 1).unwrap())[0];
         cluster.expect_backends("client", at(address, node_port), &backends).unwrap();
     }
     cluster.delete("namespaces/default/workloads/web-2").unwrap();

@@ -5,9 +5,11 @@
 use std::{os::unix::net::UnixDatagram, time::Duration};
 
 use lab::{
-    binaries,
-    cluster::{Cluster, Options},
-    process::{Plan, Process},
+    cluster::deployment::{Cluster, Options},
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
 };
 
 /// Longest wait for a message, on a busy machine too.

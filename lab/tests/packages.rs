@@ -7,7 +7,7 @@ mod stage;
 
 use std::{fs, process::Command};
 
-use lab::wait;
+use lab::host::wait;
 use stage::{NEXT, Stage, build, during, guide, packages};
 
 /// Input: the commands of the guide, on a machine that reaches nobody but its own network.
@@ -257,5 +257,5 @@ fn debs() -> Vec<String> {
 }
 
 fn run(program: &str, arguments: &[&str]) -> String {
-    lab::shell::run(program, arguments).unwrap()
+    lab::host::shell::run(program, arguments).unwrap()
 }

@@ -6,8 +6,8 @@
 use std::time::Instant;
 
 use lab::{
-    browser::{Browser, Key, Look},
-    herd::{Large, Options},
+    load::simulated_agents::{Large, Options},
+    processes::browser::{Browser, Key, Look},
 };
 use serde_json::{Value, json};
 
@@ -148,7 +148,7 @@ fn follows(browser: &mut Browser, large: &Large) {
     browser.script("location.hash = '#/';", &[]).unwrap();
     let node = large.node(7);
     browser.wait_for(&format!("[data-view='overview'] [data-key='{node}'][data-state='converged']")).unwrap();
-    large.herd.behave(&node, lab::herd::Behaviour::IsSilent).unwrap();
+    large.herd.behave(&node, lab::load::simulated_agents::Behaviour::IsSilent).unwrap();
     browser
         .wait_for(&format!("[data-view='overview'] [data-key='{node}'][data-state='disconnected']"))
         .unwrap();

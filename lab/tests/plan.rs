@@ -5,9 +5,11 @@
 use std::{fs, path::Path, process::Command};
 
 use lab::{
-    binaries,
-    cluster::{Cluster, Options},
-    control::string,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    processes::binaries,
 };
 use serde_json::{Value, json};
 

@@ -1,9 +1,11 @@
 //! The harness itself: what the other tests build on must hold before their claims mean anything.
 
 use lab::{
-    client::{self, Connection, UdpClient, at},
-    kernel,
-    topology::{self, Topology},
+    host::kernel,
+    network::{
+        client::{self, Connection, UdpClient, at},
+        topology::{self, Topology},
+    },
 };
 
 #[test]

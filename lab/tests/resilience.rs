@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 use lab::{
-    client::{Connection, at},
-    cluster::{Cluster, Options},
-    kernel, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{kernel, wait},
+    network::client::{Connection, at},
 };
 use serde_json::json;
 
@@ -163,7 +163,7 @@ fn f079_foreign_tables_stay_byte_identical_and_cleanup_leaves_nothing() {
 
     cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
     assert_ne!(kernel::ruleset(&node).unwrap(), before, "SIGTERM is not a clean-up");
-    let agent = lab::binaries::find("tidegate-agent").unwrap();
+    let agent = lab::processes::binaries::find("tidegate-agent").unwrap();
     let state = format!("--state-dir={}", cluster.state_directory("node1").display());
     node.run(agent.to_str().unwrap(), &["cleanup", &state]).unwrap();
     assert_eq!(kernel::ruleset(&node).unwrap(), before);

@@ -5,10 +5,10 @@
 use std::{path::PathBuf, process::Command};
 
 use lab::{
-    binaries,
-    client::{Connection, at},
-    cluster::{Cluster, Options},
-    kernel, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{kernel, wait},
+    network::client::{Connection, at},
+    processes::binaries,
 };
 use serde_json::{Value, json};
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use lab::{guest, listings, wait};
+use lab::host::{guest, listings, wait};
 use serde_json::{Value, json};
 
 use crate::{

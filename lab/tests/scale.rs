@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use lab::cluster::{Cluster, Options};
+use lab::cluster::deployment::{Cluster, Options};
 use serde_json::{Value, json};
 
 /// Objects in one apply request; the server accepts at most 5,000.

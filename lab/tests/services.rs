@@ -5,11 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use lab::{
-    client::{at, is_refusal},
-    cluster::{Cluster, Options},
-    kernel,
-    scene::BACKEND_PORT,
-    topology,
+    cluster::deployment::{Cluster, Options},
+    fixtures::scene::BACKEND_PORT,
+    host::kernel,
+    network::{
+        client::{at, is_refusal},
+        topology,
+    },
 };
 use serde_json::json;
 
@@ -78,7 +80,7 @@ fn f032_undefined_ports_and_services_without_endpoints_are_refused_and_headless_
     let empty = cluster.cluster_ip("default/empty", 0).unwrap();
     // A server of the node itself, on every address of the node, must not answer for the virtual address.
     let host = cluster.topology.nodes["node1"].namespace.clone();
-    let _host_server = lab::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
+    let _host_server = lab::network::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
     for from in ["near", "node1", "node3"] {
         for to in [at(vip, 2222), at(empty, 80)] {
             let error = cluster.tcp(from, to).unwrap_err();
@@ -129,7 +131,7 @@ fn f035_node_ports_and_external_addresses_reach_a_backend_from_outside_through_e
     }
     // The node's own server on a port that is no node port stays reachable, and node ports do not exist on loopback.
     let host = cluster.topology.nodes["node3"].namespace.clone();
-    let _host_server = lab::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
+    let _host_server = lab::network::echo::EchoServer::start(&host, "host-service", 2222).unwrap();
     let own = cluster.tcp("client", at(topology::node_addresses(3)[0], 2222)).unwrap();
     assert_eq!(own.backend, "host-service");
     let refused = json!({

@@ -7,8 +7,8 @@
 )]
 
 use lab::{
-    soak::{self, Options},
-    storm::random,
+    chaos::soak::{self, Options},
+    host::random,
 };
 
 /// A few seconds of changes of all kinds and of random faults: in the end every node has verified everything, every address leads where

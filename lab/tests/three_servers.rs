@@ -17,10 +17,12 @@ use std::{fs, net::SocketAddr};
 
 use anyhow::{Context, ensure};
 use lab::{
-    client::{self, Connection},
-    control::{Http, number},
-    echo::EchoServer,
-    wait,
+    cluster::control::{Http, number},
+    host::wait,
+    network::{
+        client::{self, Connection},
+        echo::EchoServer,
+    },
 };
 use page::{Typed, commands};
 use serde_json::{Value, json};

@@ -4,9 +4,9 @@
 
 use anyhow::{Context as _, ensure};
 use lab::{
-    client::at,
-    cluster::{Cluster, Options},
-    wait,
+    cluster::deployment::{Cluster, Options},
+    host::wait,
+    network::client::at,
 };
 use serde_json::{Value, json};
 
@@ -81,7 +81,7 @@ fn f086_connections_through_a_service_are_counted_where_they_went_in_every_mode(
     let sum = sum(&cluster).unwrap();
     assert_eq!(sum, 30, "neither lost nor counted twice");
 
-    let tidegate = lab::binaries::find("tidegate").unwrap();
+    let tidegate = lab::processes::binaries::find("tidegate").unwrap();
     let run = |arguments: &[&str]| {
         let arguments = [arguments, &["--api", cluster.api.url()]].concat();
         cluster.place("control").unwrap().run(tidegate.to_str().unwrap(), &arguments).unwrap()

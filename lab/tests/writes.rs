@@ -4,9 +4,9 @@
 
 use std::{collections::BTreeSet, sync::Barrier, thread};
 
-use lab::{
-    cluster::{Cluster, Options},
+use lab::cluster::{
     control::{Answer, string},
+    deployment::{Cluster, Options},
 };
 use serde_json::{Value, json};
 
@@ -233,8 +233,10 @@ fn a_write_that_was_answered_survives_kill_9() {
             });
             let api = cluster.api.clone();
             let some = format!("{SERVICES}/kept-{round}-5");
-            lab::wait::until_true("some writes", || api.get(&some).is_ok_and(|answer| answer.status == 200))
-                .unwrap();
+            lab::host::wait::until_true("some writes", || {
+                api.get(&some).is_ok_and(|answer| answer.status == 200)
+            })
+            .unwrap();
             cluster.server.kill();
             writer.join().unwrap()
         });

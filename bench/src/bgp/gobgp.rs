@@ -4,11 +4,9 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    netns::Namespace,
-    process::{Plan, Process},
-    scratch::Scratch,
-    topology::{Topology, node_addresses},
-    wait,
+    host::{netns::Namespace, scratch::Scratch, wait},
+    network::topology::{Topology, node_addresses},
+    processes::process::{Plan, Process},
 };
 use serde_json::Value;
 

@@ -93,7 +93,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Measured> {
 fn versions() -> Result<Vec<String>> {
     let mut versions = vec![format!("tidegate {}", env!("CARGO_PKG_VERSION"))];
     for command in ["gobgpd --version", "/usr/lib/frr/bgpd --version | head -1", "bird --version 2>&1"] {
-        versions.push(lab::shell::run("sh", &["-c", command])?.trim().to_owned());
+        versions.push(lab::host::shell::run("sh", &["-c", command])?.trim().to_owned());
     }
     Ok(versions)
 }

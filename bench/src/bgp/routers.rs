@@ -13,10 +13,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    netns::Namespace,
-    routers::{Bird, Frr, RouterPlan},
-    topology::{Topology, fabric_addresses},
-    wait,
+    host::{netns::Namespace, wait},
+    network::topology::{Topology, fabric_addresses},
+    processes::routers::{Bird, Frr, RouterPlan},
 };
 
 use super::announcer::{ASN, HOLD_TIME};

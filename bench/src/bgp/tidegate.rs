@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    cluster::{Cluster, Options},
-    control::number,
-    topology::{CONTROL, node_addresses},
-    wait,
+    cluster::{
+        control::number,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::topology::{CONTROL, node_addresses},
 };
 use serde_json::{Value, json};
 
@@ -117,7 +119,7 @@ impl Announcer for Tidegate {
     }
 
     fn memory_kib(&self) -> Result<u64> {
-        let agent = self.cluster.agents.get(NODE).and_then(lab::process::Process::pid);
+        let agent = self.cluster.agents.get(NODE).and_then(lab::processes::process::Process::pid);
         resident_kib(agent.context("the agent does not run")?)
     }
 }

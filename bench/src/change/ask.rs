@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 
 /// Time between two attempts: nothing is measured finer.
 const INTERVAL: Duration = Duration::from_micros(200);

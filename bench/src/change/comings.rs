@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
-use lab::{keep_alive::KeepAlive, wait};
+use lab::{host::wait, load::keep_alive::KeepAlive};
 
 use super::{LIVE, ask, milliseconds};
 use crate::estate::{CLIENT, Estate};

@@ -120,7 +120,7 @@ impl Point {
             mode: size.mode.to_owned(),
             services: size.services,
             endpoints: size.endpoints,
-            is_guest: lab::guest::is_inside(),
+            is_guest: lab::host::guest::is_inside(),
             write_ms: Vec::new(),
             first_ms: Vec::new(),
             service_first_ms: Vec::new(),

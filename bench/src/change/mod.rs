@@ -22,7 +22,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::{keep_alive::KeepAlive, wait};
+use lab::{host::wait, load::keep_alive::KeepAlive};
 use serde_json::json;
 
 pub use self::measured::{Cost, Point};
@@ -158,7 +158,7 @@ impl Served {
             point.service_first_ms.push(first_ms);
         }
         let mut idle = None;
-        if lab::guest::is_inside() {
+        if lab::host::guest::is_inside() {
             estate.wait_converged()?;
             wait_quiet(&estate, options.quiet())?;
             idle = Some(spend(&estate, || {
@@ -308,7 +308,7 @@ fn spent(estate: &Estate) -> Result<measured::Spent> {
     })
 }
 
-fn agent(estate: &Estate) -> Result<&lab::process::Process> {
+fn agent(estate: &Estate) -> Result<&lab::processes::process::Process> {
     estate.cluster.agents.get("node1").context("the estate has one node")
 }
 
@@ -321,7 +321,7 @@ fn wait_quiet(estate: &Estate, quiet: Quiet) -> Result<()> {
         // On the second kernel time is not what is measured, and idling costs much of it.
         let share = (since.control_ns + since.agent_ns) as f64 / quiet.time.as_nanos() as f64;
         ensure!(
-            share < quiet.share || lab::guest::is_inside(),
+            share < quiet.share || lab::host::guest::is_inside(),
             "they use {:.0} % of a processor",
             share * 100.0
         );

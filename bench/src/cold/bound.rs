@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 
 use super::NODE;
 use crate::estate::Estate;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 
 /// What a client sends to be answered with one byte.
 pub(super) const ASK: u8 = b'a';

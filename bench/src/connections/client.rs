@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 
 use super::backend::{ASK, FLOW};
 

@@ -4,10 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use lab::{
-    haproxy::Haproxy,
-    netns::Namespace,
-    nginx::{Nginx, Serves},
-    topology::Topology,
+    host::netns::Namespace,
+    network::topology::Topology,
+    processes::{
+        haproxy::Haproxy,
+        nginx::{Nginx, Serves},
+    },
 };
 
 use super::backend::Backend;

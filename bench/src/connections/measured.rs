@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lab::guest;
+use lab::host::guest;
 use serde::{Deserialize, Serialize};
 
 use super::{Options, render};

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use anyhow::{Context, Result};
-use lab::topology::{self, Topology};
+use lab::network::topology::{self, Topology};
 use serde::{Deserialize, Serialize};
 
 /// Machines that could own the address.

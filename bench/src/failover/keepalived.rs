@@ -7,13 +7,12 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    echo::EchoServer,
-    kernel,
-    process::{Plan, Process},
-    scratch::Scratch,
-    shell,
-    topology::{CONTROL, Topology},
-    wait,
+    host::{kernel, scratch::Scratch, shell, wait},
+    network::{
+        echo::EchoServer,
+        topology::{CONTROL, Topology},
+    },
+    processes::process::{Plan, Process},
 };
 use nix::{
     sys::signal::{Signal, killpg},

@@ -22,7 +22,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
-use lab::{topology::Topology, wait};
+use lab::{host::wait, network::topology::Topology};
 
 use self::{
     contestant::{Contestant, Failure, TARGET},
@@ -188,7 +188,8 @@ fn steady_owner(probe: &Probe, since: Instant, is_right: impl Fn(IpAddr) -> bool
 
 fn node_of(topology: &Topology, address: IpAddr) -> Result<String> {
     let mut nodes = topology.nodes.iter();
-    let found = nodes.find(|(_, machine)| lab::topology::node_addresses(machine.index).contains(&address));
+    let found =
+        nodes.find(|(_, machine)| lab::network::topology::node_addresses(machine.index).contains(&address));
     found.map(|(name, _)| name.clone()).with_context(|| format!("no node has {address}"))
 }
 

@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use lab::{client::Reply as Answer, netns::Namespace};
+use lab::{host::netns::Namespace, network::client::Reply as Answer};
 use nix::sys::socket::{MsgFlags, send};
 
 /// Time between two probes; no silence is measured finer.

@@ -2,11 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    cluster::{Cluster, Options},
-    control::number,
-    echo::EchoServer,
-    topology::{CONTROL, Topology},
-    wait,
+    cluster::{
+        control::number,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::{
+        echo::EchoServer,
+        topology::{CONTROL, Topology},
+    },
 };
 use serde_json::{Value, json};
 

@@ -8,9 +8,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use lab::{
-    crowd::Written,
-    fleet::{Fleet, Role, Start, now_ns},
-    netns::Namespace,
+    host::netns::Namespace,
+    load::{
+        feed_load::{Fleet, Role, Start, now_ns},
+        http_load::Written,
+    },
 };
 
 use nix::sys::{

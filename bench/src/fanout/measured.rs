@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lab::{
-    crowd::Written,
-    fleet::{Seen, first_seen},
+use lab::load::{
+    feed_load::{Seen, first_seen},
+    http_load::Written,
 };
 use serde::{Deserialize, Serialize};
 

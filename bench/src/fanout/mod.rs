@@ -16,9 +16,9 @@ mod scene;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use lab::{
-    crowd,
-    fleet::{Fleet, Role, Start},
+use lab::load::{
+    feed_load::{Fleet, Role, Start},
+    http_load as crowd,
 };
 
 pub use self::measured::{Point, Told};
@@ -137,7 +137,7 @@ fn herds(options: &Options, scene: &Scene, fleet: &mut Fleet, point: &mut Point)
             crowd::pace(&scene.namespace, scene.api.url(), options.per_second, 1, |_| scene.change(number))?;
         scene.forget_peak()?;
         fleet.take()?;
-        let begun_ns = lab::fleet::now_ns();
+        let begun_ns = lab::load::feed_load::now_ns();
         fleet.join()?;
         let revision = last_revision(&missed);
         fleet.wait(revision)?;

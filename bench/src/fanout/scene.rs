@@ -7,13 +7,16 @@ use std::{
 
 use anyhow::{Context, Result};
 use lab::{
-    binaries,
-    control::{Http, string},
-    crowd::Sent,
-    fleet::{self, Position},
-    netns::Namespace,
-    process::{Plan, Process},
-    scratch::Scratch,
+    cluster::control::{Http, string},
+    host::{netns::Namespace, scratch::Scratch},
+    load::{
+        feed_load::{self as fleet, Position},
+        http_load::Sent,
+    },
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
 };
 
 use serde_json::{Value, json};

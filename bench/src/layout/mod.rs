@@ -22,7 +22,7 @@ mod way;
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use lab::wait;
+use lab::host::wait;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -112,7 +112,7 @@ pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
     ensure!(options.endpoints > 0, "a Service has at least one endpoint here");
     let versions = vec![
         format!("tidegate {}", env!("CARGO_PKG_VERSION")),
-        lab::shell::run("nft", &["--version"])?.trim().to_owned(),
+        lab::host::shell::run("nft", &["--version"])?.trim().to_owned(),
     ];
     let mut record = Record::begin(versions)?;
     let tool = Tool::new()?;

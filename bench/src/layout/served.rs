@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context, Result, ensure};
-use lab::control::string;
+use lab::cluster::control::string;
 use serde_json::{Value, json};
 
 use crate::estate::{Estate, TARGET_PORT, endpoint_object};

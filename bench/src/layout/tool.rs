@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use lab::{netns::Namespace, scratch::Scratch, wait};
+use lab::host::{netns::Namespace, scratch::Scratch, wait};
 use nix::sys::{
     resource::{UsageWho, getrusage},
     time::TimeVal,

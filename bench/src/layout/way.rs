@@ -3,7 +3,10 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use lab::{netns::Namespace, topology::Topology, wait};
+use lab::{
+    host::{netns::Namespace, wait},
+    network::topology::Topology,
+};
 
 use super::{
     listing::Listing,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use lab::soak::Sample;
+use lab::chaos::soak::Sample;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 360.0;

@@ -6,8 +6,8 @@ mod render;
 use anyhow::Result;
 use clap::ValueEnum;
 use lab::{
-    soak::{self, Options, Outcome},
-    storm::random,
+    chaos::soak::{self, Options, Outcome},
+    host::random,
 };
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use lab::soak::{GROWTH_MAX_PERCENT, Harm, KINDS, MODES, Outcome};
+use lab::chaos::soak::{GROWTH_MAX_PERCENT, Harm, KINDS, MODES, Outcome};
 
 use crate::{page, record::Record};
 
@@ -185,7 +185,7 @@ fn long(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lab::soak::{Kind, Sample};
+    use lab::chaos::soak::{Kind, Sample};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What was found of each target.
 
-use lab::soak::{Growth, Outcome};
+use lab::chaos::soak::{Growth, Outcome};
 use serde_json::{Value, json};
 
 use super::figures::{point, points, ratio_in_a_round, sum, summary};

@@ -109,7 +109,7 @@ pub fn pages(directory: &Path) -> Result<Vec<(String, String)>> {
         record::again::<Record<writes::Point>>,
         record::again::<failover::Measured>,
         record::again::<bgp::Measured>,
-        record::again::<Record<lab::soak::Outcome>>,
+        record::again::<Record<lab::chaos::soak::Outcome>>,
         record::again::<soak::WithEtcd>,
     ] {
         all.extend(again(directory)?);

@@ -15,13 +15,11 @@ use std::{net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use lab::{
-    binaries,
-    control::Http,
-    crowd::{self, Sent},
-    etcd,
-    netns::Namespace,
-    scratch::Scratch,
-    storm::machines::{Fabric, Machine, Program},
+    chaos::servers::machines::{Fabric, Machine, Program},
+    cluster::{control::Http, etcd},
+    host::{netns::Namespace, scratch::Scratch},
+    load::http_load::{self as crowd, Sent},
+    processes::binaries,
 };
 use serde_json::{Value, json};
 
@@ -63,7 +61,7 @@ struct Contestant {
 /// # Errors
 /// Not root, something is not built or installed, or a write is refused.
 pub fn run(options: &Options, say: Say<'_>) -> Result<Record<Point>> {
-    let etcd_version = lab::shell::run("etcd", &["--version"])?;
+    let etcd_version = lab::host::shell::run("etcd", &["--version"])?;
     let etcd_version = etcd_version.lines().next().unwrap_or_default().to_owned();
     let mut record = Record::begin(vec![format!("tidegate {}", env!("CARGO_PKG_VERSION")), etcd_version])?;
     let directory = Scratch::new("bench")?;

@@ -9,10 +9,10 @@ use crate::{
     args::{Apply, ApplyOutput, Document},
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
+    lenient_json::{flag, items, text},
     manifest::Manifest,
     output::Terminal,
-    render,
-    view::{flag, items, text},
+    views::render,
 };
 
 pub(crate) async fn run(

@@ -9,11 +9,11 @@ use crate::{
         Document,
         bgp::{Bgp, BgpEvents, BgpOutput, BgpPeers, BgpRoutes, EventsOutput},
     },
-    bgp,
     client::{Client, Request},
     error::{ExitCode, Failure},
+    lenient_json::items,
     output::Terminal,
-    view::items,
+    views::bgp,
 };
 
 const NO_SESSION: &str = "\

@@ -6,8 +6,8 @@ use crate::{
     args::confirm::Confirm,
     client::{Client, Request},
     error::{ExitCode, Failure},
+    lenient_json::{clean, items, number, text},
     output::Terminal,
-    view::{clean, items, number, text},
 };
 
 pub(crate) async fn run(

@@ -9,8 +9,8 @@ use crate::{
     error::{ExitCode, Failure},
     manifest::Manifest,
     output::Terminal,
-    render,
     resource::{Resource, parse_kind},
+    views::render,
 };
 
 pub(crate) async fn run(

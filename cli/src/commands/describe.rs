@@ -10,11 +10,11 @@ use super::{
 use crate::{
     args::Describe,
     client::{Client, Request},
-    describe::{Subject, describe},
     error::{ExitCode, Failure},
+    lenient_json::{items, text},
     output::Terminal,
     resource::Resource,
-    view::{items, text},
+    views::describe::{Subject, describe},
 };
 
 pub(crate) async fn run(

@@ -12,12 +12,12 @@ use crate::{
         doctor::{Doctor, DoctorOutput},
     },
     client::{Client, Request, shell_quoted},
-    doctor::{done, has_failed, is_broken, safe_fixes, table},
     error::{ExitCode, Failure},
+    lenient_json::{items, text},
     output::Terminal,
     parse::Language,
     resource::Resource,
-    view::{items, text},
+    views::doctor::{done, has_failed, is_broken, safe_fixes, table},
 };
 
 pub(crate) async fn run(

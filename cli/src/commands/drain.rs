@@ -18,13 +18,15 @@ use super::{get::parse_name, now};
 use crate::{
     args::drain::{Drain, Maintenance, Manner, Subject, What},
     client::{Client, Request},
-    drain::{entity_tag, merged, patch, patch_set, progress},
     error::{ExitCode, Failure},
+    lenient_json::{flag, items, number, text},
     output::Terminal,
-    render::object_name,
     resource::Resource,
-    style::Tone,
-    view::{flag, items, number, text},
+    terminal::style::Tone,
+    views::{
+        drain::{entity_tag, merged, patch, patch_set, progress},
+        render::object_name,
+    },
 };
 
 /// Time between two looks at how many connections are left; nodes count every second.

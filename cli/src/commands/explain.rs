@@ -11,10 +11,10 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    explain,
+    lenient_json::text,
     output::Terminal,
     resource::Resource,
-    view::text,
+    views::explain,
 };
 
 pub(crate) async fn run(

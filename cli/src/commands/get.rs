@@ -9,12 +9,12 @@ use super::{document, now, watch::Follow};
 use crate::{
     args::{Document, Get, GetOutput},
     client::{Client, Request},
-    columns::{self, Columns, identity},
     error::{ExitCode, Failure},
+    lenient_json::text,
     output::Terminal,
     resource::{self, Resource},
-    table::Table,
-    view::text,
+    terminal::table::Table,
+    views::columns::{self, Columns, identity},
 };
 
 pub(crate) async fn run(
@@ -179,7 +179,7 @@ fn print_tables(
 }
 
 fn objects(listed: bool, answer: &Value) -> &[Value] {
-    if listed { crate::view::items(answer, "/items") } else { std::slice::from_ref(answer) }
+    if listed { crate::lenient_json::items(answer, "/items") } else { std::slice::from_ref(answer) }
 }
 
 async fn follow(

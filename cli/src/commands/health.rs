@@ -7,10 +7,10 @@ use crate::{
     args::{Document, Health, HealthOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
-    health,
+    lenient_json::number,
     output::Terminal,
     resource::Resource,
-    view::number,
+    views::health,
 };
 
 /// Where the guard is.

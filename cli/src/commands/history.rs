@@ -10,11 +10,10 @@ use crate::{
     },
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
-    history,
+    lenient_json::items,
     output::Terminal,
     parse::Language,
-    plan,
-    view::items,
+    views::{history, plan},
 };
 
 pub(crate) async fn run(

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let request = Request::post("/v1/apply", Language::Yaml, yaml.into_bytes(), curl_data(&arguments))
         .query("dryRun", arguments.dry_run.then_some("true"))
         .because(arguments.message.as_ref());
-    let names = imported.objects.iter().map(crate::render::object_name).collect();
+    let names = imported.objects.iter().map(crate::views::render::object_name).collect();
     let answer = client.send(request).await.map_err(|failure| failure.with_items(names))?;
     apply::print_outcomes(&answer, arguments.dry_run, terminal)?;
     Ok(ExitCode::Success)

@@ -35,8 +35,8 @@ use crate::{
     client::{Client, Request},
     connection::Connection,
     error::{ExitCode, Failure},
+    lenient_json::{clean, text},
     output::Terminal,
-    view::{clean, text},
 };
 
 /// Runs the subcommand.

@@ -7,11 +7,11 @@ use crate::{
     args::Move,
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
+    lenient_json::{clean, text},
     output::Terminal,
     parse::Language,
-    render::object_name,
-    style::Tone,
-    view::{clean, text},
+    terminal::style::Tone,
+    views::render::object_name,
 };
 
 pub(crate) async fn run(

@@ -12,7 +12,7 @@ use crate::{
     error::{ExitCode, Failure},
     manifest::Manifest,
     output::Terminal,
-    plan::{has_changes, objects, whole},
+    views::plan::{has_changes, objects, whole},
 };
 
 pub(crate) async fn run(

@@ -10,10 +10,10 @@ use crate::{
     },
     client::{Client, Request, shell_quoted},
     error::{ExitCode, Failure},
+    lenient_json::{clean, flag, items, text},
     manifest::Manifest,
     output::Terminal,
-    security,
-    view::{clean, flag, items, text},
+    views::security,
 };
 
 pub(crate) async fn token(

@@ -6,8 +6,7 @@ use crate::{
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
-    render,
-    servers::Server,
+    views::{render, servers::Server},
 };
 
 pub(crate) async fn run(
@@ -22,7 +21,7 @@ pub(crate) async fn run(
             let lag = client.send(Request::get("/v1/convergence")).await.ok();
             let servers = match client.count() {
                 1 => String::new(),
-                _ => crate::servers::lines(&of_servers(client).await, terminal.style),
+                _ => crate::views::servers::lines(&of_servers(client).await, terminal.style),
             };
             servers + &render::status(&status, lag.as_ref(), now(), terminal.style)
         }

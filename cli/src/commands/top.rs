@@ -12,10 +12,9 @@ use crate::{
     },
     client::{Client, Request},
     error::{ExitCode, Failure},
-    lag,
+    lenient_json::number,
     output::Terminal,
-    traffic,
-    view::number,
+    views::{lag, traffic},
 };
 
 /// Time between two looks; nodes count every 10 s, each at its own time.

@@ -7,10 +7,10 @@ use crate::{
     args::{Document, Traffic, TrafficOutput},
     client::{Client, Request},
     error::{ExitCode, Failure},
+    lenient_json::{entries, number},
     output::Terminal,
     resource::Resource,
-    traffic,
-    view::{entries, number},
+    views::traffic,
 };
 
 pub(crate) async fn run(

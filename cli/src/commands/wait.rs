@@ -9,10 +9,10 @@ use crate::{
     args::wait::{Goal, Wait},
     client::{Client, Request},
     error::{ExitCode, Failure},
+    lenient_json::text,
     output::Terminal,
     resource::Resource,
-    view::text,
-    waiting::{Progress, of_nodes, of_object},
+    views::waiting::{Progress, of_nodes, of_object},
 };
 
 /// Time between two looks, at first and at most.

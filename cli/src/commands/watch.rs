@@ -18,9 +18,9 @@ use crate::{
     args::{EventOutput, Watch},
     client::{Client, Request},
     error::{ExitCode, Failure},
+    lenient_json::text,
     output::Terminal,
-    render,
-    view::text,
+    views::render,
 };
 
 /// First pause before reconnecting.
@@ -73,7 +73,7 @@ fn is_initial(event: &Value) -> bool {
 }
 
 fn position_of(event: &Value) -> String {
-    crate::view::clean(&text(event, "/position"))
+    crate::lenient_json::clean(&text(event, "/position"))
 }
 
 impl Follow {
@@ -155,7 +155,11 @@ impl Follow {
             Some(failure) => failure.to_string(),
         };
         let place = self.position.as_deref().map_or_else(|| "the beginning".to_owned(), str::to_owned);
-        Ok(format!("-- cut: {}; going on from {}", crate::view::clean(&cause), crate::view::clean(&place)))
+        Ok(format!(
+            "-- cut: {}; going on from {}",
+            crate::lenient_json::clean(&cause),
+            crate::lenient_json::clean(&place)
+        ))
     }
 }
 

@@ -2,11 +2,14 @@
 
 use super::document;
 use crate::{
-    args::{Document, what_if::WhatIf, what_if::WhatIfOutput},
+    args::{
+        Document,
+        what_if::{WhatIf, WhatIfOutput},
+    },
     client::{Client, Request},
     error::{ExitCode, Failure},
     output::Terminal,
-    what_if::{is_harmful, tables},
+    views::what_if::{is_harmful, tables},
 };
 
 pub(crate) async fn run(

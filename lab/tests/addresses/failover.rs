@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use lab::{client::at, cluster::Options, wait};
+use lab::{cluster::deployment::Options, host::wait, network::client::at};
 use serde_json::json;
 
 use super::stage::{
@@ -202,7 +202,7 @@ fn f132_a_thousand_addresses_move_when_their_owner_dies() {
     for some in all.chunks(100) {
         cluster.apply_objects(some).unwrap();
     }
-    let owned = |cluster: &lab::cluster::Cluster| -> Vec<(String, usize)> {
+    let owned = |cluster: &lab::cluster::deployment::Cluster| -> Vec<(String, usize)> {
         let count = |node: &String| {
             let all = cluster.agent(node).ok()?.get_json("/v1/announcements").ok()?;
             let all = all.as_object()?.values().filter(|part| part["role"] == "Owner").count();

@@ -5,11 +5,13 @@ use std::{net::SocketAddr, time::SystemTime};
 
 use anyhow::{Result, ensure};
 use lab::{
-    binaries,
-    client::{Connection, at},
-    cluster::{Cluster, Options},
-    control::{number, string},
-    wait,
+    cluster::{
+        control::{number, string},
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::client::{Connection, at},
+    processes::binaries,
 };
 use serde_json::Value;
 

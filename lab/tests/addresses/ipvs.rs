@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lab::{cluster::Options, guest};
+use lab::{cluster::deployment::Options, host::guest};
 use serde_json::json;
 
 use super::stage::{
@@ -18,7 +18,7 @@ fn f129_in_ipvs_mode_only_the_elected_node_answers() {
         let vips = add_web(&mut cluster, &["node1", "node2"], &json!({}));
         wait_reached(&cluster, &vips);
         let settings = ["net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce"];
-        let read = |cluster: &lab::cluster::Cluster, node: &str| {
+        let read = |cluster: &lab::cluster::deployment::Cluster, node: &str| {
             settings.map(|name| {
                 cluster.place(node).unwrap().run("sysctl", &["-n", name]).unwrap().trim().to_owned()
             })
@@ -42,7 +42,7 @@ fn f129_in_ipvs_mode_only_the_elected_node_answers() {
         wait_reached(&cluster, &vips);
         assert_eq!(answerers(&cluster, vip), BTreeSet::from([second]), "a kernel without an agent is silent");
 
-        let agent = lab::binaries::find("tidegate-agent").unwrap();
+        let agent = lab::processes::binaries::find("tidegate-agent").unwrap();
         let state = format!("--state-dir={}", cluster.state_directory(&first).display());
         let place = cluster.place(&first).unwrap();
         place.run(agent.to_str().unwrap(), &["cleanup", "--mode=ipvs", "--node=node", &state]).unwrap();

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use lab::{
-    cluster::{Cluster, Options},
-    kernel, wait,
+    cluster::deployment::{Cluster, Options},
+    host::{kernel, wait},
 };
 use serde_json::json;
 

@@ -3,9 +3,11 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use lab::{
-    client::at,
-    netns::{self, Namespace},
-    wait,
+    host::{
+        netns::{self, Namespace},
+        wait,
+    },
+    network::client::at,
 };
 use serde_json::json;
 
@@ -90,8 +92,10 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
     let owner = wait_owner(&cluster, side);
     let part = cluster.agent(&owner).unwrap().get_json("/v1/announcements").unwrap();
     assert_eq!(part[side.to_string()]["interfaces"], json!(["eth1"]));
-    wait::until("a client of the other network to reach it", || lab::client::tcp(&other, at(side, 80)))
-        .unwrap();
+    wait::until("a client of the other network to reach it", || {
+        lab::network::client::tcp(&other, at(side, 80))
+    })
+    .unwrap();
     let asked = other.run("sh", &["-c", &format!("arping -c 2 -w 2 -I switch {} || true", vips[0])]).unwrap();
     assert!(!asked.to_lowercase().contains("reply from") && !asked.contains("bytes from"), "{asked}");
 
@@ -101,7 +105,7 @@ fn f123_two_pools_are_announced_on_two_interfaces() {
         answerers(&cluster, vips[0]).is_empty()
     })
     .unwrap();
-    wait::until("the other one to stay", || lab::client::tcp(&other, at(side, 80))).unwrap();
+    wait::until("the other one to stay", || lab::network::client::tcp(&other, at(side, 80))).unwrap();
 }
 
 /// F051: an address that is asked for by value is given, and every node serves it, whoever announces it.
@@ -122,7 +126,7 @@ fn f051_a_pinned_address_is_programmed_on_every_node() {
     for index in 1..=3u8 {
         assert_eq!(cluster.tcp(&format!("node{index}"), at(pinned, 80)).unwrap().backend, "web-node2");
         // The client is led to this node, whoever answers for the address.
-        let [via, _] = lab::topology::node_addresses(index);
+        let [via, _] = lab::network::topology::node_addresses(index);
         client.ip(&[format!("route replace {pinned}/32 via {via}")]).unwrap();
         assert_eq!(
             cluster.tcp("client", at(pinned, 80)).unwrap().backend,

@@ -12,10 +12,12 @@ use std::{
 
 use anyhow::{Result, ensure};
 use lab::{
-    client::{self, at},
-    cluster::{Cluster, Options},
-    control::string,
-    wait,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::client::{self, at},
 };
 use serde_json::{Value, json};
 

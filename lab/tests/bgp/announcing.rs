@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::ensure;
-use lab::{outage, routers::learned, topology::node_addresses, wait};
+use lab::{host::wait, load::outage, network::topology::node_addresses, processes::routers::learned};
 use serde_json::json;
 
 use super::stage::{Peering, Stage, object};

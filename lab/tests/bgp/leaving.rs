@@ -1,6 +1,6 @@
 //! Nodes that leave on purpose or by accident, and what the routers keep.
 
-use lab::{routers::learned, wait};
+use lab::{host::wait, processes::routers::learned};
 use serde_json::json;
 
 use super::stage::{Peering, Stage};
@@ -40,7 +40,7 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     stage.cluster.agents.get_mut("node1").unwrap().terminate().unwrap();
     // The router has noticed that the session is gone, and keeps the route.
     wait::until_true("the router to notice", || {
-        !stage.routers[0].is_established(lab::topology::node_addresses(1)[0]).unwrap()
+        !stage.routers[0].is_established(lab::network::topology::node_addresses(1)[0]).unwrap()
     })
     .unwrap();
     assert_eq!(hops(), 2, "kept");
@@ -49,7 +49,7 @@ fn routes_stay_over_a_planned_restart_and_go_with_a_hand_over() {
     let mut fewest = 2;
     wait::until_true("the session to come back", || {
         fewest = fewest.min(hops());
-        stage.routers[0].is_established(lab::topology::node_addresses(1)[0]).unwrap()
+        stage.routers[0].is_established(lab::network::topology::node_addresses(1)[0]).unwrap()
     })
     .unwrap();
     assert_eq!(fewest, 2, "no moment without the route");

@@ -13,13 +13,19 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    client::{self, at},
-    cluster::{Cluster, Options},
-    control::string,
-    netns::{self, Namespace},
-    routers::{Frr, RouterPlan, learned},
-    topology::{Machine, fabric_addresses, node_addresses},
-    wait,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::{
+        netns::{self, Namespace},
+        wait,
+    },
+    network::{
+        client::{self, at},
+        topology::{Machine, fabric_addresses, node_addresses},
+    },
+    processes::routers::{Frr, RouterPlan, learned},
 };
 use serde_json::{Value, json};
 

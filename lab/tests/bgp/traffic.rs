@@ -10,10 +10,11 @@ use std::{
 };
 
 use lab::{
-    client::{self, at},
-    netns::Namespace,
-    topology::node_addresses,
-    wait,
+    host::{netns::Namespace, wait},
+    network::{
+        client::{self, at},
+        topology::node_addresses,
+    },
 };
 use serde_json::json;
 

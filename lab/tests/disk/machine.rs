@@ -9,11 +9,12 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    binaries,
-    control::Http,
-    netns::Namespace,
-    process::{Plan, Process},
-    shell,
+    cluster::control::Http,
+    host::{netns::Namespace, shell},
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
 };
 use serde_json::json;
 use tempfile::TempDir;

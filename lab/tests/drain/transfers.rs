@@ -12,10 +12,9 @@ use std::{
 };
 
 use lab::{
-    client::at,
-    cluster::{Cluster, Options},
-    netns::Namespace,
-    wait,
+    cluster::deployment::{Cluster, Options},
+    host::{netns::Namespace, wait},
+    network::client::at,
 };
 use model::primitives::quantity::Timestamp;
 use serde_json::json;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{

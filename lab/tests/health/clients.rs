@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lab::netns::Namespace;
+use lab::host::netns::Namespace;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::answering::server_name;

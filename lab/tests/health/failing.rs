@@ -7,7 +7,11 @@ use std::{
 };
 
 use anyhow::{Result, anyhow, ensure};
-use lab::{client::at, cluster::Cluster, guest, wait};
+use lab::{
+    cluster::deployment::Cluster,
+    host::{guest, wait},
+    network::client::at,
+};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
 

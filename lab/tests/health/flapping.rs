@@ -14,7 +14,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::ensure;
-use lab::{client::at, wait};
+use lab::{host::wait, network::client::at};
 use serde_json::json;
 
 use super::{

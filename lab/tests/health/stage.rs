@@ -4,10 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 use lab::{
-    client::at,
-    cluster::{Cluster, Options},
-    netns::Namespace,
-    wait,
+    cluster::deployment::{Cluster, Options},
+    host::{netns::Namespace, wait},
+    network::client::at,
 };
 use serde_json::{Value, json};
 

@@ -8,13 +8,16 @@ use std::{
 
 use anyhow::ensure;
 use lab::{
-    client::{self, at},
-    cluster::{Cluster, Options},
-    control::number,
-    haproxy::Haproxy,
-    netns::Namespace,
-    topology::{fabric_addresses, node_addresses},
-    wait,
+    cluster::{
+        control::number,
+        deployment::{Cluster, Options},
+    },
+    host::{netns::Namespace, wait},
+    network::{
+        client::{self, at},
+        topology::{fabric_addresses, node_addresses},
+    },
+    processes::haproxy::Haproxy,
 };
 use serde_json::{Value, json};
 

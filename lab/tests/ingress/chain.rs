@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use lab::{
+use lab::network::{
     client::{self, at, is_refusal},
     topology::{self, fabric_addresses, node_addresses},
 };

@@ -13,11 +13,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use lab::{
-    client::at,
-    cluster::{Cluster, Options},
-    control::string,
-    nginx::{Nginx, Serves},
-    wait,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::client::at,
+    processes::nginx::{Nginx, Serves},
 };
 use serde_json::json;
 

@@ -15,12 +15,16 @@ use std::{
 };
 
 use lab::{
-    binaries,
-    client::{self, Connection},
-    echo::EchoServer,
-    machine::Machine,
-    netns::{self, Namespace},
-    wait,
+    host::{
+        machine::Machine,
+        netns::{self, Namespace},
+        wait,
+    },
+    network::{
+        client::{self, Connection},
+        echo::EchoServer,
+    },
+    processes::binaries,
 };
 
 /// The port of the servers in docs/install-debian.md.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::{browser::Browser, wait};
+use lab::{host::wait, processes::browser::Browser};
 use serde_json::{Value, json};
 
 /// Elements of one view that are compared; lists are long, and their rows are alike.
@@ -11,7 +11,11 @@ const FIELDS_MAX: usize = 400;
 
 /// Compares every element of the page that names a field with the API's answer; gives how many there were. A value may have
 /// moved on between drawing and asking, so what differs is looked at again.
-pub(crate) fn expect_true(browser: &mut Browser, api: &lab::control::Http, what: &str) -> Result<usize> {
+pub(crate) fn expect_true(
+    browser: &mut Browser,
+    api: &lab::cluster::control::Http,
+    what: &str,
+) -> Result<usize> {
     wait::until(&format!("the fields of {what} to be what the API says"), || {
         let mut answers: BTreeMap<String, Value> = BTreeMap::new();
         let fields = shown(browser)?;

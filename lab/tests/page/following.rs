@@ -1,6 +1,6 @@
 //! What happens in the cluster is seen on the page without touching it.
 
-use lab::demo;
+use lab::fixtures::teams as demo;
 
 use crate::stage::{Stage, view_named};
 
@@ -25,7 +25,7 @@ fn deaths_of_an_endpoint_a_node_and_the_control_server_are_seen_without_touching
     stage.browser.wait_true("the endpoints to be counted", unhealthy).unwrap();
 
     let (_, name, machine) = demo::ILL;
-    stage.cluster.topology.serve(&format!("{name}-{machine}"), lab::scene::BACKEND_PORT).unwrap();
+    stage.cluster.topology.serve(&format!("{name}-{machine}"), lab::fixtures::scene::BACKEND_PORT).unwrap();
     stage
         .browser
         .wait_true("the problem to be over", &format!("!document.querySelector(\"{CHECKOUT}\")"))

@@ -1,6 +1,6 @@
 //! A person without a mouse.
 
-use lab::browser::Key;
+use lab::processes::browser::Key;
 use serde_json::{Value, json};
 
 use crate::stage::{Stage, view_named};

@@ -3,10 +3,12 @@
 use std::fs;
 
 use lab::{
-    browser::{Browser, Look},
-    control::Http,
-    netns::Namespace,
-    process::{Plan, Process},
+    cluster::control::Http,
+    host::netns::Namespace,
+    processes::{
+        browser::{Browser, Look},
+        process::{Plan, Process},
+    },
 };
 use serde_json::{Value, json};
 
@@ -29,7 +31,7 @@ impl Guarded {
         let mut server = Process::start(Plan {
             label: "tidegate-api".to_owned(),
             namespace: namespace.clone(),
-            program: lab::binaries::find("tidegate-api").unwrap(),
+            program: lab::processes::binaries::find("tidegate-api").unwrap(),
             arguments: vec![
                 format!("--listen={CONTROL}"),
                 "--auth=required".to_owned(),
@@ -59,7 +61,7 @@ impl Guarded {
 
     fn log_in(&mut self, token: &str) {
         self.browser.fill("[data-view='login'] input", token).unwrap();
-        self.browser.press(&[lab::browser::Key::Enter]).unwrap();
+        self.browser.press(&[lab::processes::browser::Key::Enter]).unwrap();
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image_compare::Algorithm;
-use lab::browser::Look;
+use lab::processes::browser::Look;
 
 use crate::stage::{Stage, View, view_named};
 

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, ensure};
 use lab::{
-    browser::{Browser, Look},
-    cluster::{Cluster, Options},
-    demo, wait,
+    cluster::deployment::{Cluster, Options},
+    fixtures::teams as demo,
+    host::wait,
+    processes::browser::{Browser, Look},
 };
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Each view, by its link: it opens, shows what the API says, complains about nothing, keeps nobody out, and fits a phone.
 
-use lab::{browser::Look, demo};
+use lab::{fixtures::teams as demo, processes::browser::Look};
 
 use crate::{
     fields, pictures,
@@ -58,7 +58,7 @@ fn a_click_on_a_number_names_the_field_of_the_api_that_it_is() {
     let number = stage.browser.text(field).unwrap();
     assert!(said.contains("GET /v1/overview") && said.contains("/totals/services/total"), "{said}");
     assert!(said.contains(&number), "{said} does not say {number}");
-    stage.browser.press(&[lab::browser::Key::Escape]).unwrap();
+    stage.browser.press(&[lab::processes::browser::Key::Escape]).unwrap();
     assert_eq!(stage.browser.count(".source").unwrap(), 0);
     stage.browser.expect_quiet_console().unwrap();
 }

@@ -17,7 +17,7 @@ fn press(stage: &mut Stage, place: &str, words: &str) {
          for (const one of document.querySelectorAll('[data-pressed]')) one.removeAttribute('data-pressed'); \
          found?.setAttribute('data-pressed', ''); return Boolean(found);"
     );
-    lab::wait::until(&format!("a button {words}"), || {
+    lab::host::wait::until(&format!("a button {words}"), || {
         anyhow::ensure!(stage.browser.script(&find, &[])? == Value::Bool(true), "there is none in {place}");
         Ok(())
     })

@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use lab::{
-    cluster::Cluster,
-    listings::{self, sorted},
-    routers::{Frr, learned},
+    cluster::deployment::Cluster,
+    host::listings::{self, sorted},
+    processes::routers::{Frr, learned},
 };
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ pub(crate) fn difference(before: &Seen, after: &Seen) -> String {
 
 fn of_node(cluster: &Cluster, node: &str) -> Result<listings::Listing> {
     let place = cluster.place(node)?;
-    let is_ipvs = lab::guest::is_inside();
+    let is_ipvs = lab::host::guest::is_inside();
     let mut listing = if is_ipvs { listings::of_ipvs(place)? } else { listings::of(place)? };
     let agent = cluster.agent(node)?;
     let announced = agent.get_json("/v1/announcements")?;

@@ -5,12 +5,16 @@ use std::net::Ipv4Addr;
 
 use anyhow::{Result, ensure};
 use lab::{
-    binaries,
-    cluster::{Cluster, Options},
-    control::string,
-    routers::{Frr, RouterPlan, learned},
-    topology::{fabric_addresses, node_addresses, workload_addresses},
-    wait,
+    cluster::{
+        control::string,
+        deployment::{Cluster, Options},
+    },
+    host::wait,
+    network::topology::{fabric_addresses, node_addresses, workload_addresses},
+    processes::{
+        binaries,
+        routers::{Frr, RouterPlan, learned},
+    },
 };
 use serde_json::{Value, json};
 

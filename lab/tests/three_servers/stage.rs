@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use lab::{
-    binaries,
-    control::Http,
-    etcd,
-    netns::{self, Namespace},
-    process::{Plan, Process},
+    cluster::{control::Http, etcd},
+    host::netns::{self, Namespace},
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
 };
 use tempfile::TempDir;
 

@@ -1,0 +1,4 @@
+//! Terminal output: colors and tables.
+
+pub mod style;
+pub mod table;

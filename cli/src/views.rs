@@ -1,0 +1,18 @@
+//! Renderers: pure functions from answers of the server to text.
+
+pub mod bgp;
+pub mod columns;
+pub mod describe;
+pub mod doctor;
+pub mod drain;
+pub mod explain;
+pub mod health;
+pub mod history;
+pub mod lag;
+pub mod plan;
+pub mod render;
+pub mod security;
+pub mod servers;
+pub mod traffic;
+pub(crate) mod waiting;
+pub mod what_if;

@@ -1,0 +1,142 @@
+//! What agents found on their machines, as a table. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::{
+    lenient_json::{clean, items, text},
+    terminal::{
+        style::{Style, Tone},
+        table::{Cell, Table},
+    },
+};
+
+/// Whether something does harm.
+#[must_use]
+pub fn is_broken(answers: &Value) -> bool {
+    findings(answers).any(|(_, finding)| text(finding, "/state") == "Broken")
+}
+
+/// The fixes that agents would make, by node.
+#[must_use]
+pub fn safe_fixes(answers: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let mut fixes: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for (node, finding) in findings(answers) {
+        let fix = text(finding, "/safeFix");
+        if !fix.is_empty() {
+            fixes.entry(node).or_default().insert(fix);
+        }
+    }
+    fixes
+}
+
+/// What came of the fixes of a node, a line each.
+#[must_use]
+pub fn done(answer: &Value) -> String {
+    let node = text(answer, "/node");
+    let line = |fix: &Value| {
+        let [name, outcome, message] = ["/fix", "/outcome", "/message"].map(|field| text(fix, field));
+        clean(&format!("{node}: {name} {outcome}: {message}")) + "\n"
+    };
+    items(answer, "/fixes").iter().map(line).collect()
+}
+
+/// Whether a fix of an answer failed.
+#[must_use]
+pub fn has_failed(answer: &Value) -> bool {
+    items(answer, "/fixes").iter().any(|fix| text(fix, "/outcome") == "Failed")
+}
+
+/// A row for each finding, the worst first, without `all` only those that are not well; then, for each sort, why it matters
+/// and what to do.
+#[must_use]
+pub fn table(answers: &Value, all: bool, style: Style) -> String {
+    let mut shown: Vec<_> =
+        findings(answers).filter(|(_, finding)| all || text(finding, "/state") != "Fine").collect();
+    shown.sort_by_key(|(node, finding)| {
+        (rank(&text(finding, "/state")), text(finding, "/check"), node.clone())
+    });
+    if shown.is_empty() {
+        let nodes = items(answers, "").len();
+        return format!("{nodes} of {nodes} nodes: nothing is odd\n");
+    }
+    let mut table = Table::new(vec!["NODE", "CHECK", "STATE", "FOUND"]);
+    let (mut remedies, mut told) = (String::new(), BTreeSet::new());
+    for (node, finding) in shown {
+        let state = text(finding, "/state");
+        let tone = match state.as_str() {
+            "Fine" => Tone::Good,
+            "Warning" => Tone::Waiting,
+            _ => Tone::Bad,
+        };
+        let [check, message, why, fix] =
+            ["/check", "/message", "/why", "/fix"].map(|field| clean(&text(finding, field)));
+        if state != "Fine" && told.insert((check.clone(), fix.clone())) {
+            let by_agent = if text(finding, "/safeFix").is_empty() { "" } else { " (--fix does it)" };
+            remedies += &format!("\n{check}: {why}\n");
+            if !fix.is_empty() {
+                remedies += &format!("  fix: {fix}{by_agent}\n");
+            }
+        }
+        table.push(vec![node.into(), check.into(), Cell::toned(tone, clean(&state)), message.into()]);
+    }
+    table.render(style) + &remedies
+}
+
+fn rank(state: &str) -> u8 {
+    match state {
+        "Broken" => 0,
+        "Warning" => 1,
+        _ => 2,
+    }
+}
+
+fn findings(answers: &Value) -> impl Iterator<Item = (String, &Value)> {
+    items(answers, "").iter().flat_map(|answer| {
+        let node = clean(&text(answer, "/node"));
+        items(answer, "/findings").iter().map(move |finding| (node.clone(), finding))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_worst_comes_first_and_what_is_well_only_when_asked_for() {
+        let finding =
+            |check: &str, state: &str| json!({ "check": check, "state": state, "message": "so it is" });
+        let mut broken = finding("conntrack-size", "Broken");
+        broken["fix"] = json!("make it larger");
+        broken["why"] = json!("it is full");
+        broken["safeFix"] = json!("ConntrackMax");
+        let answers = json!([
+            { "node": "a", "findings": [finding("iptables-flavours", "Warning"), finding("nf_tables", "Fine")] },
+            { "node": "b", "findings": [broken] },
+        ]);
+        assert!(is_broken(&answers));
+        let lines = |all| -> Vec<String> {
+            let text = table(&answers, all, Style::PLAIN);
+            text.lines().map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" ")).collect()
+        };
+        let head = "NODE CHECK STATE";
+        let rows = ["b conntrack-size Broken", "a iptables-flavours Warning"];
+        assert_eq!(lines(false)[..3], [head, rows[0], rows[1]]);
+        assert_eq!(lines(true)[..4], [head, rows[0], rows[1], "a nf_tables Fine"]);
+        let text = table(&answers, false, Style::PLAIN);
+        let remedy =
+            "\nconntrack-size: it is full\n  fix: make it larger (--fix does it)\n\niptables-flavours: \n";
+        assert!(text.ends_with(remedy), "{text}");
+        let fixes = safe_fixes(&answers);
+        assert_eq!(
+            fixes.into_iter().collect::<Vec<_>>(),
+            [("b".to_owned(), ["ConntrackMax".to_owned()].into())]
+        );
+        let fine = json!([{ "node": "a", "findings": [finding("nf_tables", "Fine")] }]);
+        assert_eq!(table(&fine, false, Style::PLAIN), "1 of 1 nodes: nothing is odd\n");
+        assert!(!is_broken(&fine));
+    }
+}

@@ -1,0 +1,123 @@
+//! What is changed to take something out of service and to give it back, and how far it is in words. Pure.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use serde_json::{Value, json};
+
+use crate::lenient_json::{clean, entries, flag, items, number, text};
+
+/// Nodes that are named in one line of progress.
+const NODES_NAMED_MAX: usize = 5;
+
+/// The merge patch that sets `maintenance` of an object, or takes it away (`null`). Every field is named, so that none
+/// of an earlier drain stays.
+#[must_use]
+pub fn patch(maintenance: &Value) -> Value {
+    let Some(given) = maintenance.as_object() else { return json!({ "spec": { "maintenance": null } }) };
+    let field = |name: &str| given.get(name).cloned().unwrap_or(Value::Null);
+    let whole = json!({
+        "mode": field("mode"), "reason": field("reason"), "by": field("by"), "deadline": field("deadline"),
+    });
+    json!({ "spec": { "maintenance": whole } })
+}
+
+/// The merge patch that does so to the endpoints of a set that have an address; nothing when none has.
+#[must_use]
+pub fn patch_set(set: &Value, address: IpAddr, maintenance: &Value) -> Option<Value> {
+    // A merge patch replaces a list whole.
+    let mut endpoints = items(set, "/spec/endpoints").to_vec();
+    let mut is_changed = false;
+    for endpoint in endpoints.iter_mut().filter(|endpoint| has_address(endpoint, address)) {
+        let Some(fields) = endpoint.as_object_mut() else { continue };
+        is_changed = true;
+        fields.insert("drain".to_owned(), Value::Bool(false));
+        fields.remove("maintenance");
+        if !maintenance.is_null() {
+            fields.insert("maintenance".to_owned(), maintenance.clone());
+        }
+    }
+    is_changed.then(|| json!({ "spec": { "endpoints": endpoints } }))
+}
+
+fn has_address(endpoint: &Value, address: IpAddr) -> bool {
+    text(endpoint, "/address").parse() == Ok(address)
+}
+
+/// The entity tag of an object, by which a change is refused when somebody else was quicker.
+#[must_use]
+pub fn entity_tag(object: &Value) -> String {
+    format!("\"{}.{}\"", text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"))
+}
+
+/// Several answers of `/v1/drains` as one.
+#[must_use]
+pub fn merged(lists: &[Value]) -> Value {
+    let all: Vec<Value> = lists.iter().flat_map(|list| items(list, "/items")).cloned().collect();
+    let connections: u64 = lists.iter().map(|list| number(list, "/connections")).sum();
+    let is_over = lists.iter().all(|list| flag(list, "/isOver", false));
+    json!({ "connections": connections, "isOver": is_over, "items": all })
+}
+
+/// How far it is, in one line: `3 connections left: node1 2, node2 1; not known of node3 (its agent is silent)`.
+#[must_use]
+pub fn progress(list: &Value) -> String {
+    let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
+    let mut unknown: BTreeMap<String, String> = BTreeMap::new();
+    for item in items(list, "/items") {
+        for (node, count) in entries(item, "/nodes") {
+            *by_node.entry(clean(node)).or_default() += count.as_u64().unwrap_or(0);
+        }
+        for (node, why) in entries(item, "/unknown") {
+            unknown.insert(clean(node), clean(why.as_str().unwrap_or_default()));
+        }
+    }
+    let mut line = match number(list, "/connections") {
+        1 => "1 connection left".to_owned(),
+        count => format!("{count} connections left"),
+    };
+    let nodes = by_node.iter().map(|(node, count)| format!("{node} {count}"));
+    line += &named(": ", nodes.collect());
+    let nodes = unknown.iter().map(|(node, why)| format!("{node} ({why})"));
+    line + &named("; not known of ", nodes.collect())
+}
+
+fn named(before: &str, mut words: Vec<String>) -> String {
+    if words.is_empty() {
+        return String::new();
+    }
+    let more = words.len().saturating_sub(NODES_NAMED_MAX);
+    words.truncate(NODES_NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{before}{}{more}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_endpoint_with_the_address_changes_and_its_short_form_goes() {
+        let set = json!({ "spec": { "endpoints": [
+            { "address": "10.1.1.2", "drain": true },
+            { "address": "fd00:0::2", "maintenance": { "mode": "Maintenance" } },
+        ] } });
+        let drain = json!({ "mode": "Drain", "by": "ops" });
+        let patch = patch_set(&set, "fd00::2".parse().unwrap(), &drain).unwrap();
+        assert_eq!(patch["spec"]["endpoints"][0], set["spec"]["endpoints"][0]);
+        assert_eq!(patch["spec"]["endpoints"][1]["maintenance"], drain);
+        let back = patch_set(&set, "10.1.1.2".parse().unwrap(), &Value::Null).unwrap();
+        assert_eq!(back["spec"]["endpoints"][0], json!({ "address": "10.1.1.2", "drain": false }));
+        assert_eq!(patch_set(&set, "10.1.1.3".parse().unwrap(), &drain), None);
+    }
+
+    #[test]
+    fn progress_names_nodes_with_connections_and_nodes_that_are_silent() {
+        let item = |nodes: Value, unknown: Value| json!({ "nodes": nodes, "unknown": unknown });
+        let list = json!({ "connections": 4, "items": [
+            item(json!({ "n1": 2, "n2": 1 }), json!({})),
+            item(json!({ "n1": 1 }), json!({ "n3": "silent" })),
+        ] });
+        assert_eq!(progress(&list), "4 connections left: n1 3, n2 1; not known of n3 (silent)");
+        assert_eq!(progress(&json!({ "connections": 1 })), "1 connection left");
+    }
+}

@@ -1,0 +1,318 @@
+//! Everything printed that is neither a table nor a description: refusals, the one-look status, outcomes, events.
+
+use model::{kinds::resource::Kind, primitives::quantity::Timestamp};
+use serde_json::Value;
+
+pub use translate::json::field_path;
+
+use crate::{
+    age::age,
+    error::{Failure, Problem},
+    lenient_json::{clean, condition, entries, flag, items, joined, labels, number, scalar, text, time},
+    resource::Resource,
+    terminal::style::{Style, Tone},
+    views::{
+        columns::{self, addresses as columns_addresses, bgp as columns_bgp},
+        health,
+    },
+};
+
+/// Violations shown of one refusal; a file with more mistakes is repaired in rounds anyway.
+const VIOLATIONS_SHOWN: usize = 100;
+
+/// Objects shown of a prune that is refused.
+const PRUNED_SHOWN: usize = 20;
+
+/// A failure as it is printed: what was refused, a line per violation, hints.
+pub(crate) fn failure(failure: &Failure, style: Style) -> String {
+    if failure.exit_code() == crate::ExitCode::Success {
+        return String::new();
+    }
+    let mut lines = vec![format!("{} {}", style.paint(Tone::Bad, "error:"), clean(&failure.to_string()))];
+    if let Failure::Refused(problem) = failure {
+        problem_lines(problem, &mut lines);
+    }
+    lines.extend(failure.hints().iter().map(|hint| format!("  hint: {}", clean(hint))));
+    lines.join("\n") + "\n"
+}
+
+/// The line that says what was refused: the detail if there is one, else the title, with code and status.
+pub(crate) fn problem_title(problem: &Problem) -> String {
+    let said = ["/detail", "/title"].map(|pointer| text(&problem.document, pointer));
+    let said =
+        said.into_iter().find(|text| !text.is_empty()).unwrap_or_else(|| "the server refused".to_owned());
+    let code = Some(text(&problem.document, "/code")).filter(|code| !code.is_empty());
+    format!("{said} ({}{})", code.map(|code| format!("{code}, ")).unwrap_or_default(), problem.status)
+}
+
+fn problem_lines(problem: &Problem, lines: &mut Vec<String>) {
+    let violations = items(&problem.document, "/errors");
+    for violation in violations.iter().take(VIOLATIONS_SHOWN) {
+        let (item, field) = split_item(&text(violation, "/pointer"), &problem.items);
+        let place: String =
+            [item, field].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        lines.push(format!("{}: {}", clean(&place), clean(&text(violation, "/message"))));
+        let hint = text(violation, "/hint");
+        lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
+    }
+    if violations.len() > VIOLATIONS_SHOWN {
+        lines.push(format!("and {} more", violations.len() - VIOLATIONS_SHOWN));
+    }
+    let pruned = items(&problem.document, "/wouldPrune");
+    lines.extend(
+        pruned.iter().take(PRUNED_SHOWN).map(|object| format!("would prune {}", clean(&scalar(object)))),
+    );
+    if pruned.len() > PRUNED_SHOWN {
+        lines.push(format!("and {} more", pruned.len() - PRUNED_SHOWN));
+    }
+    let held = items(&problem.document, "/wouldRemove");
+    lines.extend(held.iter().take(PRUNED_SHOWN).map(|what| format!("would remove {}", clean(&scalar(what)))));
+    if held.len() > PRUNED_SHOWN {
+        lines.push(format!("and {} more", held.len() - PRUNED_SHOWN));
+    }
+    let hint = command_hint(&text(&problem.document, "/code"))
+        .map_or_else(|| text(&problem.document, "/hint"), str::to_owned);
+    lines.extend((!hint.is_empty()).then(|| format!("  hint: {}", clean(&hint))));
+    let request = text(&problem.document, "/requestId");
+    if problem.status >= 500 && !request.is_empty() {
+        lines.push(format!(
+            "  hint: the log of the control server says more about request {}",
+            clean(&request)
+        ));
+    }
+}
+
+/// The hint for a refusal whose remedy is a flag here, where the server's own hint speaks of a query parameter.
+fn command_hint(code: &str) -> Option<&'static str> {
+    match code {
+        "PruneLimit" => Some("if that is what you want, allow as many with --prune-limit N"),
+        "GuardHeld" => Some("if that is what you want, repeat it with --confirm"),
+        "HistoryDropped" => Some("`tidegate history` lists what is kept"),
+        "ResumeExpired" => Some("leave out --resume: everything there is comes first, then the changes"),
+        "TooManyRequests" => Some("try again later"),
+        _ => None,
+    }
+}
+
+/// Turns `/items/3/spec/ports/0` into what item 3 of the request was, and `spec.ports[0]`.
+fn split_item(pointer: &str, known: &[String]) -> (String, String) {
+    let in_item = pointer.strip_prefix("/items/").and_then(|rest| {
+        let (number, field) = rest.split_once('/').unwrap_or((rest, ""));
+        Some((known.get(number.parse::<usize>().ok()?)?, field))
+    });
+    match in_item {
+        Some((item, "")) => (item.clone(), String::new()),
+        Some((item, field)) => (format!("{item}:"), field_path(&format!("/{field}"))),
+        None => (String::new(), field_path(pointer)),
+    }
+}
+
+/// `service/web`.
+#[must_use]
+pub fn object_name(object: &Value) -> String {
+    let kind = text(object, "/kind");
+    let word = kind
+        .parse::<Resource>()
+        .map_or_else(|_| kind.to_ascii_lowercase(), |kind| kind.singular().to_owned());
+    let name =
+        if word == "address" { columns_addresses::written(object) } else { text(object, "/metadata/name") };
+    clean(&format!("{word}/{name}"))
+}
+
+/// One line about what happened to an object, such as `service/web created`.
+#[must_use]
+pub fn outcome(object: &Value, action: &str, dry_run: bool, style: Style) -> String {
+    let namespace = text(object, "/metadata/namespace");
+    let place =
+        if matches!(namespace.as_str(), "" | "default") { String::new() } else { format!(" in {namespace}") };
+    let tone = match action {
+        "created" | "updated" => Tone::Good,
+        "deleted" | "pruned" => Tone::Bad,
+        _ => Tone::Faint,
+    };
+    let suffix = if dry_run { " (dry run)" } else { "" };
+    format!("{}{} {}{suffix}\n", object_name(object), clean(&place), style.paint(tone, &clean(action)))
+}
+
+/// What `status` prints, with what is known of how long changes take.
+#[must_use]
+pub fn status(status: &Value, lag: Option<&Value>, now: Timestamp, style: Style) -> String {
+    let mut lines = vec![format!(
+        "Control    {}, at {}",
+        or_unknown(text(status, "/version")),
+        or_unknown(text(status, "/position"))
+    )];
+    if flag(status, "/insecure", false) {
+        lines.push(
+            style.paint(Tone::Bad, "           INSECURE: anyone who can reach the API can change everything"),
+        );
+    }
+    let [total, connected, converged] =
+        ["total", "connected", "converged"].map(|key| number(status, &format!("/nodes/{key}")));
+    let tone = if converged == total && connected == total { Tone::Good } else { Tone::Bad };
+    lines.push(format!(
+        "Nodes      {}",
+        style.paint(tone, &format!("{connected}/{total} connected, {converged}/{total} converged"))
+    ));
+    lines.extend(lag.and_then(crate::views::lag::summary));
+    let [total, ready] = ["total", "ready"].map(|key| number(status, &format!("/services/{key}")));
+    let tone = if ready == total { Tone::Good } else { Tone::Bad };
+    lines.push(format!("Services   {}", style.paint(tone, &format!("{ready}/{total} ready"))));
+    let objects: Vec<String> = entries(status, "/objects")
+        .map(|(kind, count)| {
+            format!(
+                "{} {}{}",
+                clean(&scalar(count)),
+                clean(kind),
+                match (count.as_u64(), kind.ends_with('s')) {
+                    (Some(1), _) => "",
+                    (_, true) => "es",
+                    (_, false) => "s",
+                }
+            )
+        })
+        .collect();
+    if !objects.is_empty() {
+        lines.push(format!("Objects    {}", objects.join(", ")));
+    }
+    let problems = items(status, "/problems");
+    if problems.is_empty() {
+        lines.push(format!("Problems   {}", style.paint(Tone::Good, "none")));
+    } else {
+        lines.push(format!("Problems   {}", style.paint(Tone::Bad, &problems.len().to_string())));
+    }
+    for problem in problems {
+        let since =
+            time(problem, "/since").map(|since| format!(" for {}", age(since, now))).unwrap_or_default();
+        let object = style.paint(Tone::Title, &clean(&text(problem, "/object")));
+        let reason = style.paint(Tone::Bad, &clean(&text(problem, "/reason")));
+        let impact = impact(problem);
+        lines.push(format!("\n  {object}: {impact}{reason}{since}"));
+        lines.push(format!("    {}", clean(&text(problem, "/message"))));
+        let hint = text(problem, "/hint");
+        lines.extend((!hint.is_empty()).then(|| format!("    hint: {}", clean(&hint))));
+        lines.extend(preceding(problem, now));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// What a problem means for users, before its reason; nothing where the server does not say it.
+fn impact(problem: &Value) -> String {
+    let word = text(problem, "/impact");
+    let words = match word.as_str() {
+        "" => return String::new(),
+        "unreachable" => "users cannot connect",
+        "degraded" => "degraded",
+        "risk" => "at risk",
+        "notice" => "notice",
+        other => other,
+    };
+    format!("{}, ", clean(words))
+}
+
+/// The write that went before a problem.
+fn preceding(problem: &Value, now: Timestamp) -> Option<String> {
+    let change = problem.get("change").filter(|change| change.is_object())?;
+    let author = text(change, "/author");
+    let by = if author.is_empty() { String::new() } else { format!(" by {}", clean(&author)) };
+    let ago = time(change, "/at").map(|at| format!(", {} ago", age(at, now))).unwrap_or_default();
+    let message = text(change, "/message");
+    let why = if message.is_empty() { String::new() } else { format!(": {}", clean(&message)) };
+    let revision = clean(&text(change, "/revision"));
+    Some(format!("    before it: revision {revision}{by}{ago}{why} (`tidegate history {revision}`)"))
+}
+
+/// Whether `status` ends with 0: no problems, every node converged, every Service ready.
+#[must_use]
+pub fn is_healthy(status: &Value) -> bool {
+    let same = |a: &str, b: &str| number(status, a) == number(status, b);
+    items(status, "/problems").is_empty()
+        && same("/nodes/total", "/nodes/connected")
+        && same("/nodes/total", "/nodes/converged")
+        && same("/services/total", "/services/ready")
+}
+
+/// One line of `watch`, without its end; nothing for events that carry no object.
+#[must_use]
+pub fn event(event: &Value, style: Style) -> Option<String> {
+    let object = event.get("object").filter(|object| object.is_object())?;
+    let word = text(event, "/type");
+    let tone = match word.as_str() {
+        "ADDED" => Tone::Good,
+        "DELETED" => Tone::Bad,
+        _ => Tone::Waiting,
+    };
+    let namespace = text(object, "/metadata/namespace");
+    let place = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
+    let padded = style.paint(tone, &format!("{:<8}", clean(&word)));
+    let summary = clean(&summary(object));
+    let line = format!(
+        "{:>8} {padded} {}{}  {summary}",
+        number(event, "/revision"),
+        object_name(object),
+        clean(&place)
+    );
+    Some(line.trim_end().to_owned())
+}
+
+/// The few words about an object that follow its name in an event.
+fn summary(object: &Value) -> String {
+    let parts = match Kind::parse(&text(object, "/kind")) {
+        Some(Kind::Service) => vec![
+            text(object, "/spec/type"),
+            columns::cluster_addresses(object),
+            columns::service_ports(object),
+            columns::external_addresses(object),
+        ],
+        Some(Kind::EndpointSet) => {
+            let endpoints = items(object, "/spec/endpoints").len();
+            vec![format!("for service/{}", text(object, "/spec/service")), format!("{endpoints} endpoints")]
+        }
+        Some(Kind::Workload) => vec![
+            columns::joined_addresses(object),
+            if flag(object, "/spec/ready", true) { "ready" } else { "not ready" }.to_owned(),
+            labels(object, "/metadata/labels"),
+        ],
+        Some(Kind::Node) => {
+            let ready = condition(object, "Ready");
+            let ready = if ready.is_empty() { String::new() } else { format!("Ready={ready}") };
+            vec![columns::joined_addresses(object), ready]
+        }
+        Some(Kind::AddressPool) => vec![
+            joined(object, "/spec/addresses"),
+            if flag(object, "/spec/autoAssign", true) { "" } else { "on request only" }.to_owned(),
+            if flag(object, "/spec/disabled", false) { "disabled" } else { "" }.to_owned(),
+        ],
+        Some(Kind::Advertisement) => {
+            let pools = joined(object, "/spec/addressPools");
+            let pools = if pools.is_empty() { "all pools".to_owned() } else { format!("pools {pools}") };
+            vec![text(object, "/spec/type"), pools]
+        }
+        Some(Kind::BgpPeer) => {
+            let disabled = if flag(object, "/spec/disabled", false) { "disabled" } else { "" };
+            vec![columns_bgp::remote(object), columns_bgp::asn(object), disabled.to_owned()]
+        }
+        Some(Kind::BfdProfile) => vec![columns_bgp::intervals(object)],
+        Some(Kind::Address) => address_summary(object),
+        Some(Kind::EndpointHealth) => vec![health::record_summary(object)],
+        None => Vec::new(),
+    };
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Who has an address, and which nodes may answer for it in which order.
+fn address_summary(address: &Value) -> Vec<String> {
+    let former = text(address, "/spec/quarantine/former");
+    let holders = joined(address, "/spec/services");
+    let nodes: Vec<String> =
+        items(address, "/spec/announcement/candidates").iter().map(|at| text(at, "/node")).collect();
+    vec![
+        if holders.is_empty() { holders } else { format!("for {holders}") },
+        if former.is_empty() { former } else { format!("held back for {former}") },
+        if nodes.is_empty() { String::new() } else { format!("at {}", nodes.join(",")) },
+    ]
+}
+
+fn or_unknown(text: String) -> String {
+    if text.is_empty() { "unknown".to_owned() } else { clean(&text) }
+}

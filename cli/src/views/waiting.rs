@@ -1,0 +1,121 @@
+//! Whether what is waited for has come, from what the server shows; pure.
+
+use serde_json::Value;
+
+use crate::{
+    args::wait::Goal,
+    lenient_json::{clean, items, text},
+};
+
+/// Nodes that are named in one line.
+const NODES_NAMED_MAX: usize = 5;
+
+/// How it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// What is waited for is so.
+    Reached,
+    /// It is not; why, in words.
+    NotYet(String),
+    /// It never can be: the object has no such condition; the ones it has.
+    Never(String),
+}
+
+/// Whether an object is as wanted.
+pub(crate) fn of_object(object: &Value, goal: &Goal) -> Progress {
+    let (wanted, status) = match goal {
+        Goal::Deleted => return Progress::NotYet("it is still there".to_owned()),
+        Goal::Verified if text(object, "/kind") == "Node" => ("Converged", "True"),
+        Goal::Verified => ("Programmed", "True"),
+        Goal::Condition { condition, status } => (condition.as_str(), status.as_str()),
+    };
+    let conditions = items(object, "/status/conditions");
+    let Some(found) = conditions.iter().find(|condition| text(condition, "/type") == wanted) else {
+        let known: Vec<_> = conditions.iter().map(|condition| clean(&text(condition, "/type"))).collect();
+        return Progress::Never(known.join(", "));
+    };
+    if text(found, "/status") == status {
+        return Progress::Reached;
+    }
+    let words = [text(found, "/reason"), text(found, "/message")];
+    let words: Vec<_> = words.iter().map(|word| clean(word)).filter(|word| !word.is_empty()).collect();
+    Progress::NotYet(format!("{wanted} is {}: {}", clean(&text(found, "/status")), words.join(", ")))
+}
+
+/// Whether all nodes that are connected have verified everything up to a revision. Those that are not connected are named
+/// apart: nobody knows of them.
+pub(crate) fn of_nodes(nodes: &Value, revision: u64) -> (Progress, Vec<String>) {
+    let (mut behind, mut absent) = (Vec::new(), Vec::new());
+    for node in items(nodes, "/items") {
+        let name = clean(&text(node, "/metadata/name"));
+        let is_connected = items(node, "/status/conditions")
+            .iter()
+            .any(|condition| text(condition, "/type") == "Connected" && text(condition, "/status") == "True");
+        let verified = text(node, "/status/verified");
+        let reached = verified.rsplit_once('-').and_then(|(_, revision)| revision.parse().ok()).unwrap_or(0);
+        if !is_connected {
+            absent.push(name);
+        } else if reached < revision {
+            behind.push(format!(
+                "{name} ({})",
+                if verified.is_empty() { "nothing" } else { verified.as_str() }
+            ));
+        }
+    }
+    if behind.is_empty() {
+        return (Progress::Reached, absent);
+    }
+    let more = behind.len().saturating_sub(NODES_NAMED_MAX);
+    behind.truncate(NODES_NAMED_MAX);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    (Progress::NotYet(format!("behind revision {revision}: {}{more}", behind.join(", "))), absent)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(status: &str) -> Value {
+        json!({ "kind": "Service", "status": { "conditions": [
+            { "type": "Accepted", "status": "True", "reason": "Valid" },
+            { "type": "Programmed", "status": status, "reason": "NodesBehind", "message": "1 of 3 nodes" },
+        ] } })
+    }
+
+    #[test]
+    fn an_object_is_waited_for_by_its_conditions() {
+        assert_eq!(of_object(&service("True"), &Goal::Verified), Progress::Reached);
+        let waiting = Progress::NotYet("Programmed is False: NodesBehind, 1 of 3 nodes".to_owned());
+        assert_eq!(of_object(&service("False"), &Goal::Verified), waiting);
+        let inverse = Goal::parse("condition=Programmed=false").unwrap();
+        assert_eq!(of_object(&service("False"), &inverse), Progress::Reached);
+        let never = Progress::Never("Accepted, Programmed".to_owned());
+        assert_eq!(of_object(&service("True"), &Goal::parse("ready").unwrap()), never);
+        let there = Progress::NotYet("it is still there".to_owned());
+        assert_eq!(of_object(&service("True"), &Goal::Deleted), there);
+    }
+
+    #[test]
+    fn nodes_that_are_behind_are_named_and_those_that_are_away_too() {
+        let node = |name: &str, connected: &str, verified: &str| {
+            json!({ "metadata": { "name": name }, "status": {
+                "conditions": [{ "type": "Connected", "status": connected }], "verified": verified,
+            } })
+        };
+        let nodes = json!({ "items": [node("a", "True", "17-40"), node("b", "True", "17-38"), node("c", "False", "17-2")] });
+        let away = vec!["c".to_owned()];
+        let behind = Progress::NotYet("behind revision 40: b (17-38)".to_owned());
+        assert_eq!(of_nodes(&nodes, 40), (behind, away.clone()));
+        assert_eq!(of_nodes(&nodes, 38), (Progress::Reached, away));
+    }
+
+    #[test]
+    fn goals_are_words_or_conditions() {
+        assert_eq!(Goal::parse("verified"), Ok(Goal::Verified));
+        for bad in ["", "done", "condition=", "condition=A=maybe", "condition=a b"] {
+            assert!(Goal::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What is done to control servers and to members of their store, by a seed.
+
+use std::{fmt, net::IpAddr, thread, time::Duration};
+
+use anyhow::{Context, Result};
+
+use super::machines::{Fabric, Machine};
+use crate::cluster::etcd;
+use crate::host::random::Random;
+
+/// Milliseconds between faults.
+const BETWEEN_MS: (u64, u64) = (40, 200);
+/// Milliseconds that a fault lasts: around the time in which a leader of the store is replaced.
+const LASTS_MS: (u64, u64) = (80, 800);
+/// In percent, how often a fault comes while another lasts.
+const TOGETHER_PERCENT: u64 = 35;
+
+/// Everything that can be struck.
+#[derive(Debug)]
+pub struct Targets {
+    /// The network.
+    pub fabric: Fabric,
+    /// The control servers.
+    pub servers: Vec<Machine>,
+    /// The members of the store; none where it is a file.
+    pub members: Vec<Machine>,
+}
+
+/// Whom a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Victim {
+    /// A control server, by index.
+    Server(usize),
+    /// A member of the store, by index.
+    Member(usize),
+}
+
+/// What happens to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Killed without warning (SIGKILL), and started again.
+    Killed,
+    /// Stopped where it is (SIGSTOP), and continued: it does not know that time has passed.
+    Paused,
+    /// Off the network.
+    Unplugged,
+    /// Reachable for clients, and cut off from the members of the store.
+    CutOff,
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// Whom.
+    pub victim: Victim,
+    /// What.
+    pub kind: Kind,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (who, index) = match self.victim {
+            Victim::Server(index) => ("server", index),
+            Victim::Member(index) => ("etcd", index),
+        };
+        let what = match self.kind {
+            Kind::Killed => "killed",
+            Kind::Paused => "paused",
+            Kind::Unplugged => "unplugged",
+            Kind::CutOff => "cut off",
+        };
+        write!(f, "{who} {} {what}", index + 1)
+    }
+}
+
+impl Targets {
+    /// Strikes several times and mends everything; answers what it did.
+    ///
+    /// # Errors
+    /// A tool fails.
+    pub fn storm(&mut self, random: &mut Random, faults: usize) -> Result<Vec<Fault>> {
+        let mut done = Vec::new();
+        let mut open: Vec<Fault> = Vec::new();
+        while done.len() < faults {
+            thread::sleep(random.millis(BETWEEN_MS.0, BETWEEN_MS.1));
+            let fault = self.choose(random);
+            // One that is struck already is left alone: mending would undo both.
+            if open.iter().all(|other| other.victim != fault.victim) {
+                self.strike(fault).with_context(|| fault.to_string())?;
+                open.push(fault);
+            }
+            done.push(fault);
+            if !random.chance(TOGETHER_PERCENT) {
+                self.mend_all(&mut open, random.millis(LASTS_MS.0, LASTS_MS.1))?;
+            }
+        }
+        self.mend_all(&mut open, random.millis(LASTS_MS.0, LASTS_MS.1))?;
+        Ok(done)
+    }
+
+    fn mend_all(&mut self, open: &mut Vec<Fault>, after: Duration) -> Result<()> {
+        thread::sleep(after);
+        for fault in open.drain(..) {
+            self.mend(fault).with_context(|| format!("mending: {fault}"))?;
+        }
+        Ok(())
+    }
+
+    fn choose(&self, random: &mut Random) -> Fault {
+        let is_member = !self.members.is_empty() && random.chance(50);
+        let victim = if is_member {
+            // The leader is the most interesting of them.
+            let leader = random.chance(50).then(|| etcd::leader(&self.members)).flatten();
+            Victim::Member(leader.unwrap_or_else(|| random.index(self.members.len())))
+        } else {
+            Victim::Server(random.index(self.servers.len()))
+        };
+        let kinds = [Kind::Killed, Kind::Paused, Kind::Unplugged, Kind::CutOff];
+        // A file cannot be cut off.
+        let count = if self.members.is_empty() { 3 } else { kinds.len() };
+        Fault { victim, kind: kinds[random.index(count)] }
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<()> {
+        let cut_from = self.members_but(fault.victim);
+        match fault.kind {
+            Kind::Killed => self.machine_mut(fault.victim).process.kill(),
+            Kind::Paused => {
+                let machine = self.machine_mut(fault.victim);
+                machine.ensure_running()?;
+                machine.process.pause()?;
+            }
+            Kind::Unplugged => self.fabric.plug(self.machine(fault.victim), false)?,
+            Kind::CutOff => self.machine(fault.victim).cut_off(&cut_from)?,
+        }
+        Ok(())
+    }
+
+    fn mend(&mut self, fault: Fault) -> Result<()> {
+        match fault.kind {
+            Kind::Killed => self.machine_mut(fault.victim).ensure_running(),
+            Kind::Paused => self.machine(fault.victim).process.go_on(),
+            Kind::Unplugged => self.fabric.plug(self.machine(fault.victim), true),
+            Kind::CutOff => self.machine(fault.victim).join_again(),
+        }
+    }
+
+    fn members_but(&self, victim: Victim) -> Vec<IpAddr> {
+        let is_other = |index: &usize| Victim::Member(*index) != victim;
+        (0..self.members.len()).filter(is_other).map(|index| self.members[index].address.ip()).collect()
+    }
+
+    fn machine(&self, victim: Victim) -> &Machine {
+        match victim {
+            Victim::Server(index) => &self.servers[index],
+            Victim::Member(index) => &self.members[index],
+        }
+    }
+
+    fn machine_mut(&mut self, victim: Victim) -> &mut Machine {
+        match victim {
+            Victim::Server(index) => &mut self.servers[index],
+            Victim::Member(index) => &mut self.members[index],
+        }
+    }
+
+    /// Waits until every program runs and serves.
+    ///
+    /// # Errors
+    /// One never does.
+    pub fn wait_calm(&mut self) -> Result<()> {
+        for member in &mut self.members {
+            member.ensure_running()?;
+            etcd::wait_ready(member)?;
+        }
+        self.servers.iter_mut().try_for_each(Machine::wait_serving)
+    }
+}

@@ -1,0 +1,153 @@
+//! What an agent would be told that goes from server to server, noted at each frame at which its state is consistent.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use reqwest::{Client, Response};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    site::{Site, client, position},
+    watchers::Goal,
+};
+use crate::host::random::Random;
+use crate::{
+    chaos::histories::{Feed, FeedStep},
+    host::wait,
+};
+
+/// How long the first byte of a stream may take.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(1500);
+/// An agent follows one stream for so many milliseconds at most.
+const STREAM_MS: (u64, u64) = (50, 500);
+
+/// Follows the state of a node until the goal is reached, or nothing comes for as long as tests wait. Before the first
+/// `synced` it has nothing, so it begins with the whole state.
+///
+/// # Errors
+/// There is no HTTP client.
+pub async fn feed(site: Arc<Site>, node: String, seed: u64, goal: Goal) -> Result<Feed> {
+    let client = client()?;
+    let mut random = Random::new(seed, 900);
+    let mut agent = Agent {
+        feed: Feed { name: format!("agent of {node}"), steps: Vec::new() },
+        site,
+        node,
+        at: None,
+        taken: BTreeMap::new(),
+        working: BTreeMap::new(),
+        is_open: false,
+    };
+    let mut given_up = None;
+    loop {
+        let reached = agent.at.unwrap_or(0);
+        if goal.borrow().is_some_and(|goal| reached >= goal) {
+            return Ok(agent.feed);
+        }
+        let (server, life) =
+            (random.index(agent.site.servers.len()), random.millis(STREAM_MS.0, STREAM_MS.1));
+        agent.follow(&client, server, life).await;
+        let is_late = *given_up.get_or_insert(Instant::now() + wait::PATIENCE) < Instant::now();
+        match *goal.borrow() {
+            None => given_up = None,
+            Some(_) if is_late => return Ok(agent.feed),
+            Some(_) => {}
+        }
+    }
+}
+
+struct Agent {
+    site: Arc<Site>,
+    node: String,
+    feed: Feed,
+    at: Option<u64>,
+    /// The state of the last `synced`.
+    taken: BTreeMap<String, String>,
+    /// The state in the making.
+    working: BTreeMap<String, String>,
+    /// Whether there is something in it that no `synced` has closed yet.
+    is_open: bool,
+}
+
+impl Agent {
+    async fn follow(&mut self, client: &Client, server: usize, life: Duration) {
+        // A stream that was cut between two `synced` has left nothing behind.
+        self.working.clone_from(&self.taken);
+        self.is_open = true;
+        let resume = self.at.map(|at| format!("?resume={}", self.site.token(at))).unwrap_or_default();
+        let path = format!("/v1/nodes/{}/state{resume}", self.node);
+        let request = client.get(self.site.url(server, &path)).send();
+        match timeout(ANSWER_PATIENCE, request).await {
+            Ok(Ok(response)) if response.status().is_success() => {
+                let _ = timeout(life, self.lines(response)).await;
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+
+    async fn lines(&mut self, mut response: Response) -> Result<()> {
+        let mut text = Vec::new();
+        while let Some(piece) = response.chunk().await? {
+            text.extend_from_slice(&piece);
+            while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
+                let line: Vec<u8> = text.drain(..=end).collect();
+                self.hear(&serde_json::from_slice(&line)?)?;
+            }
+        }
+        bail!("it ended")
+    }
+
+    fn hear(&mut self, frame: &Value) -> Result<()> {
+        match frame["type"].as_str() {
+            Some("start") => {
+                // As agents do: an older state is not taken.
+                let (_, revision) = position(&frame["position"])?;
+                if self.at.is_some_and(|at| revision < at) {
+                    bail!("the server is behind");
+                }
+                if frame["mode"] == "full" {
+                    self.working.clear();
+                }
+            }
+            Some("service") => {
+                self.is_open = true;
+                let service = &frame["service"];
+                let address = service["clusterIPs"][0].as_str();
+                if let Some(key) = self.key(&service["service"]) {
+                    match address {
+                        Some(address) => drop(self.working.insert(key, address.to_owned())),
+                        None => drop(self.working.remove(&key)),
+                    }
+                }
+            }
+            Some("removed") => {
+                self.is_open = true;
+                if let Some(key) = self.key(&frame["service"]) {
+                    self.working.remove(&key);
+                }
+            }
+            // A heartbeat between what belongs together says nothing of the state.
+            Some("heartbeat") if self.is_open => {}
+            Some("synced" | "heartbeat") => {
+                self.is_open = false;
+                let (_, at) = position(&frame["position"])?;
+                self.taken.clone_from(&self.working);
+                self.feed.steps.push(FeedStep { at, addresses: self.taken.clone() });
+                self.at = Some(at);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The name of a Service of this round.
+    fn key(&self, service: &Value) -> Option<String> {
+        let (namespace, name) = service.as_str()?.split_once('/')?;
+        (namespace == self.site.namespace).then(|| name.to_owned())
+    }
+}

@@ -1,0 +1,197 @@
+//! One seed: load, faults, calm, and the history of it.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::{runtime::Runtime, sync::watch, task::JoinSet};
+
+use super::{
+    faults::{Fault, Targets},
+    feeders,
+    site::Site,
+    watchers::{self, Course},
+    writers::Writer,
+};
+use crate::host::random::Random;
+use crate::{
+    chaos::histories::{Answer, History, Violation, Watch, WatchStep, check},
+    host::{netns::Namespace, wait},
+};
+
+/// How much happens in a round.
+#[derive(Debug, Clone)]
+pub struct Round {
+    /// What follows from it: requests and faults.
+    pub seed: u64,
+    /// Clients that write and read.
+    pub writers: usize,
+    /// Watchers that go from server to server.
+    pub watchers: usize,
+    /// Faults.
+    pub faults: usize,
+    /// The node whose state an agent would follow, if it is registered.
+    pub node: Option<String>,
+}
+
+/// What came of a round.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was seen.
+    pub history: History,
+    /// What was done to whom.
+    pub faults: Vec<Fault>,
+    /// The promises that were not kept.
+    pub violations: Vec<Violation>,
+}
+
+impl Round {
+    /// Carries it out. Clients are in `clients`; afterwards everything runs and serves.
+    ///
+    /// # Errors
+    /// A tool fails, or a server does not come back.
+    pub fn run(&self, clients: &Namespace, targets: &mut Targets) -> Result<Outcome> {
+        let servers: Vec<SocketAddr> = targets.servers.iter().map(|server| server.address).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (calm, is_calm) = watch::channel(false);
+        let mut random = Random::new(self.seed, 0);
+        let (gathered, struck) = thread::scope(|scope| {
+            let gathering = scope.spawn(|| {
+                clients.inside(|| -> Result<History> {
+                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                    self.gather(&runtime, &servers, &stop, is_calm)
+                })
+            });
+            let struck = targets.storm(&mut random, self.faults).and_then(|faults| {
+                targets.wait_calm()?;
+                Ok(faults)
+            });
+            stop.store(true, Ordering::Relaxed);
+            // Who gathers ends by itself also when nobody listens.
+            let _ = calm.send(true);
+            (gathering.join(), struck)
+        });
+        let faults = struck?;
+        let Ok(history) = gathered else { bail!("the clients panicked") };
+        let history = history?;
+        let violations = check(&history);
+        Ok(Outcome { history, faults, violations })
+    }
+
+    fn gather(
+        &self,
+        runtime: &Runtime,
+        servers: &[SocketAddr],
+        stop: &Arc<AtomicBool>,
+        mut is_calm: watch::Receiver<bool>,
+    ) -> Result<History> {
+        runtime.block_on(async {
+            let site = Arc::new(Site::new(servers, self.seed).await?);
+            let (goal, goals) = watch::channel(None);
+            let mut writers = JoinSet::new();
+            for index in 0..self.writers {
+                writers.spawn(Writer::new(&site, index, self.seed)?.run(Arc::clone(stop)));
+            }
+            let mut watches = JoinSet::new();
+            for lane in 0..self.watchers {
+                let course = Course::Random { seed: self.seed, lane: lane as u64 };
+                let name = format!("watcher {}", lane + 1);
+                watches.spawn(watchers::watch(Arc::clone(&site), name, course, goals.clone()));
+            }
+            let feed = self.node.as_ref().map(|node| {
+                tokio::spawn(feeders::feed(Arc::clone(&site), node.clone(), self.seed, goals.clone()))
+            });
+            let mut operations: Vec<_> = writers.join_all().await.into_iter().flatten().collect();
+            is_calm.wait_for(|calm| *calm).await?;
+            let (head, last) = self.mark_end(&site).await?;
+            operations.extend(last);
+            goal.send(Some(head))?;
+            // What the servers themselves say happened, each for itself.
+            for server in 0..servers.len() {
+                let (course, name) = (Course::Server(server), format!("log of server {}", server + 1));
+                watches.spawn(watchers::watch(Arc::clone(&site), name, course, goals.clone()));
+            }
+            let watches = watches.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
+            let mut feeds = Vec::new();
+            if let Some(feed) = feed {
+                feeds.push(feed.await.context("the agent panicked")??);
+            }
+            let log = log_of(&watches, head);
+            // What cannot be deleted is no more than in the way of later rounds.
+            let _ = site.clear(&super::site::client()?).await;
+            Ok(History { start: site.start, operations, log, head, watches, feeds })
+        })
+    }
+
+    /// Writes through every server and lists at every server; answers the last revision.
+    async fn mark_end(&self, site: &Arc<Site>) -> Result<(u64, Vec<crate::chaos::histories::Operation>)> {
+        let mut writer = Writer::new(site, self.writers, self.seed)?;
+        let mut head = 0;
+        let deadline = Instant::now() + wait::PATIENCE;
+        for server in 0..site.servers.len() {
+            let mut attempt = 0;
+            head = loop {
+                if let Some(revision) = writer.mark(server, attempt).await {
+                    break revision.max(head);
+                }
+                if Instant::now() >= deadline {
+                    bail!("server {} accepts no write: {:?}", server + 1, writer.into_operations().last());
+                }
+                attempt += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            };
+        }
+        for server in 0..site.servers.len() {
+            writer.list(server, Some(head)).await;
+        }
+        Ok((head, writer.into_operations()))
+    }
+}
+
+/// What the first server says happened up to the end; that the others say the same is checked as if they were watchers.
+fn log_of(watches: &[Watch], head: u64) -> Vec<crate::chaos::histories::Event> {
+    let first = watches.iter().find(|watch| watch.name == "log of server 1");
+    let steps = first.map(|watch| &watch.steps[..]).unwrap_or_default();
+    let event = |step: &WatchStep| match step {
+        WatchStep::Event(event) => Some(event.clone()).filter(|event| event.revision <= head),
+        WatchStep::Reached(_) | WatchStep::Listed { .. } => None,
+    };
+    steps.iter().filter_map(event).collect()
+}
+
+impl fmt::Display for Outcome {
+    /// One line of figures.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for operation in &self.history.operations {
+            let what = match operation.answer {
+                Answer::Accepted(_) => "accepted",
+                Answer::Refused(_) => "refused",
+                Answer::Unknown => "unknown",
+                Answer::Object(_) | Answer::Listing { .. } => "read",
+                Answer::Unexpected(_) => "unexpected",
+            };
+            *counts.entry(what).or_default() += 1;
+        }
+        let steps = self.history.watches.iter().flat_map(|watch| &watch.steps);
+        let anew = steps.filter(|step| matches!(step, WatchStep::Listed { .. })).count();
+        let faults: Vec<_> = self.faults.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "{} operations {counts:?}, {} events, {anew} watches begun anew, {} synced; {}",
+            self.history.operations.len(),
+            self.history.log.len(),
+            self.history.feeds.iter().map(|feed| feed.steps.len()).sum::<usize>(),
+            faults.join(", "),
+        )
+    }
+}

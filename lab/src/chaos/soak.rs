@@ -1,0 +1,411 @@
+//! A cluster that works for a long time while it is changed all the time and things go wrong at random, and what is left of it.
+//!
+//! ```text
+//!   start ─▶ census ─▶ fill ─▶ ┌ writers, clients, faults ─▶ calm: all verified, every address right, tidy, memory ┐ ─▶ remove all
+//!                              └────────────────────────────────────── some times ────────────────────────────────┘    ─▶ census ─▶ clean up
+//! ```
+//! The seed decides what every writer does next and which fault comes when; how far a writer gets before a fault is up to the machine.
+//! Nothing here asserts: [`Outcome::faults_found`] says what was wrong.
+
+mod census;
+mod changes;
+mod faults;
+mod oracle;
+mod outcome;
+mod processes;
+mod stage;
+mod timeline;
+mod traffic;
+mod writers;
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail, ensure};
+
+use self::{
+    census::Census,
+    faults::Faults,
+    stage::Stage,
+    traffic::Traffic,
+    writers::{Order, Pace, Writers},
+};
+pub use self::{
+    faults::{Rhythm, kinds},
+    outcome::{GROWTH_MAX_PERCENT, Growth, Outcome},
+    processes::Sample,
+    stage::MODES,
+    timeline::{Episode, Fault, Harm, KINDS, Kind, Timeline, Way},
+    traffic::Fates,
+};
+use crate::{
+    cluster::control::number,
+    host::{netns::Namespace, random::Random, wait},
+};
+
+/// How often it is looked what is due.
+const TURN: Duration = Duration::from_millis(50);
+/// How long nodes may take to have everything after the faults: their connections may have been cut a moment ago.
+const CALM: Duration = Duration::from_secs(180);
+/// How long memory is given to come to rest while no client asks for anything: threads of finished requests end after ten seconds, and
+/// flows of UDP, which a relay carries, after thirty.
+const REST: Duration = Duration::from_secs(40);
+/// Looks at memory when it is at rest, of which the middle counts, and the time between two.
+const LOOKS: usize = 11;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Requests at once that read history, so that what a server keeps for those that come at once is all there when it is counted.
+const AT_ONCE: usize = 32;
+/// Members of etcd, where that is the store.
+pub const MEMBERS: u8 = 3;
+
+/// As much as control keeps of each thing that it remembers, so that its memory has the size that it keeps, and holds the same, whenever
+/// it is looked at: a server that has just started remembers less, and what writers made at random is now larger, now smaller.
+#[derive(Debug, Clone, Copy)]
+pub struct Memories {
+    /// Services that are made and removed.
+    pub removals: u32,
+    /// Requests that change one object, for the audit log.
+    pub requests: u32,
+    /// Requests that only try that, of which the audit log keeps fewer.
+    pub trials: u32,
+    /// Changes of objects, by few requests.
+    pub changes: u32,
+}
+
+/// How long, and how much.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What decides.
+    pub seed: u64,
+    /// The time with writers and faults of each part: after each there is calm. The first is the warm-up.
+    pub parts: Vec<Duration>,
+    /// A part goes on until there were so many faults, also when its time is over.
+    pub faults_min: usize,
+    /// After so many parts processes are not killed any longer, so that their memory at the end is that of a long life.
+    pub all_live_after: usize,
+    /// Requests per second.
+    pub per_second: u32,
+    /// Members of etcd, where that is the store; none: SQLite.
+    pub members: u8,
+    /// Writers.
+    pub writers: u64,
+    /// Services that are there all the time.
+    pub filling: u32,
+    /// The faults.
+    pub rhythm: Rhythm,
+    /// Between two looks at memory.
+    pub sample_every: Duration,
+    /// What control is given to remember just before the two looks at memory that are compared.
+    pub memories: Memories,
+    /// Whether memory is given time to come to rest before it is looked at.
+    pub rests: bool,
+}
+
+impl Options {
+    /// A soak of so many minutes: a warm-up of a tenth, and three equal parts.
+    #[must_use]
+    pub fn long(seed: u64, minutes: u32) -> Self {
+        let total = Duration::from_secs(60) * minutes;
+        let warm_up = total / 10;
+        Self {
+            seed,
+            parts: vec![warm_up, (total - warm_up) / 3, (total - warm_up) / 3, (total - warm_up) / 3],
+            faults_min: 0,
+            all_live_after: 2,
+            // 50 with the time in which control is dead or stopped, and nothing is caught up.
+            per_second: 55,
+            members: 0,
+            writers: 8,
+            filling: 300,
+            rhythm: Rhythm { between_ms: (2_000, 12_000), lasts_ms: (500, 8_000), rest_ms: 8_000 },
+            sample_every: Duration::from_secs(60),
+            // The server keeps 10,000; 10,000; 2,000; and 32,768.
+            memories: Memories { removals: 10_500, requests: 10_500, trials: 2_200, changes: 34_000 },
+            rests: true,
+        }
+    }
+
+    /// A few seconds in which every kind of fault comes.
+    #[must_use]
+    pub fn short(seed: u64) -> Self {
+        Self {
+            parts: vec![Duration::from_secs(6)],
+            faults_min: kinds(0).len(),
+            filling: 16,
+            rhythm: Rhythm { between_ms: (100, 600), lasts_ms: (200, 800), rest_ms: 1_000 },
+            sample_every: Duration::from_secs(4),
+            memories: Memories { removals: 8, requests: 8, trials: 4, changes: 32 },
+            rests: false,
+            ..Self::long(seed, 1)
+        }
+    }
+}
+
+/// A soak that is under way.
+struct Run<'a> {
+    options: &'a Options,
+    begun: Instant,
+    faults: Faults,
+    timeline: Arc<Timeline>,
+    outcome: Outcome,
+    say: &'a mut dyn FnMut(&str) -> Result<()>,
+}
+
+/// Runs a soak; `say` is told how it goes.
+///
+/// # Errors
+/// Something that a soak needs is not there or cannot be done; what is wrong with the product is in the outcome.
+pub fn run(options: &Options, say: &mut dyn FnMut(&str) -> Result<()>) -> Result<Outcome> {
+    let timeline = Arc::new(Timeline::default());
+    let faults = Faults::new(options.seed, &options.rhythm, options.members, &timeline);
+    let outcome = Outcome {
+        seed: options.seed,
+        survivor: faults.survivor,
+        store: if options.members == 0 {
+            "SQLite".to_owned()
+        } else {
+            format!("etcd with {} members", options.members)
+        },
+        is_growth_judged: options.rests,
+        parts: options.parts.len(),
+        ..Outcome::default()
+    };
+    let mut run = Run { options, begun: Instant::now(), faults, timeline, outcome, say };
+    let mut stage = Stage::start(options.members)?;
+    let mut before = census::of(&stage)?;
+    run.prime(&mut stage, &mut before)?;
+    stage.fill(options.filling)?;
+    run.work(&mut stage)?;
+    (run.say)("removing everything")?;
+    remove_all(&stage)?;
+    run.calm(&mut stage)?;
+    if let Err(left) = census::wait_equal(&stage, &before) {
+        run.wrong(left)?;
+    }
+    (run.say)("cleaning up")?;
+    census::clean_up(&mut stage)?.into_iter().try_for_each(|left| run.wrong(left))?;
+    Ok(run.outcome)
+}
+
+impl Run<'_> {
+    /// Uses once what agents make when it is needed first and then keep, so that the census knows of it.
+    fn prime(&mut self, stage: &mut Stage, before: &mut Census) -> Result<()> {
+        stage.fill(0)?;
+        stage.cluster.apply_objects(&[stage::first_of_its_kind()])?;
+        self.calm(stage)?;
+        remove_all(stage)?;
+        self.calm(stage)?;
+        read_at_once(stage)?;
+        census::look_at_processes(stage, before)
+    }
+
+    /// All parts.
+    fn work(&mut self, stage: &mut Stage) -> Result<()> {
+        let Options { seed, writers, per_second, filling, .. } = *self.options;
+        let pace = Pace { seed, writers, per_second, filling };
+        let client: Namespace = stage.cluster.topology.client.clone();
+        let writers = Writers::start(&client, stage.cluster.api.url(), &pace)?;
+        let traffic = Traffic::start(stage, &self.timeline)?;
+        let mut random = Random::new(seed, u64::MAX);
+        for (part, lasts) in self.options.parts.iter().enumerate() {
+            self.faults.processes_die = part < self.options.all_live_after;
+            if part == self.options.all_live_after {
+                stage.make_memories(self.options.filling, self.options.memories)?;
+                self.outcome.warm_since = self.begun.elapsed();
+                self.settle(stage, &traffic)?;
+            }
+            writers.tell(Order::Write)?;
+            self.storm(stage, *lasts, &writers, &traffic)?;
+            writers.tell(Order::Rest)?;
+            self.calm(stage)?;
+            match oracle::verify(stage, &mut random) {
+                Ok(frontends) => self.outcome.frontends.push(frontends),
+                Err(wrong) => self.wrong(format!("at the end of part {part}: {wrong}"))?,
+            }
+            writers.tell(Order::Tidy)?;
+            self.calm(stage)?;
+            if part + 1 == self.options.parts.len() {
+                stage.make_memories(self.options.filling, self.options.memories)?;
+            }
+            self.settle(stage, &traffic)?;
+        }
+        self.outcome.fates = traffic.end();
+        let written = writers.end();
+        (self.outcome.changes, self.outcome.requests, self.outcome.again) =
+            (written.changes, written.requests, written.again);
+        written.unexpected.into_iter().try_for_each(|unexpected| self.wrong(unexpected))?;
+        for episode in self.timeline.all() {
+            *self.outcome.faults.entry(episode.fault.kind).or_default() += 1;
+        }
+        self.outcome.revisions = revision(stage)?;
+        Ok(())
+    }
+
+    /// Faults for a time, while writers write.
+    fn storm(
+        &mut self,
+        stage: &mut Stage,
+        lasts: Duration,
+        writers: &Writers,
+        traffic: &Traffic,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let (mut looked, mut turned) = (begun, begun);
+        let (mut struck, mut told) = (0, [0; 2]);
+        while begun.elapsed() < lasts || struck < self.options.faults_min {
+            self.look_for_deaths(stage)?;
+            struck += usize::from(self.faults.turn(stage)?.is_some());
+            let now = Instant::now();
+            if !self.faults.is_control_away() {
+                self.outcome.control_answered += now - turned;
+            }
+            turned = now;
+            if looked.elapsed() >= self.options.sample_every {
+                looked = now;
+                self.sample(stage, false)?;
+                let fates = traffic.fates();
+                let excused: u64 = fates.excused.values().sum();
+                let line = format!(
+                    "{:>6.0} s: {} requests, {} faults, {} connections ({excused} lost to faults, {} without a reason); {}",
+                    self.begun.elapsed().as_secs_f64(),
+                    writers.requests(),
+                    self.timeline.all().len(),
+                    fates.answered,
+                    fates.lost,
+                    self.memory()
+                );
+                (self.say)(&line)?;
+                for (list, told) in [&fates.told, &fates.again_told].into_iter().zip(&mut told) {
+                    for line in list.iter().skip(*told) {
+                        (self.say)(&format!("not answered: {line}"))?;
+                    }
+                    *told = list.len();
+                }
+            }
+            thread::sleep(TURN);
+        }
+        self.faults.mend_all(stage)?;
+        self.outcome.took += begun.elapsed();
+        Ok(())
+    }
+
+    /// Nobody strikes, nobody writes: every node has everything.
+    fn calm(&mut self, stage: &mut Stage) -> Result<()> {
+        wait::until_within(CALM, "every node to have verified everything", || {
+            let status = stage.cluster.api.get_json("/v1/status")?;
+            ensure!(number(&status, "/nodes/converged")? == MODES.len() as u64, "{status:#}");
+            Ok(())
+        })
+    }
+
+    /// Memory at rest, in the same state of the estate each time.
+    fn settle(&mut self, stage: &Stage, traffic: &Traffic) -> Result<()> {
+        if self.options.rests {
+            traffic.pause(true);
+            thread::sleep(REST);
+        }
+        // All of them are shown as of one time.
+        let at = self.begun.elapsed();
+        let mut looks: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+        for _ in 0..LOOKS {
+            for sample in processes::sample(stage, at, true)? {
+                looks.entry(sample.process.clone()).or_default().push(sample);
+            }
+            thread::sleep(if self.options.rests { BETWEEN_LOOKS } else { TURN });
+        }
+        for (_, mut samples) in looks {
+            samples.sort_by_key(|sample| sample.in_use_kib.unwrap_or(sample.anonymous_kib));
+            self.outcome.samples.push(samples.swap_remove(samples.len() / 2));
+        }
+        traffic.pause(false);
+        self.outcome.files_kib.push(stage.cluster.files_kib()?);
+        let line = format!("{:>6.0} s: settled; {}", self.begun.elapsed().as_secs_f64(), self.memory());
+        (self.say)(&line)
+    }
+
+    fn sample(&mut self, stage: &Stage, is_settled: bool) -> Result<()> {
+        self.outcome.samples.extend(processes::sample(stage, self.begun.elapsed(), is_settled)?);
+        Ok(())
+    }
+
+    /// What every process had in use when it was looked at last, or had taken from the kernel.
+    fn memory(&self) -> String {
+        let mut last = BTreeMap::new();
+        for sample in &self.outcome.samples {
+            last.insert(&sample.process, (sample.in_use_kib, sample.anonymous_kib));
+        }
+        let said = |(process, (in_use, taken)): (&&String, &(Option<u64>, u64))| match in_use {
+            Some(in_use) => format!("{process} {in_use} of {taken}"),
+            None => format!("{process} {taken}"),
+        };
+        let all: Vec<_> = last.iter().map(said).collect();
+        format!("KiB: {}", all.join(", "))
+    }
+
+    fn wrong(&mut self, what: String) -> Result<()> {
+        (self.say)(&format!("WRONG: {what}"))?;
+        self.outcome.wrong.push(what);
+        Ok(())
+    }
+
+    /// Ends the soak when a process has ended although nobody killed it: nothing that comes after it would say anything.
+    fn look_for_deaths(&self, stage: &mut Stage) -> Result<()> {
+        let server = &mut stage.cluster.server;
+        if let Some(status) = server.exit_status().filter(|_| !self.faults.is_killed(0)) {
+            bail!("the control server ended by itself ({status}): {}", server.log_tail());
+        }
+        for (node, agent) in (1..).zip(stage.cluster.agents.values_mut()) {
+            if let Some(status) = agent.exit_status().filter(|_| !self.faults.is_killed(node)) {
+                bail!("the agent of node{node} ended by itself ({status}): {}", agent.log_tail());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of objects, each before what it needs.
+const COLLECTIONS: [&str; 6] =
+    ["services", "endpointsets", "workloads", "advertisements", "bgppeers", "addresspools"];
+/// Objects of which a listing tells at once.
+const PAGE: usize = 500;
+
+/// Deletes every object but the Nodes.
+fn remove_all(stage: &Stage) -> Result<()> {
+    for collection in COLLECTIONS {
+        loop {
+            let page = stage.cluster.api.get_json(&format!("/v1/{collection}?limit={PAGE}"))?;
+            let items = page["items"].as_array().cloned().unwrap_or_default();
+            if items.is_empty() {
+                break;
+            }
+            for item in items {
+                let name = item["metadata"]["name"].as_str().unwrap_or_default();
+                let place = match item["metadata"]["namespace"].as_str() {
+                    Some(namespace) => format!("namespaces/{namespace}/{collection}/{name}"),
+                    None => format!("{collection}/{name}"),
+                };
+                stage.cluster.delete(&place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks for history many times at once.
+fn read_at_once(stage: &Stage) -> Result<()> {
+    let ask = || stage.cluster.api.get("/v1/history?limit=500")?.success().map(drop);
+    thread::scope(|scope| {
+        let asking: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a reader panicked")))
+    })
+}
+
+fn revision(stage: &Stage) -> Result<u64> {
+    let status = stage.cluster.api.get_json("/v1/status")?;
+    let position = crate::cluster::control::string(&status, "/position")?;
+    Ok(position.rsplit_once('-').map_or(0, |(_, revision)| revision.parse().unwrap_or(0)))
+}

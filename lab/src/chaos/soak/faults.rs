@@ -1,0 +1,332 @@
+//! What is done to a cluster while it works, at times and in an order that follow from the seed.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    stage::{self, MODES, Stage},
+    timeline::{Fault, KINDS, Kind, Timeline},
+};
+use crate::{
+    host::{netns::Namespace, random::Random},
+    network::topology::node_addresses,
+    processes::process::Process,
+};
+
+/// How often and how long.
+#[derive(Debug, Clone)]
+pub struct Rhythm {
+    /// Milliseconds between the beginnings of two faults.
+    pub between_ms: (u64, u64),
+    /// Milliseconds that a fault lasts.
+    pub lasts_ms: (u64, u64),
+    /// Milliseconds for which whoever was struck is left alone afterwards, so that what is lost there has one reason.
+    pub rest_ms: u64,
+}
+
+/// Faults at a time.
+const TOGETHER_MAX: usize = 2;
+/// How often a chain or map is looked for that is still there when it is struck.
+const BLOWS_MAX: u32 = 5;
+/// Faults that come and go.
+#[derive(Debug)]
+pub(super) struct Faults {
+    random: Random,
+    rhythm: Rhythm,
+    timeline: Arc<Timeline>,
+    open: Vec<Open>,
+    next: Instant,
+    /// What comes next, and how long it lasts: it waits until whom it strikes has rested.
+    decided: Option<(Fault, Duration)>,
+    rested: [Instant; 4],
+    /// Kinds that come in this turn before any comes again.
+    deck: Vec<Kind>,
+    /// The number of the node whose agent is never killed: what it has in memory at the end is what all of the time left there.
+    pub(super) survivor: u8,
+    /// Whether processes of the product are killed; otherwise they are stopped instead, or something else is done to their node.
+    pub(super) processes_die: bool,
+    /// Members of the store.
+    members: u8,
+}
+
+#[derive(Debug)]
+struct Open {
+    fault: Fault,
+    until: Instant,
+    place: usize,
+}
+
+impl Faults {
+    pub(super) fn new(seed: u64, rhythm: &Rhythm, members: u8, timeline: &Arc<Timeline>) -> Self {
+        let now = Instant::now();
+        let mut random = Random::new(seed, 0);
+        let survivor = 1 + u8::try_from(random.below(3)).unwrap_or(0);
+        Self {
+            random,
+            rhythm: rhythm.clone(),
+            timeline: Arc::clone(timeline),
+            open: Vec::new(),
+            next: now,
+            decided: None,
+            rested: [now; 4],
+            deck: Vec::new(),
+            survivor,
+            processes_die: true,
+            members,
+        }
+    }
+
+    /// Does what is due, and answers what it began.
+    pub(super) fn turn(&mut self, stage: &mut Stage) -> Result<Option<Fault>> {
+        let now = Instant::now();
+        while let Some(at) = self.open.iter().position(|open| open.until <= now) {
+            let open = self.open.remove(at);
+            self.mend(stage, &open)?;
+        }
+        if now < self.next || self.open.len() >= TOGETHER_MAX {
+            return Ok(None);
+        }
+        let (fault, lasts) = self.decide();
+        if self.rested[usize::from(fault.node)] > now {
+            return Ok(None);
+        }
+        self.decided = None;
+        self.next = now + self.random.millis(self.rhythm.between_ms.0, self.rhythm.between_ms.1);
+        let place = self.timeline.begin(fault);
+        self.strike(stage, fault).with_context(|| fault.to_string())?;
+        if fault.kind.is_moment() {
+            self.timeline.end(place);
+            self.rest(fault);
+        } else {
+            // Nothing else strikes it meanwhile.
+            self.rested[usize::from(fault.node)] = now + lasts + Duration::from_millis(self.rhythm.rest_ms);
+            self.open.push(Open { fault, until: now + lasts, place });
+        }
+        Ok(Some(fault))
+    }
+
+    /// Undoes everything.
+    pub(super) fn mend_all(&mut self, stage: &mut Stage) -> Result<()> {
+        while let Some(open) = self.open.pop() {
+            self.mend(stage, &open)?;
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self) -> (Fault, Duration) {
+        if let Some(decided) = self.decided {
+            return decided;
+        }
+        let fault = self.choose();
+        let lasts = self.random.millis(self.rhythm.lasts_ms.0, self.rhythm.lasts_ms.1);
+        *self.decided.insert((fault, lasts))
+    }
+
+    fn choose(&mut self) -> Fault {
+        if self.deck.is_empty() {
+            self.deck = kinds(self.members);
+        }
+        let kind = self.deck.swap_remove(self.random.index(self.deck.len()));
+        let mut node = 1 + u8::try_from(self.random.below(3)).unwrap_or(0);
+        let kind = match kind {
+            Kind::ControlKilled if !self.processes_die => Kind::ControlPaused,
+            Kind::AgentKilled if !self.processes_die => Kind::AgentPaused,
+            Kind::RelayKilled if !self.processes_die => Kind::FlowsFlushed,
+            Kind::AgentKilled if node == self.survivor => {
+                node = node % 3 + 1;
+                kind
+            }
+            Kind::ControlKilled
+            | Kind::ControlPaused
+            | Kind::AgentKilled
+            | Kind::AgentPaused
+            | Kind::Unplugged
+            | Kind::CutOff
+            | Kind::Reset
+            | Kind::RulesFlushed
+            | Kind::RuleDeleted
+            | Kind::RelayKilled
+            | Kind::FlowsFlushed
+            | Kind::MemberKilled => kind,
+        };
+        match kind {
+            Kind::ControlKilled | Kind::ControlPaused | Kind::Reset | Kind::MemberKilled => {
+                Fault { kind, node: 0 }
+            }
+            Kind::RelayKilled => Fault { kind, node: 3 },
+            Kind::AgentKilled
+            | Kind::AgentPaused
+            | Kind::Unplugged
+            | Kind::CutOff
+            | Kind::RulesFlushed
+            | Kind::RuleDeleted
+            | Kind::FlowsFlushed => Fault { kind, node },
+        }
+    }
+
+    fn strike(&mut self, stage: &mut Stage, fault: Fault) -> Result<()> {
+        let name = format!("node{}", fault.node);
+        match fault.kind {
+            Kind::ControlKilled => stage.cluster.server.kill(),
+            Kind::ControlPaused => stage.cluster.server.pause()?,
+            Kind::AgentKilled => agent(stage, &name)?.kill(),
+            Kind::AgentPaused => agent(stage, &name)?.pause()?,
+            Kind::Unplugged => stage.cluster.topology.plug(&name, false)?,
+            Kind::CutOff => {
+                let [v4, v6] = node_addresses(fault.node);
+                let hooks = ["input", "output"].map(|hook| {
+                    let end = if hook == "input" { "saddr" } else { "daddr" };
+                    format!("chain {hook} {{ type filter hook {hook} priority 0; ip {end} {v4} drop; ip6 {end} {v6} drop; }}")
+                });
+                let rules = format!("table inet soak-{name} {{\n{}\n{}\n}}\n", hooks[0], hooks[1]);
+                crate::host::kernel::load(&stage.cluster.topology.control, &rules)?;
+            }
+            Kind::Reset => {
+                let [first, last] = [1, 3].map(|index| node_addresses(index)[0]);
+                let rules = format!(
+                    "table inet soak-reset {{\nchain input {{ type filter hook input priority 0; \
+                     ip saddr {first}-{last} tcp dport 7440 reject with tcp reset; }}\n}}\n"
+                );
+                crate::host::kernel::load(&stage.cluster.topology.control, &rules)?;
+            }
+            Kind::RulesFlushed => _ = stage.cluster.place(&name)?.run("nft", &["flush", "ruleset"])?,
+            Kind::RuleDeleted => self.delete_some_rule(stage, &name)?,
+            Kind::RelayKilled => {
+                let relay = stage::relay(stage.cluster.place(&name)?)?;
+                if let Some(pid) = relay {
+                    let pid = crate::host::registry::as_pid(pid);
+                    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL)
+                        .context("killing the relay")?;
+                }
+            }
+            Kind::FlowsFlushed => _ = stage.cluster.place(&name)?.run("conntrack", &["-F"])?,
+            Kind::MemberKilled => {
+                // One at a time: with two of three the store could not be written.
+                let at = self.random.index(stage.cluster.members.len());
+                stage.cluster.members.get_mut(at).context("the store has no members")?.kill();
+            }
+        }
+        Ok(())
+    }
+
+    fn mend(&mut self, stage: &mut Stage, open: &Open) -> Result<()> {
+        let name = format!("node{}", open.fault.node);
+        match open.fault.kind {
+            Kind::ControlKilled => stage.cluster.server.start_again()?,
+            Kind::ControlPaused => stage.cluster.server.go_on()?,
+            Kind::AgentKilled => agent(stage, &name)?.start_again()?,
+            Kind::AgentPaused => agent(stage, &name)?.go_on()?,
+            Kind::Unplugged => stage.cluster.topology.plug(&name, true)?,
+            Kind::CutOff => delete_table(stage, &format!("soak-{name}"))?,
+            Kind::Reset => delete_table(stage, "soak-reset")?,
+            Kind::MemberKilled => {
+                for member in stage.cluster.members.iter_mut().filter(|member| member.pid().is_none()) {
+                    member.start_again()?;
+                }
+            }
+            Kind::RulesFlushed | Kind::RuleDeleted | Kind::RelayKilled | Kind::FlowsFlushed => {}
+        }
+        self.timeline.end(open.place);
+        self.rest(open.fault);
+        Ok(())
+    }
+
+    fn rest(&mut self, fault: Fault) {
+        self.rested[usize::from(fault.node)] = Instant::now() + Duration::from_millis(self.rhythm.rest_ms);
+    }
+
+    /// One of our chains or maps loses everything, or a chain its first rule. One that goes between the look at the rules and the blow
+    /// is no fault: another is taken.
+    fn delete_some_rule(&mut self, stage: &Stage, node: &str) -> Result<()> {
+        // Drawn once, so that what comes next does not depend on how often it was tried.
+        let (mut random, is_emptied) = (Random::new(self.random.below(u64::MAX), 0), self.random.chance(50));
+        let mut tries_left = BLOWS_MAX;
+        loop {
+            tries_left -= 1;
+            match delete_some_rule(stage.cluster.place(node)?, node, &mut random, is_emptied) {
+                Err(_) if tries_left > 0 => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether nobody can expect an answer of control.
+    pub(super) fn is_control_away(&self) -> bool {
+        let is_away = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::ControlPaused);
+        self.open.iter().any(|open| is_away(open.fault.kind))
+    }
+
+    /// Whether a process is meant to be dead.
+    pub(super) fn is_killed(&self, node: u8) -> bool {
+        let is_death = |kind: Kind| matches!(kind, Kind::ControlKilled | Kind::AgentKilled);
+        self.open.iter().any(|open| open.fault.node == node && is_death(open.fault.kind))
+    }
+}
+
+/// The kinds of faults that a cluster can have whose store has so many members.
+pub fn kinds(members: u8) -> Vec<Kind> {
+    KINDS.into_iter().filter(|kind| *kind != Kind::MemberKilled || members > 0).collect()
+}
+
+fn agent<'a>(stage: &'a mut Stage, name: &str) -> Result<&'a mut Process> {
+    stage.cluster.agents.get_mut(name).with_context(|| format!("no agent was started on {name}"))
+}
+
+fn delete_table(stage: &Stage, table: &str) -> Result<()> {
+    stage.cluster.topology.control.run("nft", &["delete", "table", "inet", table]).map(drop)
+}
+
+fn delete_some_rule(place: &Namespace, node: &str, random: &mut Random, is_emptied: bool) -> Result<()> {
+    let turn = MODES.iter().zip(1..).find(|(_, number)| node == format!("node{number}"));
+    if turn.is_some_and(|(mode, _)| *mode == "iptables") {
+        let saved = place.run("iptables-nft-save", &["-t", "nat"])?;
+        let mut chains: Vec<_> =
+            saved.lines().filter_map(|line| line.strip_prefix("-A ")?.split(' ').next()).collect();
+        chains.dedup();
+        ensure!(!chains.is_empty(), "{node} has no rules");
+        let chain = chains[random.index(chains.len())];
+        let words =
+            if is_emptied { vec!["-t", "nat", "-F", chain] } else { vec!["-t", "nat", "-D", chain, "1"] };
+        return place.run("iptables-nft", &words).map(drop);
+    }
+    let table = if node == "node3" { "tidegate-userspace" } else { "tidegate" };
+    let listing = place.run("nft", &["-t", "list", "table", "inet", table])?;
+    let is_meant =
+        |line: &&str| line.starts_with("map ") || line.starts_with("set ") || line.starts_with("chain ");
+    let things: Vec<_> =
+        listing.lines().map(str::trim).filter(is_meant).filter_map(|line| line.strip_suffix(" {")).collect();
+    ensure!(!things.is_empty(), "{node} has no table {table}");
+    let (kind, name) = things[random.index(things.len())].split_once(' ').context("a kind and a name")?;
+    place.run("nft", &["flush", kind, "inet", table, name]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_decides_the_faults_and_all_kinds_come_by_turns() {
+        let rhythm = Rhythm { between_ms: (1, 2), lasts_ms: (1, 2), rest_ms: 1 };
+        let chosen = |seed| {
+            let mut faults = Faults::new(seed, &rhythm, 3, &Arc::default());
+            (0..KINDS.len() * 3).map(|_| faults.choose()).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(3), chosen(3));
+        assert_ne!(chosen(3), chosen(4));
+        for turn in chosen(3).chunks(KINDS.len()) {
+            assert!(KINDS.iter().all(|kind| turn.iter().any(|fault| fault.kind == *kind)));
+        }
+        let survivor = Faults::new(3, &rhythm, 3, &Arc::default()).survivor;
+        let is_spared = |fault: &Fault| fault.kind != Kind::AgentKilled || fault.node != survivor;
+        assert!(chosen(3).iter().all(is_spared));
+        let mut gentle = Faults { processes_die: false, ..Faults::new(3, &rhythm, 0, &Arc::default()) };
+        let is_death = |kind| {
+            [Kind::ControlKilled, Kind::AgentKilled, Kind::RelayKilled, Kind::MemberKilled].contains(&kind)
+        };
+        assert!((0..KINDS.len() * 3).all(|_| !is_death(gentle.choose().kind)));
+    }
+}

@@ -1,0 +1,272 @@
+//! Writers that together make so many changes a second, and look at every answer.
+//!
+//! A change that is not answered, because control is dead, stopped or starting, is asked for again until it is: what it wants is the
+//! same whether it was done or not. Whatever else is not a success is told.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::changes::{Call, Estate, WRITERS_MIN};
+use crate::{
+    cluster::control::no_tls,
+    host::{netns::Namespace, wait},
+};
+
+/// How long a writer waits for an answer: control may be stopped for longer, and then it asks again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause before a change is asked for again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// A writer that fell behind by more than this does not catch up: the pace is what is asked of a server that answers.
+const BEHIND_MAX: Duration = Duration::from_secs(2);
+/// Answers that are kept because nobody expected them.
+const UNEXPECTED_MAX: usize = 50;
+/// How long writers may take until they have heard what they are told: the longest request, several times.
+const OBEDIENCE: Duration = Duration::from_secs(90);
+
+/// What writers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Order {
+    /// Write.
+    Write,
+    /// Write nothing, and leave what there is.
+    Rest,
+    /// Undo everything, then write nothing.
+    Tidy,
+    /// End.
+    End,
+}
+
+/// How many writers, and how much they write.
+#[derive(Debug, Clone)]
+pub(super) struct Pace {
+    pub(super) seed: u64,
+    pub(super) writers: u64,
+    /// Requests per second, of all of them.
+    pub(super) per_second: u32,
+    pub(super) filling: u32,
+}
+
+/// What they did.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Written {
+    /// Changes by kind.
+    pub(super) changes: BTreeMap<String, u64>,
+    /// Requests that were answered with success.
+    pub(super) requests: u64,
+    /// Requests that were asked for again, by reason.
+    pub(super) again: BTreeMap<String, u64>,
+    /// Answers that nobody expected.
+    pub(super) unexpected: Vec<String>,
+}
+
+/// The running writers. Dropping it ends them.
+#[derive(Debug)]
+pub(super) struct Writers {
+    order: Arc<AtomicU8>,
+    obeyed: Vec<Arc<AtomicU8>>,
+    requests: Arc<AtomicU64>,
+    written: Arc<Mutex<Written>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Writers {
+    /// Starts them; they write at once.
+    pub(super) fn start(from: &Namespace, base: &str, pace: &Pace) -> Result<Self> {
+        ensure!(pace.writers >= WRITERS_MIN, "a soak has at least {WRITERS_MIN} writers");
+        let mut writers = Self {
+            order: Arc::default(),
+            obeyed: Vec::new(),
+            requests: Arc::default(),
+            written: Arc::default(),
+            threads: Vec::new(),
+        };
+        for index in 0..pace.writers {
+            let obeyed = Arc::new(AtomicU8::new(Order::Write as u8));
+            let mut writer = Writer {
+                estate: Estate::new(pace.seed, index, pace.writers, pace.filling),
+                http: client()?,
+                base: base.to_owned(),
+                order: Arc::clone(&writers.order),
+                obeyed: Arc::clone(&obeyed),
+                requests: Arc::clone(&writers.requests),
+                written: Arc::clone(&writers.written),
+                step: Duration::from_secs(pace.writers) / pace.per_second,
+            };
+            writers.threads.push(from.spawn(&format!("writer-{index}"), move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.expect("a writer has a runtime").block_on(writer.run());
+            })?);
+            writers.obeyed.push(obeyed);
+        }
+        Ok(writers)
+    }
+
+    /// Tells all of them, and waits until they obey.
+    pub(super) fn tell(&self, order: Order) -> Result<()> {
+        self.order.store(order as u8, Ordering::SeqCst);
+        wait::until_within(OBEDIENCE, "the writers to obey", || {
+            let slow = self.obeyed.iter().position(|obeyed| obeyed.load(Ordering::SeqCst) != order as u8);
+            ensure!(slow.is_none(), "writer {slow:?} does not: {:?}", self.written().unexpected);
+            Ok(())
+        })
+    }
+
+    /// Requests so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn written(&self) -> Written {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        Written { requests: self.requests(), ..written.clone() }
+    }
+
+    /// Ends them, and says what they did.
+    pub(super) fn end(mut self) -> Written {
+        self.join();
+        self.written()
+    }
+
+    fn join(&mut self) {
+        self.order.store(Order::End as u8, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+struct Writer {
+    estate: Estate,
+    http: reqwest::Client,
+    base: String,
+    order: Arc<AtomicU8>,
+    obeyed: Arc<AtomicU8>,
+    requests: Arc<AtomicU64>,
+    written: Arc<Mutex<Written>>,
+    /// Between two requests.
+    step: Duration,
+}
+
+impl Writer {
+    async fn run(&mut self) {
+        let mut due = Instant::now();
+        loop {
+            let order = self.order.load(Ordering::SeqCst);
+            let is_new = self.obeyed.load(Ordering::SeqCst) != order;
+            if order == Order::End as u8 {
+                return;
+            } else if order == Order::Write as u8 {
+                self.obeyed.store(order, Ordering::SeqCst);
+                due = self.change(due).await;
+            } else {
+                if is_new && order == Order::Tidy as u8 {
+                    for call in self.estate.tidy() {
+                        self.carry_out("tidying", &call).await;
+                    }
+                }
+                self.obeyed.store(order, Ordering::SeqCst);
+                tokio::time::sleep(AGAIN).await;
+                due = Instant::now();
+            }
+        }
+    }
+
+    /// Makes one change at its time; answers when the next is due.
+    async fn change(&mut self, mut due: Instant) -> Instant {
+        let change = self.estate.next();
+        for call in &change.calls {
+            tokio::time::sleep_until(due.into()).await;
+            self.carry_out(change.kind, call).await;
+            due = (due + self.step).max(Instant::now().checked_sub(BEHIND_MAX).unwrap_or(due));
+        }
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written.changes.entry(change.kind.to_owned()).or_default() += 1;
+        due
+    }
+
+    async fn carry_out(&self, kind: &str, call: &Call) {
+        let mut was_asked = false;
+        loop {
+            match self.ask(call).await {
+                Ok((200 | 201 | 204, _)) => _ = self.requests.fetch_add(1, Ordering::Relaxed),
+                // It was done the first time, and the answer was lost.
+                Ok((404, _)) if was_asked && call.method == "DELETE" => {}
+                // Not answered, not admitted any more, or it lost races: it is asked for again.
+                outcome if !self.is_ending() && matches!(outcome, Err(_) | Ok((429 | 503 | 412, _))) => {
+                    was_asked = true;
+                    self.ask_again_because(
+                        outcome.map_or_else(|error| reason(&error), |(status, _)| format!("answer {status}")),
+                    );
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                outcome => self.tell_unexpected(kind, call, &outcome),
+            }
+            return;
+        }
+    }
+
+    fn ask_again_because(&self, reason: String) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        *written.again.entry(reason).or_default() += 1;
+    }
+
+    fn tell_unexpected(&self, kind: &str, call: &Call, outcome: &Result<(u16, String)>) {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.unexpected.len() < UNEXPECTED_MAX {
+            let body = call.body.as_ref().map_or_else(String::new, Value::to_string);
+            written.unexpected.push(format!("{kind}: {} {} {body}: {outcome:?}", call.method, call.path));
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.order.load(Ordering::SeqCst) == Order::End as u8
+    }
+
+    async fn ask(&self, call: &Call) -> Result<(u16, String)> {
+        let method = reqwest::Method::from_bytes(call.method.as_bytes())?;
+        let mut request = self.http.request(method, format!("{}{}", self.base, call.path));
+        if let Some(body) = &call.body {
+            let form =
+                if call.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            request = request.header("content-type", form).body(body.to_string());
+        }
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    }
+}
+
+/// Why there was no answer.
+fn reason(error: &anyhow::Error) -> String {
+    let error = error.downcast_ref::<reqwest::Error>();
+    let (is_timeout, is_connect) =
+        error.map_or((false, false), |error| (error.is_timeout(), error.is_connect()));
+    match (is_timeout, is_connect) {
+        (true, _) => "no answer in time",
+        (false, true) => "no connection",
+        (false, false) => "the connection ended",
+    }
+    .to_owned()
+}
+
+fn client() -> Result<reqwest::Client> {
+    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?).tcp_nodelay(true);
+    client.timeout(PATIENCE).no_proxy().build().context("a client")
+}

@@ -1,0 +1,157 @@
+//! Speaks to the control API from inside its network, as any HTTP client would.
+
+use std::{net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::host::netns::Namespace;
+
+/// How long one request may take on a busy machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An HTTP client in a namespace, for one server.
+#[derive(Debug, Clone)]
+pub struct Http {
+    namespace: Namespace,
+    base: String,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The `ETag`, if there is one.
+    pub etag: Option<String>,
+    /// The revision that the write made, if it was one.
+    pub revision: Option<u64>,
+    /// The body.
+    pub text: String,
+}
+
+impl Answer {
+    /// The body as JSON; `null` when it is none.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    /// The answer, if the request succeeded.
+    ///
+    /// # Errors
+    /// With status and body, when it did not.
+    pub fn success(self) -> Result<Self> {
+        if (200..300).contains(&self.status) {
+            Ok(self)
+        } else {
+            bail!("answered {}: {}", self.status, self.text)
+        }
+    }
+
+    /// The answer's JSON, if the status is the expected one.
+    ///
+    /// # Errors
+    /// With status and body, when it is not.
+    pub fn expect(self, status: u16) -> Result<Value> {
+        if self.status == status {
+            Ok(self.json())
+        } else {
+            bail!("expected {status}, got {}: {}", self.status, self.text)
+        }
+    }
+}
+
+impl Http {
+    /// A client in `namespace` for the server at `address`.
+    #[must_use]
+    pub fn new(namespace: &Namespace, address: SocketAddr) -> Self {
+        Self { namespace: namespace.clone(), base: format!("http://{address}") }
+    }
+
+    /// The server's URL as seen from inside.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// GET.
+    ///
+    /// # Errors
+    /// The server cannot be reached; an error status is an answer.
+    pub fn get(&self, path: &str) -> Result<Answer> {
+        self.send("GET", path, &[], String::new())
+    }
+
+    /// GET, as JSON.
+    ///
+    /// # Errors
+    /// The server cannot be reached or answers with an error status.
+    pub fn get_json(&self, path: &str) -> Result<Value> {
+        Ok(self.get(path)?.success().with_context(|| format!("GET {path}"))?.json())
+    }
+
+    /// Sends a JSON body.
+    ///
+    /// # Errors
+    /// The server cannot be reached; an error status is an answer.
+    pub fn send_json(&self, method: &str, path: &str, body: &Value) -> Result<Answer> {
+        self.send(method, path, &[("content-type", "application/json")], body.to_string())
+    }
+
+    /// Sends anything.
+    ///
+    /// # Errors
+    /// The server cannot be reached; an error status is an answer.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: String) -> Result<Answer> {
+        let url = format!("{}{path}", self.base);
+        self.namespace.inside(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(request(method, &url, headers, body)).with_context(|| format!("{method} {url}"))
+        })
+    }
+}
+
+/// The laboratory speaks plain HTTP to control; the library wants to know what it would do otherwise.
+pub(crate) fn no_tls() -> Result<rustls::ClientConfig> {
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider);
+    let tls = tls.with_protocol_versions(&[&rustls::version::TLS13])?;
+    Ok(tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth())
+}
+
+async fn request(method: &str, url: &str, headers: &[(&str, &str)], body: String) -> Result<Answer> {
+    let client = reqwest::Client::builder().tls_backend_preconfigured(no_tls()?);
+    let client = client.timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+    let method = reqwest::Method::from_bytes(method.as_bytes())?;
+    let mut request = client.request(method, url);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = request.body(body).send().await?;
+    let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (etag, revision) = (header("etag"), header("x-revision"));
+    let status = response.status().as_u16();
+    let text = response.text().await?;
+    Ok(Answer { status, etag, revision: revision.and_then(|text| text.parse().ok()), text })
+}
+
+/// Reads an unsigned number at a JSON pointer.
+///
+/// # Errors
+/// There is none; the document is in the error.
+pub fn number(document: &Value, pointer: &str) -> Result<u64> {
+    document
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .ok_or_else(|| anyhow!("no number at {pointer} in {document:#}"))
+}
+
+/// Reads a string at a JSON pointer.
+///
+/// # Errors
+/// There is none; the document is in the error.
+pub fn string(document: &Value, pointer: &str) -> Result<String> {
+    let text = document.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    text.ok_or_else(|| anyhow!("no string at {pointer} in {document:#}"))
+}

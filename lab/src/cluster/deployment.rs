@@ -1,0 +1,434 @@
+//! A whole cluster on a [`Topology`]: one control server, an agent on every machine, and words for what tests do with it.
+
+use std::{
+    collections::BTreeMap,
+    io::Write,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use serde_json::Value;
+
+use crate::{
+    cluster::{
+        control::{Http, number, string},
+        etcd,
+    },
+    host::{netns::Namespace, scratch::Scratch, shell, wait},
+    network::{
+        client::{self, Reply},
+        topology::{self, Topology},
+    },
+    processes::{
+        binaries,
+        process::{Plan, Process},
+    },
+};
+
+/// Where every agent serves its own state, inside its machine.
+const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7441);
+
+/// What kind of cluster to bring up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Machines with agents.
+    pub nodes: u8,
+    /// The ranges of virtual addresses, as the flag takes them.
+    pub service_cidr: String,
+    /// The range of node ports, as the flag takes it.
+    pub node_port_range: String,
+    /// The proxy modes of the agents, by turns.
+    pub modes: Vec<&'static str>,
+    /// Whether machines and the client outside are in the network of the founding documents too.
+    pub lan: bool,
+    /// Further arguments of every agent.
+    pub agent_arguments: Vec<String>,
+    /// Members of an etcd that is the store, beside the control server; none: SQLite.
+    pub members: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: 3,
+            service_cidr: "10.96.0.0/16,fd00:96::/112".to_owned(),
+            node_port_range: "30000-32767".to_owned(),
+            modes: vec!["nftables"],
+            lan: false,
+            agent_arguments: Vec::new(),
+            members: 0,
+        }
+    }
+}
+
+/// A running cluster. Dropping it ends every process, removes every namespace and deletes all files; when that happens by
+/// a panic, the ends of the logs are written to stderr first.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The agents, by node.
+    pub agents: BTreeMap<String, Process>,
+    /// The control server.
+    pub server: Process,
+    /// The members of its store, if that is etcd.
+    pub members: Vec<Process>,
+    /// A client of the control server, in its namespace.
+    pub api: Http,
+    /// The network.
+    pub topology: Topology,
+    modes: Vec<&'static str>,
+    agent_arguments: Vec<String>,
+    directory: Scratch,
+}
+
+impl Cluster {
+    /// Brings everything up and waits until every agent has reported that it has everything.
+    ///
+    /// # Errors
+    /// A binary is not built or does not become ready.
+    pub fn start(options: &Options) -> Result<Self> {
+        let mut cluster = Self::start_control(options)?;
+        let names: Vec<_> = cluster.topology.nodes.keys().cloned().collect();
+        for name in &names {
+            cluster.start_agent(name)?;
+        }
+        for name in &names {
+            cluster.wait_agent_ready(name)?;
+        }
+        cluster.wait_converged()?;
+        Ok(cluster)
+    }
+
+    /// Brings up the network and the control server only.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_control(options: &Options) -> Result<Self> {
+        let directory = Scratch::new("lab")?;
+        let topology = Topology::new(options.nodes)?;
+        if options.lan {
+            topology.join_lan()?;
+        }
+        let members = etcd::start_beside(&topology.control, options.members, directory.path())?;
+        let store = match options.members {
+            0 => format!("sqlite:{}", directory.path().join("control.sqlite").display()),
+            count => etcd::url_beside(count),
+        };
+        let mut server = Process::start(Plan {
+            label: "tidegate-api".to_owned(),
+            namespace: topology.control.clone(),
+            program: binaries::find("tidegate-api")?,
+            arguments: words(&[
+                &format!("--listen={}", topology::CONTROL),
+                &format!("--store={store}"),
+                &format!("--service-cidr={}", options.service_cidr),
+                &format!("--node-port-range={}", options.node_port_range),
+                &format!("--allow-external-ip={}", topology::EXTERNAL_CIDRS),
+                "--insecure",
+                // Tests take away everything on purpose.
+                "--guard-vips-percent=100",
+                "--guard-endpoints-percent=100",
+                "--health-guard-percent=100",
+            ]),
+            environment: Vec::new(),
+            log: directory.path().join("control.log"),
+        })?;
+        let api = Http::new(&topology.control, topology::CONTROL);
+        server.wait_ready(|| api.get("/readyz")?.success().map(drop))?;
+        let Options { modes, agent_arguments, .. } = options.clone();
+        Ok(Self {
+            agents: BTreeMap::new(),
+            server,
+            members,
+            api,
+            topology,
+            modes,
+            agent_arguments,
+            directory,
+        })
+    }
+
+    /// Starts the agent of a machine.
+    ///
+    /// # Errors
+    /// The binary is not built.
+    pub fn start_agent(&mut self, node: &str) -> Result<()> {
+        let machine = self.topology.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let turn = usize::from(machine.index.saturating_sub(1)) % self.modes.len().max(1);
+        let mode = self.modes.get(turn).copied().unwrap_or("nftables");
+        let addresses = topology::node_addresses(machine.index).map(|address| address.to_string()).join(",");
+        let mut arguments = words(&[
+            &format!("--api={}", self.api.url()),
+            &format!("--node={node}"),
+            &format!("--mode={mode}"),
+            &format!("--state-dir={}", self.state_directory(node).display()),
+            &format!("--listen={AGENT}"),
+            &format!("--workload-cidr={}", topology::workload_cidrs(machine.index).join(",")),
+            &format!("--address={addresses}"),
+        ]);
+        arguments.extend_from_slice(&self.agent_arguments);
+        let process = Process::start(Plan {
+            label: format!("tidegate-agent of {node}"),
+            namespace: machine.namespace.clone(),
+            program: binaries::find("tidegate-agent")?,
+            arguments,
+            environment: Vec::new(),
+            log: self.directory.path().join(format!("{node}.log")),
+        })?;
+        self.agents.insert(node.to_owned(), process);
+        Ok(())
+    }
+
+    /// Where the agent of a machine keeps its last good state.
+    #[must_use]
+    pub fn state_directory(&self, node: &str) -> PathBuf {
+        self.directory.path().join(format!("{node}.state"))
+    }
+
+    /// The names of the files that are not in a directory of an agent or of a member of the store.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn files(&self) -> Result<Vec<String>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.directory.path())? {
+            files.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        files.sort();
+        Ok(files)
+    }
+
+    /// What the files of the control server and of the agents take on disk, but for logs, in KiB.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn files_kib(&self) -> Result<u64> {
+        let directory = self.directory.path().display().to_string();
+        let listing = shell::run("du", &["-k", "-s", "--exclude=*.log", &directory])?;
+        let kib = listing.split_whitespace().next().context("`du` said nothing")?;
+        Ok(kib.parse()?)
+    }
+
+    /// Waits until an agent says that it is healthy.
+    ///
+    /// # Errors
+    /// It never does.
+    pub fn wait_agent_ready(&mut self, node: &str) -> Result<()> {
+        let http = self.agent(node)?;
+        let process = self.agents.get_mut(node).with_context(|| format!("no agent was started on {node}"))?;
+        process.wait_ready(|| http.get("/healthz")?.success().map(drop))
+    }
+
+    /// A client of an agent's own endpoint.
+    ///
+    /// # Errors
+    /// There is no such machine.
+    pub fn agent(&self, node: &str) -> Result<Http> {
+        Ok(Http::new(self.topology.place(node)?, AGENT))
+    }
+
+    /// What an agent says of itself (`/v1/state`).
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn agent_state(&self, node: &str) -> Result<Value> {
+        self.agent(node)?.get_json("/v1/state")
+    }
+
+    /// A counter of an agent, by its name in a report (`kernelTransactions`).
+    ///
+    /// # Errors
+    /// It does not answer, or has no such counter.
+    pub fn agent_counter(&self, node: &str, name: &str) -> Result<u64> {
+        number(&self.agent_state(node)?, &format!("/counters/{name}"))
+    }
+
+    /// Kills the control server without warning and starts it again.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub fn restart_control(&mut self) -> Result<()> {
+        self.server.kill();
+        self.start_control_again()
+    }
+
+    /// Starts the control server after it was ended.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub fn start_control_again(&mut self) -> Result<()> {
+        self.server.start_again()?;
+        let api = self.api.clone();
+        self.server.wait_ready(|| api.get("/readyz")?.success().map(drop))
+    }
+
+    /// Starts the agent of a machine after it was ended.
+    ///
+    /// # Errors
+    /// It does not come back.
+    pub fn start_agent_again(&mut self, node: &str) -> Result<()> {
+        self.agents
+            .get_mut(node)
+            .with_context(|| format!("no agent was started on {node}"))?
+            .start_again()?;
+        self.wait_agent_ready(node)
+    }
+
+    /// Applies YAML documents and answers what the server did.
+    ///
+    /// # Errors
+    /// They are refused.
+    pub fn apply(&self, yaml: &str) -> Result<Value> {
+        let answer =
+            self.api.send("POST", "/v1/apply", &[("content-type", "application/yaml")], yaml.to_owned())?;
+        Ok(answer.success().with_context(|| format!("applying\n{yaml}"))?.json())
+    }
+
+    /// Applies JSON objects, in one request.
+    ///
+    /// # Errors
+    /// They are refused.
+    pub fn apply_objects(&self, objects: &[Value]) -> Result<Value> {
+        Ok(self.api.send_json("POST", "/v1/apply", &Value::from(objects))?.success()?.json())
+    }
+
+    /// An object as the API shows it, by its path below `/v1` (`namespaces/default/services/web`).
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn object(&self, path: &str) -> Result<Value> {
+        self.api.get_json(&format!("/v1/{path}"))
+    }
+
+    /// A Service, by `namespace/name`.
+    ///
+    /// # Errors
+    /// It does not exist.
+    pub fn service(&self, key: &str) -> Result<Value> {
+        let (namespace, name) =
+            key.split_once('/').with_context(|| format!("`{key}` is not `namespace/name`"))?;
+        self.object(&format!("namespaces/{namespace}/services/{name}"))
+    }
+
+    /// The virtual address of a Service in a family (0: primary), once it has one.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn cluster_ip(&self, key: &str, family: usize) -> Result<IpAddr> {
+        Ok(string(&self.service(key)?, &format!("/spec/clusterIPs/{family}"))?.parse()?)
+    }
+
+    /// The node port of a Service's port.
+    ///
+    /// # Errors
+    /// It has none.
+    pub fn node_port(&self, key: &str, port: usize) -> Result<u16> {
+        Ok(u16::try_from(number(&self.service(key)?, &format!("/spec/ports/{port}/nodePort"))?)?)
+    }
+
+    /// Waits until every node has read the Service back from its kernel, in its current form.
+    ///
+    /// # Errors
+    /// A node never has; its status is in the error.
+    pub fn wait_verified(&self, key: &str) -> Result<()> {
+        let expected = self.agents.len() as u64;
+        wait::until(&format!("Service {key} verified on {expected} nodes"), || {
+            let service = self.service(key)?;
+            let (total, verified) =
+                (number(&service, "/status/nodes/total")?, number(&service, "/status/nodes/verified")?);
+            ensure!(total == expected && verified == expected, "status: {:#}", service["status"]);
+            Ok(())
+        })
+    }
+
+    /// Waits until every node has verified everything up to the newest write.
+    ///
+    /// # Errors
+    /// A node never has; what the server says about it is in the error.
+    pub fn wait_converged(&self) -> Result<()> {
+        let expected = self.agents.len() as u64;
+        wait::until(&format!("{expected} nodes to converge"), || {
+            let status = self.api.get_json("/v1/status")?;
+            ensure!(number(&status, "/nodes/converged")? == expected, "status: {status:#}");
+            Ok(())
+        })
+    }
+
+    /// The namespace of a place.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn place(&self, name: &str) -> Result<&Namespace> {
+        self.topology.place(name)
+    }
+
+    /// Connects by TCP from a place and reads who answers.
+    ///
+    /// # Errors
+    /// Refused or silent.
+    pub fn tcp(&self, from: &str, to: impl ToString) -> Result<Reply> {
+        client::tcp(self.place(from)?, client::socket_address(&to.to_string())?)
+    }
+
+    /// Asks by UDP from a place and reads who answers.
+    ///
+    /// # Errors
+    /// Refused or silent.
+    pub fn udp(&self, from: &str, to: impl ToString) -> Result<Reply> {
+        client::udp(self.place(from)?, client::socket_address(&to.to_string())?)
+    }
+
+    /// Connects many times and counts who answered.
+    ///
+    /// # Errors
+    /// The first connection that fails.
+    pub fn spread(&self, from: &str, to: SocketAddr, connections: usize) -> Result<BTreeMap<String, usize>> {
+        let mut counts = BTreeMap::new();
+        for number in 1..=connections {
+            let reply =
+                self.tcp(from, to).with_context(|| format!("connection {number} of {connections}"))?;
+            *counts.entry(reply.backend).or_default() += 1;
+        }
+        Ok(counts)
+    }
+
+    /// Connects until all of `backends` and nobody else have answered in a row of connections; for changes that were
+    /// verified, where chance decides who answers.
+    ///
+    /// # Errors
+    /// Somebody else answers, a connection fails, or one of them never answers.
+    pub fn expect_backends(&self, from: &str, to: SocketAddr, backends: &[&str]) -> Result<()> {
+        // With at most 6 backends, missing one in 200 draws has a chance below 1e-15.
+        const CONNECTIONS_MAX: usize = 200;
+        let mut missing: Vec<_> = backends.to_vec();
+        for number in 0..CONNECTIONS_MAX {
+            if missing.is_empty() && number >= 5 * backends.len() {
+                return Ok(());
+            }
+            let reply = self.tcp(from, to)?;
+            ensure!(
+                backends.contains(&reply.backend.as_str()),
+                "{} answered, which is none of {backends:?}",
+                reply.backend
+            );
+            missing.retain(|backend| *backend != reply.backend);
+        }
+        Err(anyhow!("{missing:?} never answered in {CONNECTIONS_MAX} connections to {to}"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut stderr = std::io::stderr().lock();
+            let _ = writeln!(stderr, "--- tidegate-api ---\n{}", self.server.log_tail());
+            for (node, agent) in &self.agents {
+                let _ = writeln!(stderr, "--- tidegate-agent of {node} ---\n{}", agent.log_tail());
+            }
+        }
+    }
+}
+
+fn words(arguments: &[&str]) -> Vec<String> {
+    arguments.iter().map(|&argument| argument.to_owned()).collect()
+}

@@ -1,0 +1,155 @@
+//! Members of one etcd cluster, each in a namespace of its own on a fabric.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    chaos::servers::machines::{Fabric, Machine, Program},
+    cluster::control::Http,
+    host::netns::Namespace,
+    processes::process::{Plan, Process},
+};
+
+/// Where clients reach a member.
+pub const CLIENT_PORT: u16 = 2379;
+/// Where other members reach a member.
+const PEER_PORT: u16 = 2380;
+/// Milliseconds between heartbeats of the leader, and without one before another is elected: half of etcd's defaults,
+/// so that a leader that is gone is replaced within a round, and still long enough for a busy machine.
+const TIMES_MS: (u32, u32) = (50, 500);
+/// The last part of the address of the first member.
+const HOST: u8 = 30;
+
+/// Starts members in namespaces of their own; they have found each other when the first write is answered.
+///
+/// # Errors
+/// etcd is not installed, or a namespace cannot be made.
+pub fn start(fabric: &Fabric, members: u8, directory: &Path) -> Result<Vec<Machine>> {
+    let addresses: Vec<_> = (1..=members).map(|index| Fabric::address(HOST + index)).collect();
+    let start = |index: u8| {
+        let at = usize::from(index - 1);
+        let program = Program {
+            label: name(at),
+            path: "etcd".into(),
+            arguments: arguments(at, &addresses, directory),
+            address: SocketAddr::new(addresses[at], CLIENT_PORT),
+        };
+        fabric.start(HOST + index, program, directory)
+    };
+    (1..=members).map(start).collect()
+}
+
+/// Starts members in one namespace, each at a loopback address of its own; they have found each other when each knows a leader.
+///
+/// # Errors
+/// etcd is not installed, or does not come up.
+pub fn start_beside(namespace: &Namespace, members: u8, directory: &Path) -> Result<Vec<Process>> {
+    let addresses = loopback_addresses(members);
+    let start = |at: usize| {
+        Process::start(Plan {
+            label: name(at),
+            namespace: namespace.clone(),
+            program: "etcd".into(),
+            arguments: arguments(at, &addresses, directory),
+            environment: Vec::new(),
+            log: directory.join(format!("{}.log", name(at))),
+        })
+    };
+    let mut all = (0..addresses.len()).map(start).collect::<Result<Vec<_>>>()?;
+    for (member, address) in all.iter_mut().zip(&addresses) {
+        let http = Http::new(namespace, SocketAddr::new(*address, CLIENT_PORT));
+        member.wait_ready(|| has_leader(&http))?;
+    }
+    Ok(all)
+}
+
+/// What `--store` has to be for members of [`start_beside`].
+#[must_use]
+pub fn url_beside(members: u8) -> String {
+    let addresses = loopback_addresses(members);
+    let urls: Vec<_> = addresses.iter().map(|address| format!("http://{address}:{CLIENT_PORT}")).collect();
+    format!("etcd:{}", urls.join(","))
+}
+
+fn loopback_addresses(members: u8) -> Vec<IpAddr> {
+    (0..members).map(|index| Ipv4Addr::new(127, 0, 0, HOST + index).into()).collect()
+}
+
+/// What one of the members at these addresses is started with; its data are in `directory`.
+#[must_use]
+pub fn arguments(index: usize, addresses: &[IpAddr], directory: &Path) -> Vec<String> {
+    let at = addresses[index];
+    let cluster = addresses.iter().enumerate();
+    let cluster: Vec<_> =
+        cluster.map(|(index, address)| format!("{}=http://{address}:{PEER_PORT}", name(index))).collect();
+    vec![
+        format!("--name={}", name(index)),
+        format!("--data-dir={}", directory.join(name(index)).display()),
+        format!("--listen-peer-urls=http://{at}:{PEER_PORT}"),
+        format!("--initial-advertise-peer-urls=http://{at}:{PEER_PORT}"),
+        format!("--listen-client-urls=http://{at}:{CLIENT_PORT}"),
+        format!("--advertise-client-urls=http://{at}:{CLIENT_PORT}"),
+        format!("--initial-cluster={}", cluster.join(",")),
+        "--initial-cluster-state=new".to_owned(),
+        format!("--initial-cluster-token=tidegate-{}", std::process::id()),
+        format!("--heartbeat-interval={}", TIMES_MS.0),
+        format!("--election-timeout={}", TIMES_MS.1),
+        "--logger=zap".to_owned(),
+        "--log-level=error".to_owned(),
+    ]
+}
+
+fn name(index: usize) -> String {
+    format!("etcd{}", index + 1)
+}
+
+/// What `--store` has to be.
+#[must_use]
+pub fn url(members: &[Machine]) -> String {
+    let urls: Vec<_> = members.iter().map(|member| format!("http://{}", member.address)).collect();
+    format!("etcd:{}", urls.join(","))
+}
+
+/// Waits until a member answers and knows a leader.
+///
+/// # Errors
+/// It ended, or never does.
+pub fn wait_ready(member: &mut Machine) -> Result<()> {
+    let http = Http::new(&member.namespace, member.address);
+    Process::wait_ready(&mut member.process, || has_leader(&http))
+}
+
+/// Whether a member answers and knows a leader.
+///
+/// # Errors
+/// It does not.
+pub fn has_leader(member: &Http) -> Result<()> {
+    let status = status(member)?;
+    ensure!(is_set(&status["leader"]), "there is no leader: {status}");
+    Ok(())
+}
+
+/// The index of the member that leads, as far as one of them says so.
+#[must_use]
+pub fn leader(members: &[Machine]) -> Option<usize> {
+    members.iter().position(|member| {
+        let status = status(&Http::new(&member.namespace, member.address));
+        status.is_ok_and(|status| {
+            is_set(&status["leader"]) && status["leader"] == status["header"]["member_id"]
+        })
+    })
+}
+
+fn status(http: &Http) -> Result<Value> {
+    let answer = http.send_json("POST", "/v3/maintenance/status", &json!({}))?;
+    answer.expect(200).context("the status of a member")
+}
+
+fn is_set(id: &Value) -> bool {
+    id.as_str().is_some_and(|id| id != "0")
+}

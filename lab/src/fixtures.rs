@@ -1,0 +1,4 @@
+//! Services with backends for tests and demonstrations.
+
+pub mod scene;
+pub mod teams;

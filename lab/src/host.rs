@@ -1,0 +1,12 @@
+//! Namespaces, kernels and processes of the machine that runs the lab.
+
+pub mod guest;
+pub mod kernel;
+pub mod listings;
+pub mod machine;
+pub mod netns;
+pub mod random;
+pub mod registry;
+pub mod scratch;
+pub mod shell;
+pub mod wait;

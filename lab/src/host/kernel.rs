@@ -1,0 +1,86 @@
+//! What the kernel of a namespace holds, as text that can be compared byte by byte.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+
+use crate::host::{netns::Namespace, shell};
+
+/// All nftables tables without the values of counters.
+///
+/// # Errors
+/// `nft` fails.
+pub fn ruleset(namespace: &Namespace) -> Result<String> {
+    namespace.run("nft", &["-s", "-n", "list", "ruleset"])
+}
+
+/// One nftables table, such as `inet mine`.
+///
+/// # Errors
+/// There is no such table.
+pub fn table(namespace: &Namespace, table: &str) -> Result<String> {
+    let mut arguments = vec!["-n", "list", "table"];
+    arguments.extend(table.split_whitespace());
+    namespace.run("nft", &arguments)
+}
+
+/// The names of all nftables tables, each as `family name`.
+///
+/// # Errors
+/// `nft` fails.
+pub fn tables(namespace: &Namespace) -> Result<Vec<String>> {
+    let listing = namespace.run("nft", &["list", "tables"])?;
+    Ok(listing.lines().filter_map(|line| line.strip_prefix("table ")).map(str::to_owned).collect())
+}
+
+/// Loads nftables rules.
+///
+/// # Errors
+/// They are not valid.
+pub fn load(namespace: &Namespace, rules: &str) -> Result<()> {
+    namespace.run_with_input("nft", &["-f", "-"], rules).map(drop)
+}
+
+/// The links, addresses, routes and policy rules of a namespace.
+///
+/// # Errors
+/// `ip` fails.
+pub fn network(namespace: &Namespace) -> Result<String> {
+    let mut text = String::new();
+    for what in [
+        &["-br", "address"][..],
+        &["route", "show", "table", "all"],
+        &["-6", "route", "show", "table", "all"],
+        &["rule"],
+    ] {
+        let mut arguments = vec!["-n", namespace.name()];
+        arguments.extend(what);
+        text += &shell::run("ip", &arguments)?;
+    }
+    Ok(text)
+}
+
+/// The conntrack entries of a protocol, one a line.
+///
+/// # Errors
+/// `conntrack` fails.
+pub fn conntrack(namespace: &Namespace, protocol: &str) -> Result<Vec<String>> {
+    let listing = namespace.run("conntrack", &["-L", "-p", protocol])?;
+    Ok(listing.lines().map(str::to_owned).collect())
+}
+
+/// What a run could leave behind on the host: namespaces of this process, links, nftables tables. One a line.
+///
+/// # Errors
+/// A tool fails.
+pub fn host() -> Result<BTreeSet<String>> {
+    let own = format!("tg-{}-", std::process::id());
+    let namespaces = shell::run("ip", &["netns", "list"])?;
+    let namespaces =
+        namespaces.lines().filter(|line| line.starts_with(&own)).map(|line| format!("namespace {line}"));
+    let links = shell::run("ip", &["-br", "link"])?;
+    let links =
+        links.lines().filter_map(|line| line.split_whitespace().next()).map(|name| format!("link {name}"));
+    let tables = shell::run("nft", &["list", "tables"])?;
+    Ok(namespaces.chain(links).chain(tables.lines().map(str::to_owned)).collect())
+}

@@ -1,0 +1,197 @@
+//! A machine of its own, where packages can be installed: systemd as its first process, on the files of this one.
+//!
+//! ```text
+//!  this machine's files (never written) ─┐
+//!  a file system in memory ──────────────┴─ overlay ─▶ root of the machine ─▶ systemd ─▶ dpkg, units, daemons
+//! ```
+//!
+//! It has namespaces of its own for mounts, processes, network, names and control groups, and below `/proc/sys` it can write
+//! what belongs to its network only. What this machine starts at its boot is not started there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::host::{netns::Namespace, registry, shell, wait};
+
+/// Where the kernel's second version of control groups is: alone, or beside the first.
+const CONTROL_GROUPS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+/// Every control group of this harness starts so; then comes the process id.
+const PREFIX: &str = "tg-machine-";
+/// A machine is there when these have been reached.
+const BOOTED: &str = "basic.target";
+
+/// Makes the root and starts systemd in it. `$1` is an empty directory, `$2` the machine's name.
+const BOOT: &str = r#"
+set -e
+hostname "$2"
+mount --make-rprivate /
+mount -t tmpfs tmpfs "$1"
+mkdir "$1/upper" "$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
+cd "$1/root"
+mount -t proc proc proc
+mount --bind proc/sys proc/sys
+mount --bind proc/sys/net proc/sys/net
+mount -o remount,bind,ro proc/sys
+mount -t sysfs -o ro sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs tmp
+mount -t tmpfs tmpfs dev
+mkdir dev/pts dev/shm run/old srv/packages
+for device in null zero full random urandom tty; do
+  touch "dev/$device"
+  mount --bind "/dev/$device" "dev/$device"
+done
+ln -s /proc/self/fd dev/fd
+ln -s pts/ptmx dev/ptmx
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+echo "$2" >etc/hostname
+printf '127.0.0.1 localhost\n::1 localhost\n' >etc/hosts
+rm -rf etc/systemd/system/*.wants usr/sbin/policy-rc.d var/log/journal
+for unit in systemd-remount-fs.service systemd-sysctl.service systemd-random-seed.service dev-hugepages.mount \
+  dev-mqueue.mount proc-sys-fs-binfmt_misc.automount sys-kernel-debug.mount sys-kernel-tracing.mount \
+  sys-fs-fuse-connections.mount systemd-udevd.service systemd-udev-trigger.service systemd-timesyncd.service; do
+  ln -sfn /dev/null "etc/systemd/system/$unit"
+done
+ln -sfn /lib/systemd/system/basic.target etc/systemd/system/default.target
+# Indexing all manual pages of this machine takes longer than everything else.
+rm -f var/lib/man-db/auto-update
+pivot_root . run/old
+umount -l run/old
+exec env -i container=tidegate-lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console
+"#;
+
+/// A machine that is switched off when it is dropped.
+#[derive(Debug)]
+pub struct Machine {
+    namespace: Namespace,
+    host: Child,
+    init: u32,
+    control_group: PathBuf,
+    directory: TempDir,
+}
+
+impl Machine {
+    /// Switches a machine on and waits until its services can be started. Its network has loopback only.
+    ///
+    /// # Errors
+    /// Not root, or the kernel refuses.
+    pub fn boot(name: &str) -> Result<Self> {
+        let namespace = Namespace::new(name)?;
+        let directory = tempfile::Builder::new().prefix(&format!("{PREFIX}{name}-")).tempdir()?;
+        let control_group = make_control_group(&namespace)?;
+        let log = fs::File::create(directory.path().with_extension("log"))?;
+        let enter = "echo $$ >\"$1/cgroup.procs\"; shift; exec \"$@\"";
+        let root = directory.path().display().to_string();
+        // `ip netns exec` hides the control groups, so they come first; each program becomes the next.
+        let host = Command::new("sh")
+            .args(["-ec", enter, "sh"])
+            .arg(&control_group)
+            .args(["ip", "netns", "exec", namespace.name()])
+            .args(["unshare", "--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child"])
+            .args(["sh", "-c", BOOT, "sh", &root, name])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start `sh`")?;
+        registry::add_process(host.id());
+        let mut machine = Self { namespace, host, init: 0, control_group, directory };
+        machine.wait_until_booted().with_context(|| machine.log())?;
+        Ok(machine)
+    }
+
+    fn wait_until_booted(&mut self) -> Result<()> {
+        let host = self.host.id();
+        self.init = wait::until("the machine's first process", || {
+            ensure!(self.host.try_wait()?.is_none(), "it has ended");
+            let children = fs::read_to_string(format!("/proc/{host}/task/{host}/children"))?;
+            Ok(children.trim().parse()?)
+        })?;
+        wait::until("the machine to boot", || self.run(&format!("systemctl is-active {BOOTED}")))?;
+        Ok(())
+    }
+
+    /// Its network.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// A path of the machine, as this one sees it.
+    #[must_use]
+    pub fn path(&self, inside: &str) -> PathBuf {
+        Path::new(&format!("/proc/{}/root", self.init)).join(inside.trim_start_matches('/'))
+    }
+
+    /// Runs lines of a shell as the machine's root, in `/srv/packages`, up to the first that fails, and returns what they print.
+    ///
+    /// # Errors
+    /// The line that failed, with what it said.
+    pub fn run(&self, lines: &str) -> Result<String> {
+        let target = self.init.to_string();
+        let lines = format!("cd /srv/packages\n{lines}");
+        let clean = [
+            "env",
+            "-i",
+            "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND=noninteractive",
+            "LC_ALL=C.UTF-8",
+        ];
+        let mut arguments = vec!["--target", &target, "--all", "--"];
+        arguments.extend(clean);
+        arguments.extend(["sh", "-ec", &lines]);
+        shell::run("nsenter", &arguments)
+    }
+
+    /// What its first process has said.
+    #[must_use]
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().with_extension("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // With its first process all others end, and with the last of them its mounts go.
+        let _already_gone = self.host.kill();
+        let _ = self.host.wait();
+        registry::forget_process(self.host.id());
+        let _log = fs::remove_file(self.directory.path().with_extension("log"));
+        let _ =
+            wait::until("the machine's control groups to be empty", || remove_groups(&self.control_group));
+    }
+}
+
+fn make_control_group(namespace: &Namespace) -> Result<PathBuf> {
+    let mut roots = CONTROL_GROUPS.iter().map(Path::new);
+    let root =
+        roots.find(|root| root.join("cgroup.procs").exists() && root.join("cgroup.controllers").exists());
+    let root = root.context("there are no control groups of version 2, which systemd needs")?;
+    let name = namespace.name().trim_start_matches("tg-");
+    let group = root.join(format!("{PREFIX}{name}"));
+    fs::create_dir(&group).with_context(|| format!("cannot make the control group {}", group.display()))?;
+    Ok(group)
+}
+
+/// Removes a control group with those in it, which is possible when no process is left in any of them.
+fn remove_groups(group: &Path) -> Result<()> {
+    if !group.exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(group)?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_groups(&entry.path())?;
+        }
+    }
+    fs::remove_dir(group).with_context(|| format!("{} is in use", group.display()))?;
+    ensure!(!group.exists(), "{} is still there", group.display());
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! An agent: two connections, one with the feed and one with the reports.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use model::{
+    primitives::quantity::Position,
+    wire::{feed::Frame, report::Report},
+};
+use reqwest::{Client, Response};
+use serde_json::json;
+use tokio::{sync::watch, time::timeout};
+
+use super::{node, serve::Follower};
+use crate::cluster::control::no_tls;
+
+/// Time between reports without progress.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long a request may take on a busy machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a feed may be silent: three heartbeats.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest line of a feed, in bytes.
+const LINE_BYTES_MAX: usize = 32 << 20;
+/// How lines begin that are not looked into: what an agent does with them is not what is measured.
+const SKIPPED: [&[u8]; 5] = [
+    br#"{"type":"service""#,
+    br#"{"type":"network""#,
+    br#"{"type":"removed""#,
+    br#"{"type":"address""#,
+    br#"{"type":"addressRemoved""#,
+];
+
+/// Follows and reports until something breaks.
+pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
+    let client = Client::builder()
+        .tls_backend_preconfigured(no_tls()?)
+        .no_proxy()
+        .tcp_nodelay(true)
+        .local_address(follower.from)
+        .build()?;
+    let (reached, known) = watch::channel(*held);
+    tokio::select! {
+        ended = listen(follower, &client, held, &reached) => ended,
+        ended = report(follower, &client, known) => ended,
+    }
+}
+
+async fn listen(
+    follower: &Follower,
+    client: &Client,
+    held: &mut Option<Position>,
+    reached: &watch::Sender<Option<Position>>,
+) -> Result<()> {
+    let mut url = format!("http://{}/v1/nodes/{}/state", follower.server, node(follower.number));
+    if let Some(held) = held {
+        url.push_str(&format!("?resume={held}"));
+    }
+    let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
+    let mut feed = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    let mut has_begun = false;
+    loop {
+        let moved = timeout(SILENCE_MAX, feed.next(hear)).await.context("the feed is silent")??;
+        // The first batch says that control knows the node, also when nothing is new in it.
+        if *held != Some(moved) || !has_begun {
+            has_begun = true;
+            ensure!(held.is_none_or(|held| held <= moved), "the feed went back from {held:?} to {moved}");
+            *held = Some(moved);
+            reached.send_replace(Some(moved));
+        }
+    }
+}
+
+/// The position that a line leads to, if it ends a batch. Between the first line and the first `synced` there is no heartbeat.
+fn hear(line: &[u8]) -> Result<Option<Position>> {
+    if SKIPPED.iter().any(|skipped| line.starts_with(skipped)) {
+        return Ok(None);
+    }
+    Ok(match serde_json::from_slice(line).context("a line of the feed")? {
+        Frame::Synced { position } | Frame::Heartbeat { position } => Some(position),
+        Frame::Start { .. }
+        | Frame::Network(_)
+        | Frame::Node(_)
+        | Frame::Service { .. }
+        | Frame::Removed { .. }
+        | Frame::Address { .. }
+        | Frame::AddressRemoved { .. }
+        | Frame::Ask { .. } => None,
+    })
+}
+
+/// Reports at once after every step, the newest one if there were several, and now and then.
+async fn report(
+    follower: &Follower,
+    client: &Client,
+    mut known: watch::Receiver<Option<Position>>,
+) -> Result<()> {
+    let url = format!("http://{}/v1/nodes/{}/report", follower.server, node(follower.number));
+    let mut report = first_report(follower)?;
+    // An agent says nothing before it has been heard.
+    known.changed().await.context("the feed has ended")?;
+    loop {
+        let position = known.borrow_and_update().unwrap_or_default();
+        (report.received, report.applied, report.verified) = (position, position, position);
+        report.counters.passes += 1;
+        let answer = client.put(&url).json(&report).timeout(REQUEST_TIMEOUT).send().await?;
+        let status = answer.status();
+        ensure!(status.is_success(), "report: {status}: {}", answer.text().await.unwrap_or_default());
+        answer.bytes().await?;
+        follower.tally.note(follower.number, position.revision.0);
+        if let Ok(changed) = timeout(REPORT_EVERY, known.changed()).await {
+            changed.context("the feed has ended")?;
+        }
+    }
+}
+
+/// What a healthy agent says of a machine with one interface, where nothing is announced and no endpoint checked.
+fn first_report(follower: &Follower) -> Result<Report> {
+    let [high, low] = follower.number.to_be_bytes();
+    let address = format!("172.{}.{low}.10", 16 + high);
+    let report = json!({
+        "bootId": format!("fleet-{}-{}", std::process::id(), follower.number),
+        "agentVersion": env!("CARGO_PKG_VERSION"),
+        "mode": "nftables",
+        "received": Position::default(),
+        "applied": Position::default(),
+        "verified": Position::default(),
+        "facts": {
+            "addresses": [address],
+            "subnets": {"eth0": [format!("172.{}.{low}.0/24", 16 + high)]},
+            "kernel": "simulated",
+            "capabilities": ["nftables"],
+        },
+        "announcementsComplete": true,
+        "bgpRoutesComplete": true,
+        "healthComplete": true,
+    });
+    serde_json::from_value(report).context("the report of a healthy agent")
+}
+
+/// The lines of an answer.
+pub(super) struct Lines {
+    pub(super) answer: Response,
+    pub(super) rest: Vec<u8>,
+    /// How much of `rest` has no end of a line.
+    pub(super) looked: usize,
+}
+
+impl Lines {
+    /// What the next line says that says something; of what has come already, the last.
+    pub(super) async fn next<T>(&mut self, hear: impl Fn(&[u8]) -> Result<Option<T>>) -> Result<T> {
+        loop {
+            let piece = self.answer.chunk().await?.context("the stream has ended")?;
+            self.rest.extend_from_slice(&piece);
+            let mut said = None;
+            let mut begin = 0;
+            while let Some(length) =
+                self.rest[self.looked.max(begin)..].iter().position(|&byte| byte == b'\n')
+            {
+                let end = self.looked.max(begin) + length;
+                said = hear(&self.rest[begin..end])?.or(said);
+                begin = end + 1;
+            }
+            self.rest.drain(..begin);
+            self.looked = self.rest.len();
+            ensure!(self.looked < LINE_BYTES_MAX, "a line has more than {LINE_BYTES_MAX} bytes");
+            if let Some(said) = said {
+                return Ok(said);
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A watcher of the public API.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use model::primitives::quantity::Position;
+use reqwest::Client;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::{agent::Lines, serve::Follower};
+use crate::cluster::control::no_tls;
+
+/// How long the head of the answer may take on a busy machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a watch may be silent: three heartbeats.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// What of an event says where it leads to; the last event of a revision has a position.
+#[derive(Deserialize)]
+struct Event {
+    position: Option<Position>,
+}
+
+/// Watches until something breaks.
+pub(super) async fn follow(follower: &Follower, held: &mut Option<Position>) -> Result<()> {
+    let client = Client::builder()
+        .tls_backend_preconfigured(no_tls()?)
+        .no_proxy()
+        .local_address(follower.from)
+        .build()?;
+    let mut url = format!("http://{}/v1/watch?kinds=EndpointSet", follower.server);
+    if let Some(held) = held {
+        url.push_str(&format!("&resume={held}"));
+        // It has this, as an agent has that is heard for the first time.
+        follower.tally.note(follower.number, held.revision.0);
+    }
+    let answer = timeout(REQUEST_TIMEOUT, client.get(url).send()).await.context("no answer")??;
+    let mut events = Lines { answer: answer.error_for_status()?, rest: Vec::new(), looked: 0 };
+    loop {
+        let position = timeout(SILENCE_MAX, events.next(hear)).await.context("the watch is silent")??;
+        *held = Some(position);
+        follower.tally.note(follower.number, position.revision.0);
+    }
+}
+
+/// The position of an event that has one. The head is enough: the object stands behind it.
+fn hear(line: &[u8]) -> Result<Option<Position>> {
+    const OBJECT: &[u8] = br#","object":"#;
+    let head = line.windows(OBJECT.len()).position(|window| window == OBJECT);
+    let event: Event = match head {
+        Some(end) => serde_json::from_slice(&[&line[..end], b"}"].concat()),
+        None => serde_json::from_slice(line),
+    }
+    .context("an event")?;
+    Ok(event.position)
+}

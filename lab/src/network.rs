@@ -1,0 +1,7 @@
+//! Topologies of namespaces, clients and servers in them.
+
+pub mod client;
+pub mod echo;
+pub mod forward;
+pub mod topology;
+pub mod web;

@@ -1,0 +1,302 @@
+//! The network of a lab: machines on one fabric, workloads behind them, a client outside.
+//!
+//! ```text
+//!                     fabric (a switch)  172.17.8.0/24  fd00:8::/64
+//!      ┌───────────┬──────────┬──────────┬──────────┬───────────┐
+//!   control       node1      node2      node3     client
+//!   .10           .101       .102       .103      .200  (the node's neighbour, outside the cluster)
+//!                 │          │          │
+//!                 workloads  workloads  workloads
+//!                 10.1.1.0/24 10.1.2.0/24 10.1.3.0/24   fd00:10:1::/64 fd00:10:2::/64 fd00:10:3::/64
+//! ```
+//! Workloads hang on links of their own and reach everything through their node, also each other: that is what makes the
+//! node's rules see all of their traffic (on a bridge, replies between neighbours would pass beside them).
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{
+    host::netns::{self, Namespace},
+    network::{echo::EchoServer, web::WebServer},
+};
+
+/// Nodes in one lab; their addresses end in `.101` and so on.
+pub const NODES_MAX: u8 = 50;
+/// Where the control server listens.
+pub const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(172, 17, 8, 10)), 7440);
+/// The external address that the outside client reaches through the first node.
+pub const EXTERNAL_V4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 10);
+/// The same for IPv6.
+pub const EXTERNAL_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x10);
+/// What `--allow-external-ip` has to contain for these.
+pub const EXTERNAL_CIDRS: &str = "203.0.113.0/24,2001:db8::/64";
+
+/// Where load balancer addresses are in the founding documents: the machines' own network, as far as the pool there leaves
+/// room (`172.25.1.100`–`172.25.1.200`).
+pub const LAN_V4: &str = "172.25.1.0/24";
+
+/// Namespaces and links, without any process in them.
+#[derive(Debug)]
+pub struct Topology {
+    /// The switch between the machines.
+    fabric: Namespace,
+    /// Where the control server runs.
+    pub control: Namespace,
+    /// Outside of the cluster, on the fabric.
+    pub client: Namespace,
+    /// The machines with agents, by name.
+    pub nodes: BTreeMap<String, Machine>,
+    /// What runs behind the machines, by name.
+    pub workloads: BTreeMap<String, Workload>,
+}
+
+/// A machine of the cluster.
+#[derive(Debug)]
+pub struct Machine {
+    /// 1 for `node1`.
+    pub index: u8,
+    /// Its network.
+    pub namespace: Namespace,
+}
+
+/// Something with an address behind a machine.
+#[derive(Debug)]
+pub struct Workload {
+    /// The machine it is behind.
+    pub node: String,
+    /// Its network.
+    pub namespace: Namespace,
+    /// Its IPv4 and its IPv6 address.
+    pub addresses: [IpAddr; 2],
+    servers: BTreeMap<u16, EchoServer>,
+    web_servers: BTreeMap<u16, WebServer>,
+}
+
+impl Topology {
+    /// Builds the fabric and the machines, without workloads.
+    ///
+    /// # Errors
+    /// Not root, or the kernel refuses.
+    pub fn new(nodes: u8) -> Result<Self> {
+        ensure!((1..=NODES_MAX).contains(&nodes), "a lab has 1 to {NODES_MAX} nodes, not {nodes}");
+        let fabric = Namespace::new("fabric")?;
+        fabric.ip(&["link add switch type bridge", "link set switch up"])?;
+        let control = plug_in(&fabric, "control", 10)?;
+        let client = plug_in(&fabric, "client", 200)?;
+        let mut machines = BTreeMap::new();
+        for index in 1..=nodes {
+            let name = format!("node{index}");
+            let namespace = plug_in(&fabric, &name, 100 + index)?;
+            make_router(&namespace, index, nodes)?;
+            machines.insert(name, Machine { index, namespace });
+        }
+        let [via_v4, via_v6] = fabric_addresses(101);
+        client.ip(&[
+            format!("route add {EXTERNAL_V4} via {via_v4}"),
+            format!("route add {EXTERNAL_V6} via {via_v6}"),
+        ])?;
+        Ok(Self { fabric, control, client, nodes: machines, workloads: BTreeMap::new() })
+    }
+
+    /// Gives every machine, and the client outside, an address in [`LAN_V4`] beside those that it has, on the same fabric.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn join_lan(&self) -> Result<()> {
+        for machine in self.nodes.values() {
+            machine.namespace.ip(&[format!("addr add {}/24 dev eth0", lan_address(machine.index))])?;
+        }
+        self.client.ip(&[format!("addr add {}/24 dev eth0", lan_address(250))])
+    }
+
+    /// Takes a machine off the fabric, as a pulled cable would, or puts it back.
+    ///
+    /// # Errors
+    /// There is no such machine.
+    pub fn plug(&self, node: &str, in_place: bool) -> Result<()> {
+        let machine = self.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let state = if in_place { "up" } else { "down" };
+        self.fabric.ip(&[format!("link set port{} {state}", 100 + machine.index)])
+    }
+
+    /// A place on the fabric beside those that are there, such as a router's; `host` is the last part of its addresses,
+    /// 1–9 or 201–250.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub fn add_place(&self, role: &str, host: u8) -> Result<Namespace> {
+        ensure!(matches!(host, 1..=9 | 201..=250), "{host} is kept for others");
+        let namespace = plug_in(&self.fabric, role, host)?;
+        namespace.sysctl("net/ipv4/ip_forward", "1")?;
+        namespace.sysctl("net/ipv6/conf/all/forwarding", "1")?;
+        Ok(namespace)
+    }
+
+    /// Puts a workload behind a machine; it listens nowhere yet. `host` is the last part of its addresses, 2–250.
+    ///
+    /// # Errors
+    /// There is no such machine, or the name or address is taken.
+    pub fn add_workload(&mut self, name: &str, node: &str, host: u8) -> Result<()> {
+        ensure!(!self.workloads.contains_key(name), "workload {name} is there already");
+        let machine = self.nodes.get(node).with_context(|| format!("there is no {node}"))?;
+        let [v4, v6] = workload_addresses(machine.index, host);
+        let gateway = Ipv4Addr::new(10, 1, machine.index, 1);
+        let namespace = Namespace::new(name)?;
+        let port = format!("work{host}");
+        netns::join((&machine.namespace, &port), (&namespace, "eth0"))?;
+        machine.namespace.ip(&[
+            format!("addr add {gateway}/32 dev {port}"),
+            format!("addr add fe80::1/64 dev {port} nodad"),
+            format!("route add {v4}/32 dev {port}"),
+            format!("route add {v6}/128 dev {port}"),
+        ])?;
+        namespace.ip(&[
+            format!("addr add {v4}/32 dev eth0"),
+            format!("addr add {v6}/128 dev eth0 nodad"),
+            format!("route add {gateway}/32 dev eth0"),
+            format!("route add default via {gateway} dev eth0 src {v4}"),
+            format!("route add default via fe80::1 dev eth0 src {v6}"),
+        ])?;
+        let workload = Workload {
+            node: node.to_owned(),
+            namespace,
+            addresses: [v4, v6],
+            servers: BTreeMap::new(),
+            web_servers: BTreeMap::new(),
+        };
+        self.workloads.insert(name.to_owned(), workload);
+        Ok(())
+    }
+
+    /// Starts a server in a workload that answers with the workload's name.
+    ///
+    /// # Errors
+    /// There is no such workload, or the port is taken.
+    pub fn serve(&mut self, name: &str, port: u16) -> Result<()> {
+        let workload =
+            self.workloads.get_mut(name).with_context(|| format!("there is no workload {name}"))?;
+        let server = EchoServer::start(&workload.namespace, name, port)?;
+        workload.servers.insert(port, server);
+        Ok(())
+    }
+
+    /// Starts a web server in a workload, whose every page is the workload's name.
+    ///
+    /// # Errors
+    /// There is no such workload, or the port is taken.
+    pub fn serve_pages(&mut self, name: &str, port: u16) -> Result<()> {
+        let workload =
+            self.workloads.get_mut(name).with_context(|| format!("there is no workload {name}"))?;
+        let server = WebServer::start(&workload.namespace, name, port)?;
+        workload.web_servers.insert(port, server);
+        Ok(())
+    }
+
+    /// Ends all servers of a workload, with their connections.
+    pub fn stop_serving(&mut self, name: &str) {
+        if let Some(workload) = self.workloads.get_mut(name) {
+            workload.servers.clear();
+            workload.web_servers.clear();
+        }
+    }
+
+    /// The namespace of `client`, `control`, a machine or a workload.
+    ///
+    /// # Errors
+    /// There is no such place.
+    pub fn place(&self, name: &str) -> Result<&Namespace> {
+        match name {
+            "client" => Ok(&self.client),
+            "control" => Ok(&self.control),
+            "fabric" => Ok(&self.fabric),
+            _ => match (self.nodes.get(name), self.workloads.get(name)) {
+                (Some(machine), _) => Ok(&machine.namespace),
+                (None, Some(workload)) => Ok(&workload.namespace),
+                (None, None) => bail!("the lab has no place called {name}"),
+            },
+        }
+    }
+}
+
+/// The addresses of a machine on the fabric.
+#[must_use]
+pub fn node_addresses(index: u8) -> [IpAddr; 2] {
+    fabric_addresses(100 + index)
+}
+
+/// An address in [`LAN_V4`], by its last part; of a machine it is the machine's number.
+#[must_use]
+pub fn lan_address(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(172, 25, 1, host)
+}
+
+/// The port of the fabric's switch to which a machine's cable goes.
+#[must_use]
+pub fn fabric_port(index: u8) -> String {
+    port_of(100 + index)
+}
+
+/// The workload networks of a machine, as `--workload-cidr` takes them.
+#[must_use]
+pub fn workload_cidrs(index: u8) -> [String; 2] {
+    [format!("10.1.{index}.0/24"), format!("fd00:10:{index}::/64")]
+}
+
+/// The addresses of a workload behind a machine.
+#[must_use]
+pub fn workload_addresses(index: u8, host: u8) -> [IpAddr; 2] {
+    let v4 = Ipv4Addr::new(10, 1, index, host);
+    let v6 = Ipv6Addr::new(0xfd00, 0x10, decimal_as_hex(index), 0, 0, 0, 0, decimal_as_hex(host));
+    [v4.into(), v6.into()]
+}
+
+/// The addresses of a place on the fabric, by the last part.
+#[must_use]
+pub fn fabric_addresses(host: u8) -> [IpAddr; 2] {
+    let v6 = Ipv6Addr::new(0xfd00, 8, 0, 0, 0, 0, 0, decimal_as_hex(host));
+    [Ipv4Addr::new(172, 17, 8, host).into(), v6.into()]
+}
+
+/// The number whose hexadecimal digits read like the decimal ones of `number`, so that both families look alike.
+fn decimal_as_hex(number: u8) -> u16 {
+    let number = u16::from(number);
+    number / 100 * 0x100 + number / 10 % 10 * 0x10 + number % 10
+}
+
+pub(crate) fn port_of(host: u8) -> String {
+    format!("port{host}")
+}
+
+pub(crate) fn plug_in(fabric: &Namespace, role: &str, host: u8) -> Result<Namespace> {
+    let namespace = Namespace::new(role)?;
+    let port = port_of(host);
+    netns::join((fabric, &port), (&namespace, "eth0"))?;
+    fabric.ip(&[format!("link set {port} master switch")])?;
+    let [v4, v6] = fabric_addresses(host);
+    namespace.ip(&[format!("addr add {v4}/24 dev eth0"), format!("addr add {v6}/64 dev eth0 nodad")])?;
+    Ok(namespace)
+}
+
+fn make_router(namespace: &Namespace, index: u8, nodes: u8) -> Result<()> {
+    namespace.sysctl("net/ipv4/ip_forward", "1")?;
+    namespace.sysctl("net/ipv6/conf/all/forwarding", "1")?;
+    namespace.sysctl("net/ipv4/conf/all/send_redirects", "0")?;
+    namespace.sysctl("net/ipv4/conf/default/send_redirects", "0")?;
+    let others = (1..=nodes).filter(|&other| other != index);
+    let routes: Vec<String> = others
+        .flat_map(|other| {
+            let [v4, v6] = node_addresses(other);
+            let [cidr_v4, cidr_v6] = workload_cidrs(other);
+            [format!("route add {cidr_v4} via {v4}"), format!("route add {cidr_v6} via {v6}")]
+        })
+        .collect();
+    namespace.ip(&routes)?;
+    // As on any real machine, there is some way out; the kernel looks for one before rules see a virtual address.
+    let [gateway_v4, gateway_v6] = fabric_addresses(10);
+    namespace
+        .ip(&[format!("route add default via {gateway_v4}"), format!("route add default via {gateway_v6}")])
+}

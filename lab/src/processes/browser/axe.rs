@@ -1,0 +1,124 @@
+//! Checks a page for what keeps people out, by axe-core, which is fetched for tests only and is no part of the product.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{Browser, kept_directory};
+use crate::host::shell;
+
+/// The manifest and the lock file, which name the version and its checksum; `npm ci` refuses anything else.
+const MANIFEST: &str = include_str!("axe/package.json");
+const LOCK: &str = include_str!("axe/package-lock.json");
+
+/// One fetch at a time in this process.
+static FETCH: Mutex<()> = Mutex::new(());
+
+/// Something that axe-core found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The rule, such as `color-contrast`.
+    pub rule: String,
+    /// How bad it is: minor, moderate, serious or critical.
+    pub impact: String,
+    /// What is wrong and where, to be read.
+    pub text: String,
+}
+
+impl Finding {
+    /// Whether it keeps people out.
+    #[must_use]
+    pub fn is_serious(&self) -> bool {
+        matches!(self.impact.as_str(), "serious" | "critical")
+    }
+}
+
+impl Browser {
+    /// What axe-core finds in the page as it is shown, by the rules of WCAG 2.2 AA and by its own best practices.
+    ///
+    /// # Errors
+    /// It cannot be fetched, or does not run.
+    pub fn axe(&mut self) -> Result<Vec<Finding>> {
+        let source = fs::read_to_string(library()?).context("axe-core cannot be read")?;
+        self.script(&format!("if (!window.axe) {{ {source} }}"), &[])?;
+        let found = self.script_later(
+            "const done = arguments[arguments.length - 1]; \
+             axe.run(document, {resultTypes: ['violations']}).then( \
+                 (result) => done({violations: result.violations, passes: result.passes.length}), \
+                 (error) => done({error: String(error)}));",
+            &[],
+        )?;
+        ensure!(found["error"].is_null(), "axe-core failed: {found}");
+        ensure!(found["passes"].as_u64().unwrap_or(0) > 0, "axe-core looked at nothing");
+        Ok(found["violations"].as_array().into_iter().flatten().map(finding).collect())
+    }
+
+    /// Demands that axe-core finds nothing serious or critical.
+    ///
+    /// # Errors
+    /// It does; each finding is in the error.
+    pub fn expect_accessible(&mut self) -> Result<()> {
+        let serious: Vec<_> =
+            self.axe()?.into_iter().filter(Finding::is_serious).map(|found| found.text).collect();
+        ensure!(
+            serious.is_empty(),
+            "{} serious findings of axe-core:\n{}",
+            serious.len(),
+            serious.join("\n")
+        );
+        Ok(())
+    }
+}
+
+fn finding(found: &Value) -> Finding {
+    /// Places that are listed of one rule.
+    const PLACES_MAX: usize = 5;
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    let nodes = found["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let places: Vec<String> = nodes
+        .iter()
+        .take(PLACES_MAX)
+        .map(|node| {
+            format!(
+                "  {} {}",
+                node["target"],
+                node["failureSummary"].as_str().unwrap_or_default().replace('\n', " ")
+            )
+        })
+        .collect();
+    let (rule, impact) = (text("id"), text("impact"));
+    let text = format!("{impact} {rule}: {} ({} places)\n{}", text("help"), nodes.len(), places.join("\n"));
+    Finding { rule, impact, text }
+}
+
+/// The path of axe-core, fetched once for this target directory.
+fn library() -> Result<PathBuf> {
+    let directory = kept_directory()?.join("axe");
+    let path = directory.join("node_modules/axe-core/axe.min.js");
+    let _one = FETCH.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_current = |file: &Path| fs::read_to_string(file).is_ok_and(|text| text == LOCK);
+    if path.exists() && is_current(&directory.join("fetched-by.json")) {
+        return Ok(path);
+    }
+    // Fetched aside and renamed, because other test programs may do the same at the same time.
+    let aside = tempfile::Builder::new().prefix("axe-").tempdir_in(kept_directory()?)?;
+    fs::write(aside.path().join("package.json"), MANIFEST)?;
+    fs::write(aside.path().join("package-lock.json"), LOCK)?;
+    let at = aside.path().to_str().context("the target directory's path is text")?;
+    shell::run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", at])
+        .context("axe-core cannot be fetched")?;
+    fs::write(aside.path().join("fetched-by.json"), LOCK)?;
+    let _ = fs::remove_dir_all(&directory);
+    let fetched = aside.keep();
+    if fs::rename(&fetched, &directory).is_err() {
+        // Another program was faster, with the same.
+        let _ = fs::remove_dir_all(&fetched);
+    }
+    ensure!(path.exists(), "npm did not bring {}", path.display());
+    Ok(path)
+}

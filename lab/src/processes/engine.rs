@@ -1,0 +1,139 @@
+//! A Docker engine in a namespace: what its containers publish, and its bridges, are there. It has no image but those that are
+//! built for it, keeps its files in a directory of its own, and goes with all of it when it is dropped.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use crate::host::{netns::Namespace, registry, wait};
+
+/// The hierarchies of control groups.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
+/// A running engine.
+#[derive(Debug)]
+pub struct Engine {
+    namespace: Namespace,
+    daemon: Child,
+    control_group: String,
+    directory: TempDir,
+}
+
+impl Engine {
+    /// Starts an engine and waits until it answers.
+    ///
+    /// # Errors
+    /// It is not installed or does not start; the end of its log is in the error.
+    pub fn start(namespace: &Namespace) -> Result<Self> {
+        Self::start_with(namespace, &[])
+    }
+
+    /// As [`Self::start`], for containers in the network of the machine: no bridge, and no rule of the engine's.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_without_network(namespace: &Namespace) -> Result<Self> {
+        Self::start_with(namespace, &["--bridge=none", "--iptables=false", "--ip-forward=false"])
+    }
+
+    fn start_with(namespace: &Namespace, arguments: &[&str]) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("tidegate-engine-").tempdir()?;
+        fs::create_dir(directory.path().join("client"))?;
+        fs::write(directory.path().join("daemon.json"), "{}")?;
+        let control_group = namespace.name().to_owned();
+        let daemon = spawn(namespace, directory.path(), &control_group, arguments)?;
+        registry::add_process(daemon.id());
+        let engine = Self { namespace: namespace.clone(), daemon, control_group, directory };
+        wait::until("the engine to answer", || engine.docker(&["version"]))
+            .with_context(|| fs::read_to_string(engine.path("log")).unwrap_or_default())?;
+        Ok(engine)
+    }
+
+    /// Runs `docker` to its end and returns what it wrote to stdout.
+    ///
+    /// # Errors
+    /// It fails; what it wrote to stderr is in the error.
+    pub fn docker(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new("docker");
+        command.args(arguments);
+        let output = self.output(command)?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "docker {}: {}", arguments.join(" "), stderr.trim());
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs a command inside the namespace to its end, with this engine as the one that clients use.
+    ///
+    /// # Errors
+    /// It cannot be started; how it ends is in the answer.
+    pub fn output(&self, mut command: Command) -> Result<Output> {
+        command
+            .env("DOCKER_HOST", format!("unix://{}", self.path("socket").display()))
+            .env("DOCKER_SOCKET", self.path("socket"))
+            .env("DOCKER_CONFIG", self.path("client"))
+            .stdin(Stdio::null());
+        let label = format!("{command:?}");
+        self.namespace.inside(move || command.output()).with_context(|| format!("cannot start {label}"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Ends the daemon as a service manager does, so that it ends its containers.
+    fn stop(&mut self) {
+        let _already_gone = kill(registry::as_pid(self.daemon.id()), Signal::SIGTERM);
+        let ended = wait::until("the engine to end", || {
+            self.daemon.try_wait()?.context("it still runs")?;
+            Ok(())
+        });
+        if ended.is_err() {
+            let _already_gone = self.daemon.kill();
+            let _ = self.daemon.wait();
+        }
+        registry::forget_process(self.daemon.id());
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let containers = self.docker(&["ps", "--all", "--quiet"]).unwrap_or_default();
+        let containers: Vec<_> = containers.split_whitespace().collect();
+        if !containers.is_empty() {
+            let _engine_is_ill = self.docker(&[&["rm", "--force"], containers.as_slice()].concat());
+        }
+        self.stop();
+        // Empty groups stay behind: one tree of them, or one for each controller.
+        let root = Path::new(CONTROL_GROUPS);
+        let _not_there = fs::remove_dir(root.join(&self.control_group));
+        for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {
+            let _not_there = fs::remove_dir(hierarchy.path().join(&self.control_group));
+        }
+    }
+}
+
+/// The daemon enters the namespace by the thread that starts it, because `ip netns exec` would hide the control groups. Its mounts are
+/// its own, so none is left when it is killed.
+fn spawn(namespace: &Namespace, directory: &Path, control_group: &str, arguments: &[&str]) -> Result<Child> {
+    let place = |name: &str| directory.join(name).display().to_string();
+    let log = File::create(directory.join("log"))?;
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "dockerd"])
+        .args(["--config-file", &place("daemon.json"), "--host", &format!("unix://{}", place("socket"))])
+        .args(["--data-root", &place("data"), "--exec-root", &place("exec"), "--pidfile", &place("pid")])
+        // What is published is carried by rules alone: a proxy would answer also when the rules are broken.
+        .args(["--userland-proxy=false", "--exec-opt=native.cgroupdriver=cgroupfs"])
+        .arg(format!("--cgroup-parent=/{control_group}"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    namespace.inside(move || command.spawn()).context("cannot start dockerd (Debian package docker.io)")
+}
