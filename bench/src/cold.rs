@@ -17,10 +17,10 @@ use lab::{cluster::control::string, host::wait, processes::process::Process};
 
 pub use self::measured::Point;
 use crate::{
-    estate::{Estate, PATIENCE, Size},
+    fixture_cluster::{Estate, PATIENCE, Size},
     host::{self, LoadMeter},
-    record::Record,
-    say::Say,
+    pages::record::Record,
+    progress::Say,
     usage::Usage,
 };
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use lab::host::scratch::Scratch;
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::say::Say;
+use crate::progress::Say;
 
 /// How the guest is started.
 #[derive(Debug, Clone, Copy)]

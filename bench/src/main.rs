@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bench::{
     bgp, change, cold, connections, failover, fanout,
     layout::{self, Layout},
-    record::Report,
+    pages::record::Report,
     soak, targets, writes,
 };
 use clap::{Args, Parser, Subcommand, builder::PossibleValuesParser};
@@ -263,7 +263,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn run(benchmark: Benchmark, out: &Path, say: bench::say::Say<'_>) -> Result<Outcome> {
+fn run(benchmark: Benchmark, out: &Path, say: bench::progress::Say<'_>) -> Result<Outcome> {
     Ok(match benchmark {
         Benchmark::Pages => again(out)?,
         Benchmark::Failover { rounds, only } => {

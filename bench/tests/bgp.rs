@@ -2,7 +2,7 @@
 
 use bench::{
     bgp::{self, Options},
-    record::Report as _,
+    pages::record::Report as _,
 };
 use lab::host::kernel;
 

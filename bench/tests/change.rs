@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bench::{
     change::{self, Cost, Options},
-    record::Report as _,
+    pages::record::Report as _,
 };
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use bench::{
     cold::{self, Options},
-    record::Report as _,
+    pages::record::Report as _,
 };
 
 #[test]

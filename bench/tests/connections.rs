@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bench::{
     connections::{self, Options, PEERS},
-    record::Report as _,
+    pages::record::Report as _,
 };
 use lab::host::kernel;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use bench::{
     failover::{self, Options, contestant::Failure},
-    record::Report as _,
+    pages::record::Report as _,
 };
 use lab::host::kernel;
 use serde_json::Value;

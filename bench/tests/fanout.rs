@@ -2,7 +2,7 @@
 
 use bench::{
     fanout::{self, Options, Told},
-    record::Report as _,
+    pages::record::Report as _,
 };
 
 #[test]

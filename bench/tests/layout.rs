@@ -4,7 +4,7 @@ use std::{fs, net::Ipv4Addr, path::Path, time::Duration};
 
 use bench::{
     layout::{self, Layout, Options, Served},
-    record::Report as _,
+    pages::record::Report as _,
 };
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bench::{
-    record::Report as _,
+    pages::record::Report as _,
     writes::{self, BULK, Options, Store},
 };
 

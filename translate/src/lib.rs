@@ -14,10 +14,7 @@ mod keepalived;
 mod kube_proxy;
 pub mod kubernetes;
 mod kubernetes_import;
-mod metallb_bgp;
-mod metallb_bgp_announcing;
-mod metallb_config;
-mod metallb_objects;
+mod metallb;
 pub mod parse;
 mod pool;
 mod report;
@@ -93,16 +90,16 @@ fn one(draft: &mut Draft, file: &str, document: &Value, from: Option<Format>) {
 
 fn metallb(draft: &mut Draft, document: &Value, kind: &str) {
     match (kind, document.pointer("/data/config")) {
-        ("ConfigMap", Some(embedded)) => metallb_config::embedded(draft, embedded),
+        ("ConfigMap", Some(embedded)) => metallb::config_map::embedded(draft, embedded),
         ("ConfigMap", None) => draft.report.ignored("data", "no `config`, where MetalLB has its settings"),
-        ("IPAddressPool", _) => metallb_objects::pool(draft, document),
-        ("AddressPool", _) => metallb_objects::old_pool(draft, document),
-        ("L2Advertisement", _) => metallb_objects::advertisement(draft, document),
-        ("BGPPeer", _) => metallb_bgp::peer_object(draft, document),
-        ("BFDProfile", _) => metallb_bgp::profile_object(draft, document),
-        ("BGPAdvertisement", _) => metallb_bgp_announcing::advertisement_object(draft, document),
-        ("Community", _) => metallb_bgp::communities_object(draft, document),
-        (_, _) => metallb_config::config(draft, document),
+        ("IPAddressPool", _) => metallb::resources::pool(draft, document),
+        ("AddressPool", _) => metallb::resources::old_pool(draft, document),
+        ("L2Advertisement", _) => metallb::resources::advertisement(draft, document),
+        ("BGPPeer", _) => metallb::bgp::peer_object(draft, document),
+        ("BFDProfile", _) => metallb::bgp::profile_object(draft, document),
+        ("BGPAdvertisement", _) => metallb::bgp_advertisements::advertisement_object(draft, document),
+        ("Community", _) => metallb::bgp::communities_object(draft, document),
+        (_, _) => metallb::config_map::config(draft, document),
     }
 }
 

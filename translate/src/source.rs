@@ -9,7 +9,8 @@ use crate::{
     draft::Draft,
     ipvsadm,
     json::text,
-    keepalived, kube_proxy, metallb_config,
+    keepalived, kube_proxy,
+    metallb::config_map as metallb_config,
     parse::{Language, objects},
 };
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Options, render, routers::Both};
 use crate::{
     host::{Host, Load},
-    record::Report,
+    pages::record::Report,
 };
 
 /// What was measured of one contestant; times in milliseconds, from the beginning of the write.

@@ -28,7 +28,7 @@ use self::{
 };
 use crate::{
     host::{Host, LoadMeter},
-    say::Say,
+    progress::Say,
 };
 
 /// Prefixes of the bulk run.

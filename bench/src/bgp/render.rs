@@ -7,8 +7,8 @@ use super::{
     routers::Both,
 };
 use crate::{
-    figures::Summary,
-    plot::{self, Row},
+    pages::plot::{self, Row},
+    statistics::figures::Summary,
 };
 
 const METHOD: &str = "\

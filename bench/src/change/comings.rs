@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use lab::{host::wait, load::keep_alive::KeepAlive};
 
 use super::{LIVE, ask, milliseconds};
-use crate::estate::{CLIENT, Estate};
+use crate::fixture_cluster::{CLIENT, Estate};
 
 /// The addresses of the live Services: each comes back with its own.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::{Options, Point};
 use crate::{
     guest::{Guest, Written},
-    say::Say,
+    progress::Say,
 };
 
 /// The mode that is measured there.

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
-    estate::Size,
-    figures::Summary,
-    record::{Measure, Record},
+    fixture_cluster::Size,
+    pages::record::{Measure, Record},
+    statistics::figures::Summary,
 };
 
 /// A mode at a size.

@@ -27,10 +27,10 @@ use serde_json::json;
 
 pub use self::measured::{Cost, Point};
 use crate::{
-    estate::{CLIENT, Estate, Size},
+    fixture_cluster::{CLIENT, Estate, Size},
     host::{self, LoadMeter},
-    record::Record,
-    say::Say,
+    pages::record::Record,
+    progress::Say,
     usage::Usage,
 };
 

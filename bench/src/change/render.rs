@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use super::measured::{Cost, Point};
 use crate::{
-    figures::Summary,
-    fit::Line,
-    page::{self, cells, short},
-    plot::{self, Row},
-    record::{Record, Report as _},
+    pages::{
+        page::{self, cells, short},
+        plot::{self, Row},
+        record::{Record, Report as _},
+    },
+    statistics::{figures::Summary, fit::Line},
 };
 
 /// What the design demands of the time from a write to the first answer, at so many Services, in nftables mode.

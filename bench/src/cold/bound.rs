@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use lab::host::netns::Namespace;
 
 use super::NODE;
-use crate::estate::Estate;
+use crate::fixture_cluster::Estate;
 
 /// How long `nft monitor` gets to say what happened last.
 const MONITOR_PAUSE: Duration = Duration::from_millis(500);

@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use super::measured::{Point, mebibytes};
 use crate::{
-    figures::Summary,
-    page::{self, short},
-    plot::{self, Row},
-    record::{Record, Report as _},
+    pages::{
+        page::{self, short},
+        plot::{self, Row},
+        record::{Record, Report as _},
+    },
+    statistics::figures::Summary,
 };
 
 /// What the design demands: of a start with nothing at 10,000 Services with two endpoints in nftables mode, in milliseconds.

@@ -13,7 +13,7 @@ use lab::{
 };
 
 use super::backend::Backend;
-use crate::estate::{BACKEND, CLIENT, Estate, PORT, Size, TARGET_PORT};
+use crate::fixture_cluster::{BACKEND, CLIENT, Estate, PORT, Size, TARGET_PORT};
 
 /// The node of every contestant.
 const NODE: &str = "node1";

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Options, render};
 use crate::{
-    figures::Summary,
     host::{Host, Load},
-    record::Report,
+    pages::record::Report,
+    statistics::figures::Summary,
 };
 
 /// One turn of a contestant; latencies in microseconds, from the call that connects to the backend's answer.

@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     host::{self, Host, LoadMeter, ProcessorTimes},
-    say::Say,
+    progress::Say,
 };
 
 /// The proxy modes, of which ipvs needs what not every kernel has.
@@ -147,6 +147,7 @@ fn turn(contestant: &Contestant, options: &Options) -> Result<(Round, Vec<f64>)>
     Ok((round, alone.latencies_us))
 }
 
-fn summary(slice: &Slice) -> Result<crate::figures::Summary> {
-    crate::figures::Summary::of(slice.latencies_us.iter().copied()).context("no connection was made")
+fn summary(slice: &Slice) -> Result<crate::statistics::figures::Summary> {
+    crate::statistics::figures::Summary::of(slice.latencies_us.iter().copied())
+        .context("no connection was made")
 }

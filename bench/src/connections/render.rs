@@ -4,10 +4,12 @@ use std::{collections::BTreeSet, fmt::Write};
 
 use super::measured::{Measured, Round, Series};
 use crate::{
-    figures::Summary,
-    page::{self, short},
-    plot::{self, Row},
-    record::Report as _,
+    pages::{
+        page::{self, short},
+        plot::{self, Row},
+        record::Report as _,
+    },
+    statistics::figures::Summary,
 };
 
 /// What the design demands of connections per second with many Services over those with few, in these modes.

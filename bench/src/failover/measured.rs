@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{contestant::Failure, milliseconds, render};
 use crate::{
-    figures::Summary,
     host::{Host, Load},
-    record::Report,
+    pages::record::Report,
+    statistics::figures::Summary,
 };
 
 /// Probes are late by more than this, in the 99th percentile, only where the machine has no time for them: then silence may

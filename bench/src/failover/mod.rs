@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{
     host::{Host, LoadMeter},
-    say::Say,
+    progress::Say,
 };
 
 pub use self::measured::{Measured, Run, Series};

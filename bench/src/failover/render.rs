@@ -7,9 +7,11 @@ use super::{
     measured::{Measured, Series},
 };
 use crate::{
-    figures::Summary,
-    plot::{self, Row},
-    record::Report as _,
+    pages::{
+        plot::{self, Row},
+        record::Report as _,
+    },
+    statistics::figures::Summary,
 };
 
 /// What the design demands of the time without replies, by contestant, in milliseconds.

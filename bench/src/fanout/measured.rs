@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::render;
 use crate::{
-    figures::Summary,
-    record::{Measure, Record},
+    pages::record::{Measure, Record},
+    statistics::figures::Summary,
 };
 
 /// Who is told of changes.

@@ -26,7 +26,7 @@ use self::{
     measured::Measured,
     scene::{CONTROL, Scene},
 };
-use crate::{host::LoadMeter, record::Record, say::Say, usage::Usage};
+use crate::{host::LoadMeter, pages::record::Record, progress::Say, usage::Usage};
 
 /// What to measure.
 #[derive(Debug, Clone)]

@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use super::measured::{Point, Told};
 use crate::{
-    figures::Summary,
-    page::{self, cells, short},
-    plot::{self, Row},
-    record::{Record, Report as _},
+    pages::{
+        page::{self, cells, short},
+        plot::{self, Row},
+        record::{Record, Report as _},
+    },
+    statistics::figures::Summary,
 };
 
 /// What the design demands with so many agents and Services and so many changes a second.

@@ -9,8 +9,8 @@ use super::{
     tool::{Sent, Took},
 };
 use crate::{
-    figures::Summary,
-    record::{Measure, Record},
+    pages::record::{Measure, Record},
+    statistics::figures::Summary,
 };
 
 /// A layout at a size; a figure a round.
@@ -125,7 +125,7 @@ impl Point {
 
 impl fmt::Display for Point {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |figures: &[f64]| median(figures).map_or("–".to_owned(), crate::page::short);
+        let shown = |figures: &[f64]| median(figures).map_or("–".to_owned(), crate::pages::page::short);
         write!(
             out,
             "{:<15} {:>6} Services: load {} ms ({} ms of processors), add {} ms ({}), replace {} ms ({}), {} connections/s",

@@ -33,11 +33,11 @@ pub use self::{
 use self::{ruleset::Ruleset, tool::Tool, way::Way};
 use crate::{
     connections::client,
-    estate::{Estate, Size},
-    figures::Summary,
+    fixture_cluster::{Estate, Size},
     host::LoadMeter,
-    record::Record,
-    say::Say,
+    pages::record::Record,
+    progress::Say,
+    statistics::figures::Summary,
 };
 
 /// A layout whose load took longer at a size is loaded once there, and left out at larger ones: what grows with the square of the

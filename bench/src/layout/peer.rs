@@ -12,7 +12,7 @@
 use std::{fmt::Write, net::Ipv4Addr};
 
 use super::{Layout, served::Served};
-use crate::estate::{PORT, TARGET_PORT};
+use crate::fixture_cluster::{PORT, TARGET_PORT};
 
 /// The name of the table.
 pub(super) const TABLE: &str = "peer";

@@ -7,10 +7,12 @@ use super::{
     measured::{CHANGES, Point, median},
 };
 use crate::{
-    fit::Line,
-    page::{self, cells, short},
-    plot::{self, Row},
-    record::{Record, Report as _},
+    pages::{
+        page::{self, cells, short},
+        plot::{self, Row},
+        record::{Record, Report as _},
+    },
+    statistics::fit::Line,
 };
 
 const METHOD: &str = "\
@@ -161,7 +163,9 @@ fn connections(record: &Record<Point>) -> String {
     for point in &record.points {
         let _ = write!(table, "| {} | {} |", point.services, point.layout.name());
         for place in &point.connect_us {
-            let of = |of: fn(&crate::figures::Summary) -> f64| place.iter().map(of).collect::<Vec<_>>();
+            let of = |of: fn(&crate::statistics::figures::Summary) -> f64| {
+                place.iter().map(of).collect::<Vec<_>>()
+            };
             let (medians, p99s) = (of(|summary| summary.median), of(|summary| summary.p99));
             let _ = write!(
                 table,

@@ -8,7 +8,7 @@ use super::{
     peer,
     served::{self, ADDED, Served},
 };
-use crate::estate::Estate;
+use crate::fixture_cluster::Estate;
 use anyhow::{Result, ensure};
 
 /// The name of our table, with its family.

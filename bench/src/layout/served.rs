@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use lab::cluster::control::string;
 use serde_json::{Value, json};
 
-use crate::estate::{Estate, TARGET_PORT, endpoint_object};
+use crate::fixture_cluster::{Estate, TARGET_PORT, endpoint_object};
 
 /// The Service that is added to all others.
 pub(super) const ADDED: &str = "added";
@@ -84,7 +84,7 @@ pub(super) fn added_objects(endpoints: &[Ipv4Addr]) -> [Value; 2] {
         endpoints.iter().map(|address| endpoint_object(*address, Some(ENDPOINTS_NODE))).collect();
     [
         json!({"kind": "Service", "metadata": {"name": ADDED}, "spec": {
-            "ports": [{"port": crate::estate::PORT, "targetPort": TARGET_PORT}],
+            "ports": [{"port": crate::fixture_cluster::PORT, "targetPort": TARGET_PORT}],
         }}),
         json!({"kind": "EndpointSet", "metadata": {"name": ADDED}, "spec": {
             "service": ADDED, "endpoints": endpoints,

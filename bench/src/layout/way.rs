@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     connections::{backend::Backend, client, contestant},
-    estate::{BACKEND, CLIENT, PORT, TARGET_PORT},
+    fixture_cluster::{BACKEND, CLIENT, PORT, TARGET_PORT},
 };
 
 const NODE: &str = "node1";

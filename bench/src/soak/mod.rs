@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     host::Load,
-    record::{Measure, Record, Report},
-    say::Say,
+    pages::record::{Measure, Record, Report},
+    progress::Say,
 };
 
 /// Where control keeps its objects.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use lab::chaos::soak::{GROWTH_MAX_PERCENT, Harm, KINDS, MODES, Outcome};
 
-use crate::{page, record::Record};
+use crate::pages::{page, record::Record};
 
 const METHOD: &str = "\
 Network namespaces on one machine: a control server, a node of each of the modes nftables, iptables and userspace (ipvs is left

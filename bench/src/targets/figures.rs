@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::figures::Summary;
+use crate::statistics::figures::Summary;
 
 /// The points, or series, of a benchmark that have all these fields.
 pub(super) fn points<'a>(

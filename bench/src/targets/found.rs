@@ -4,7 +4,7 @@ use lab::chaos::soak::{Growth, Outcome};
 use serde_json::{Value, json};
 
 use super::figures::{point, points, ratio_in_a_round, sum, summary};
-use crate::page::short;
+use crate::pages::page::short;
 
 /// What was found of a target.
 pub(super) struct Found {

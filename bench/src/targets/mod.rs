@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     bgp, change, cold, connections, failover, fanout, layout,
-    record::{self, Record},
+    pages::record::{self, Record},
     soak, writes,
 };
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{figures::points, found::Found};
-use crate::fit::Line;
+use crate::statistics::fit::Line;
 
 /// What is changed: the list of a point that has what it costs, and how a row calls it.
 const SORTS: [(&str, &str); 2] = [("costs", "endpoints"), ("serviceCosts", "a Service")];

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::measured::Turn;
-use crate::figures::Summary;
+use crate::statistics::figures::Summary;
 
 /// One page of a database.
 const PAGE: usize = 4096;

@@ -24,7 +24,7 @@ use lab::{
 use serde_json::{Value, json};
 
 pub use self::measured::{Point, Store};
-use crate::{figures::Summary, host::LoadMeter, record::Record, say::Say};
+use crate::{host::LoadMeter, pages::record::Record, progress::Say, statistics::figures::Summary};
 
 /// EndpointSets in one request of a client that writes many.
 pub const BULK: u32 = 100;

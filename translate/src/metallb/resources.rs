@@ -8,7 +8,12 @@ use model::{
 use serde_json::{Map, Value, json};
 
 use crate::json::{scalar, text};
-use crate::{draft::Draft, fields::Fields, metallb_bgp::Spelling, metallb_bgp_announcing, pool};
+use crate::{
+    draft::Draft,
+    fields::Fields,
+    metallb::{bgp::Spelling, bgp_advertisements as metallb_bgp_announcing},
+    pool,
+};
 
 const NODE_LABELS: &str = "matches the labels that Nodes have here; see that they have these";
 

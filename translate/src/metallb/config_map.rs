@@ -7,8 +7,11 @@ use model::primitives::name::Name;
 use crate::{
     draft::Draft,
     fields::Fields,
-    metallb_bgp::{self, Spelling},
-    metallb_bgp_announcing, pool,
+    metallb::{
+        bgp::{self as metallb_bgp, Spelling},
+        bgp_advertisements as metallb_bgp_announcing,
+    },
+    pool,
 };
 use crate::{
     json::{entries, scalar, text},

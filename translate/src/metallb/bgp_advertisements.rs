@@ -7,8 +7,10 @@ use crate::json::{scalar, text};
 use crate::{
     draft::Draft,
     fields::Fields,
-    metallb_bgp::{Spelling, Work},
-    metallb_objects::pools,
+    metallb::{
+        bgp::{Spelling, Work},
+        resources::pools,
+    },
     pool,
 };
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use crate::{
-    figures::Summary,
     host::{Host, Load},
+    statistics::figures::Summary,
 };
 
 /// The head of a page: title, how it is made, and the plot.

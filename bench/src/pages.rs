@@ -1,0 +1,5 @@
+//! Pages, plots and records of benchmark runs.
+
+pub mod page;
+pub mod plot;
+pub mod record;

@@ -1,0 +1,4 @@
+//! Statistics of measured figures.
+
+pub mod figures;
+pub mod fit;
