@@ -1,4 +1,5 @@
-//! Carrying out what is wanted: runs of bounded size, the search for a Service that the kernel refuses, and reading back.
+//! Commit of a plan: runs of bounded size, bisection to find a Service that the kernel rejects, and
+//! read-back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,22 +19,22 @@ use super::{
 };
 use crate::dataplane::{KernelError, Outcome, Pass};
 
-/// Rules in one run: it is taken whole, and holds a lock meanwhile.
+/// Maximum number of rules in one run of `iptables-restore`, which is atomic and holds a lock meanwhile.
 const RULES_PER_RUN: usize = 50_000;
-/// Changed chains up to which they are read back one by one; reading everything is cheaper beyond.
+/// Maximum number of changed chains that are read back one by one. Beyond it, reading everything is cheaper.
 const CHAINS_READ_ONE_BY_ONE_MAX: usize = 8;
-/// Services that the kernel may refuse in a pass before it is the kernel that is at fault.
+/// Number of rejected Services in a pass after which the whole pass fails.
 const REFUSED_SERVICES_MAX: usize = 32;
 
 type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
-/// What should become of one Service, or of what belongs to none.
+/// Changes for one Service, or for objects that belong to none.
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) service: Option<Arc<ServiceKey>>,
-    /// Chains and lines that are there or not, other than
+    /// Wanted chains and lines, present or absent, except for `removals`.
     pub(super) wanted: Wanted,
-    /// chains that go when nothing leads to them any more.
+    /// Chains to delete once no rule refers to them.
     pub(super) removals: BTreeSet<ChainId>,
 }
 
@@ -48,8 +49,8 @@ impl Part {
 }
 
 impl IptablesBackend {
-    /// Brings one family to what is wanted and reads it back. Notes the Services that the kernel refused; an error means
-    /// that nothing is known any more.
+    /// Applies the parts to one family and reads the result back. Records the rejected Services in `failed`.
+    /// After an error the kernel state is unknown.
     pub(super) fn carry_out(
         &mut self,
         family: IpFamily,
@@ -59,13 +60,13 @@ impl IptablesBackend {
         pass: &mut Pass,
     ) -> Result<(), KernelError> {
         let mut run = Run { family, everything, changed: BTreeSet::new(), lines: 0 };
-        // The fixed part is there before anything marks packets for it.
+        // The fixed part must exist before any rule marks packets for it.
         let fixed = self.write(&mut run, &Wanted::default(), pass)?;
         fixed.map_err(|said| refused("writing the fixed chains", said))?;
         let mut rest = parts;
         let rules: usize = parts.iter().map(|part| part.wanted.len() + part.removals.len()).sum();
         if rules <= RULES_PER_RUN {
-            // The usual case is one run, in which what nothing leads to any more goes as well.
+            // Usual case: a single run, which also deletes the unreferenced chains.
             let wanted = merged(parts, true, failed);
             if self.write(&mut run, &wanted, pass)?.is_ok() {
                 return self.verify(&run, parts, failed);
@@ -85,7 +86,8 @@ impl IptablesBackend {
         self.verify(&run, parts, failed)
     }
 
-    /// Writes parts in one run. When it is refused, halves are tried until the refused Service is alone.
+    /// Writes parts in one run. If the run is rejected, bisects the parts until the rejected Service is
+    /// isolated.
     fn write_parts(
         &mut self,
         run: &mut Run,
@@ -116,21 +118,21 @@ impl IptablesBackend {
         }
     }
 
-    /// After a refusal: what we believed of the kernel may be wrong. A pass over some Services cannot know what else
-    /// is, so it fails; one over everything goes on from what is seen.
+    /// Reads the family again after a rejection, because the mirror may be wrong. An incremental pass then
+    /// fails, since other differences are unknown; a full pass continues from the new mirror.
     fn look_again(&mut self, run: &Run) -> Result<(), KernelError> {
         let reading = |source| KernelError { action: "reading rules after a refusal".to_owned(), source };
         let seen = self.read_family(run.family).map_err(reading)?;
         let mirror = self.mirror(run.family);
         if *mirror != seen && !run.everything {
-            let source = io::Error::other("the rules are not as they were left");
+            let source = io::Error::other("the rules were changed by another program");
             return Err(KernelError { action: "writing rules".to_owned(), source });
         }
         *mirror = seen;
         Ok(())
     }
 
-    /// One run of `iptables-restore`, if anything differs.
+    /// Runs `iptables-restore` once if anything differs.
     fn write(
         &mut self,
         run: &mut Run,
@@ -159,7 +161,7 @@ impl IptablesBackend {
         Ok(outcome)
     }
 
-    /// Writes, and keeps the generation of our own change apart from those of others.
+    /// Writes a script and keeps the ruleset generation of our own change apart from changes of others.
     fn restore(&mut self, family: IpFamily, script: &Script) -> io::Result<Result<(), String>> {
         let before = self.own_generation()?;
         let text = script.to_string();
@@ -176,7 +178,7 @@ impl IptablesBackend {
         Ok(outcome)
     }
 
-    /// Compares what was written with what the kernel shows: a difference is a failure of the Service.
+    /// Compares the written rules with the kernel's. A difference is a failure of the Service.
     fn verify(&mut self, run: &Run, parts: &[Part], failed: &mut Failed) -> Result<(), KernelError> {
         if run.lines == 0 {
             return Ok(());
@@ -192,8 +194,10 @@ impl IptablesBackend {
         let parts = parts.iter().filter(|part| !part.is_failed(failed));
         let wrong: Vec<_> = parts.filter(|part| is_different(&part.wanted)).collect();
         for part in wrong {
-            let Some(service) = &part.service else { return Err(differs("what belongs to no Service")) };
-            let message = "the kernel shows other rules than were written".to_owned();
+            let Some(service) = &part.service else {
+                return Err(differs("objects that belong to no Service"));
+            };
+            let message = "the kernel returned other rules than were written".to_owned();
             let outcome = Outcome::Failed { reason: FailureReason::VerificationFailed, message };
             failed.insert(Arc::clone(service), outcome);
             self.generation = None;
@@ -201,8 +205,8 @@ impl IptablesBackend {
         Ok(())
     }
 
-    /// Reads what was written back into the mirror. In nf_tables a chain is read by itself; the legacy tables are given
-    /// out whole in any case.
+    /// Reads the written chains back into the mirror. The nft flavour can read single chains; the legacy
+    /// tables can only be read as a whole.
     fn refresh(&mut self, run: &Run) -> io::Result<()> {
         let Run { family, ref changed, .. } = *run;
         let are_ours = changed.iter().all(|chain| self.layout.is_ours(chain.table, &chain.name));
@@ -225,7 +229,7 @@ impl IptablesBackend {
     }
 }
 
-/// What has been written into one family in a pass.
+/// State of the writes to one family in a pass.
 struct Run {
     family: IpFamily,
     everything: bool,
@@ -233,7 +237,7 @@ struct Run {
     lines: usize,
 }
 
-/// What the parts want together, with the chains that go if those shall be named.
+/// Merges the wanted changes of all parts, optionally with the chain removals.
 pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wanted {
     let mut wanted = Wanted::default();
     for part in parts.iter().filter(|part| !part.is_failed(failed)) {
@@ -245,7 +249,7 @@ pub(super) fn merged(parts: &[Part], with_removals: bool, failed: &Failed) -> Wa
     wanted
 }
 
-/// How many parts the next run takes: as many as fit, at least one.
+/// Returns the number of parts in the next run: as many as fit, at least one.
 fn batch_length(parts: &[Part]) -> usize {
     let mut rules = 0;
     let fits = |part: &&Part| {
@@ -260,6 +264,6 @@ fn refused(action: &str, said: String) -> KernelError {
 }
 
 fn differs(what: &str) -> KernelError {
-    let source = io::Error::other(format!("the kernel shows {what} differently than they were written"));
+    let source = io::Error::other(format!("the kernel returned {what} differently than they were written"));
     KernelError { action: "verifying".to_owned(), source }
 }

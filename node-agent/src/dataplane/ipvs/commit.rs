@@ -1,4 +1,4 @@
-//! Carrying out a plan and reading back what came of it.
+//! Commit of a plan, and read-back of the result.
 
 use std::{collections::BTreeMap, io, net::IpAddr, sync::Arc};
 
@@ -21,14 +21,14 @@ use crate::{
     netlink::wire::Message,
 };
 
-/// Changed virtual servers that are read back one by one; above, all are read at once.
+/// Maximum number of changed virtual servers that are read back one by one; beyond, all are read at once.
 const READ_BACK_SINGLY_MAX: usize = 64;
 
-/// Services that the kernel refused.
+/// Services that the kernel rejected.
 pub(super) type Failed = BTreeMap<Arc<ServiceKey>, Outcome>;
 
 impl IpvsBackend {
-    /// Makes what does not depend on Services: sets, settings, the link, the rules.
+    /// Creates the objects that do not depend on Services: sets, sysctls, the link, the rules.
     pub(super) fn ensure_structure(&mut self, everything: bool, pass: &mut Pass) -> Result<(), KernelError> {
         let naming = self.options.naming;
         let mirror = self.mirror.get_or_insert_default();
@@ -58,7 +58,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Carries out a script for both tables of a family.
+    /// Runs a script for both tables of a family.
     pub(super) fn write_rules(
         &mut self,
         family: IpFamily,
@@ -87,7 +87,7 @@ impl IpvsBackend {
             self.change_elements(&[(None, element)], false, &mut Failed::new(), pass)?;
             self.former_sysctls.remove(&element);
         }
-        // What was remembered stays so when somebody empties the set.
+        // The former sysctl values stay recorded even if another program flushes the set.
         let mirror = self.mirror.get_or_insert_default();
         let forgotten: Vec<_> = self.former_sysctls.difference(&mirror.elements).copied().collect();
         let forgotten: Vec<_> = forgotten.into_iter().map(|element| (None, element)).collect();
@@ -130,7 +130,8 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Carries out a plan. Answers the Services that the kernel refused; an error means that nothing is known any more.
+    /// Commits a plan. Returns the Services that the kernel rejected. After an error the kernel state is
+    /// unknown.
     pub(super) fn commit(&mut self, plan: &Plan, pass: &mut Pass) -> Result<Failed, KernelError> {
         let mut refused = Failed::new();
         for (service, socket) in &plan.foreign {
@@ -234,7 +235,7 @@ impl IpvsBackend {
                 return Err(failed(command.to_string())(refusal(errno)));
             };
             let (reason, message) = explain(command, errno);
-            // What follows the refusal of a virtual server says nothing new.
+            // Errors that follow from a rejected virtual server are not reported again.
             if refuse(refused, owner, reason, message) && errno == Errno::ESRCH as i32 {
                 return Err(failed(command.to_string())(refusal(errno)));
             }
@@ -245,7 +246,7 @@ impl IpvsBackend {
         Ok(())
     }
 
-    /// Compares what was changed with what the kernel says.
+    /// Compares the changed objects with the kernel.
     fn read_back(&mut self, plan: &Plan, refused: &mut Failed) -> Result<(), KernelError> {
         let mut changed: BTreeMap<Socket, &Owner> = BTreeMap::new();
         for (owner, command) in &plan.commands {
@@ -259,7 +260,7 @@ impl IpvsBackend {
                 let loads = self.read_loads(&socket).map_err(failed("reading back destinations"))?;
                 is_right = loads.into_iter().map(|(name, (held, _))| (name, held)).eq(held.destinations);
             }
-            // A virtual server of somebody else that was in the way is there, but not ours.
+            // A foreign virtual server on the same socket exists, but is not ours.
             let is_foreign = self.mirror.as_ref().is_some_and(|mirror| mirror.foreign.contains(&socket));
             if !is_right && !is_foreign {
                 let message = format!("virtual server {socket} is not as it was written");
@@ -286,7 +287,7 @@ impl IpvsBackend {
         Ok(sockets.into_iter().zip(services).filter_map(|(socket, found)| Some((socket, found?))).collect())
     }
 
-    /// Takes addresses away that nobody needs any more.
+    /// Removes addresses that are no longer needed.
     pub(super) fn release_addresses(
         &mut self,
         addresses: impl Iterator<Item = IpAddr>,
@@ -325,7 +326,7 @@ impl Command {
     }
 }
 
-/// Answers whether that is the first that goes wrong with the Service.
+/// Records a failure. Returns true if it is the first one of the Service.
 fn refuse(refused: &mut Failed, owner: &Arc<ServiceKey>, reason: FailureReason, message: String) -> bool {
     let is_first = !refused.contains_key(owner);
     if is_first {
