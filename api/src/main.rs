@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
-static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 fn main() -> ExitCode {
     let outcome = run();

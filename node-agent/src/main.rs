@@ -50,7 +50,7 @@ use tracing_subscriber::EnvFilter;
 const NETWORK_THREADS: usize = 2;
 
 #[global_allocator]
-static ALLOCATOR: heap::Allocator = heap::ALLOCATOR;
+static ALLOCATOR: allocator::Allocator = allocator::ALLOCATOR;
 
 fn main() -> ExitCode {
     match execute(Cli::parse()) {
@@ -75,7 +75,7 @@ fn execute(cli: Cli) -> anyhow::Result<()> {
             run_agent(configure(options)?, log_arguments)
         }
         Command::Relay { mark, successor } => run_relay(options, mark, successor),
-        Command::Manual { share } => manual::write(Cli::command(), manual::Section::Administration, &share)
+        Command::Manual { share } => man_pages::write(Cli::command(), man_pages::Section::Administration, &share)
             .context("the manual was not written"),
         Command::Cleanup { force } => cleanup(&configure(options)?, force),
         Command::Confirm { epoch } => confirm_state(&configure(options)?, Epoch(epoch)),

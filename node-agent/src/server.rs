@@ -141,7 +141,7 @@ pub fn router(shown: Shown) -> Router {
     registry.register_collector(Box::new(CheckCollector(shown.checked.clone())));
     registry.register_collector(Box::new(CertificateCollector(shown.enrolled.clone())));
     registry.register_collector(Box::new(ControlCollector(Arc::clone(&shown.control))));
-    registry.register_collector(Box::new(heap::HeapCollector));
+    registry.register_collector(Box::new(allocator::HeapCollector));
     let registry = Arc::new(registry);
     Router::new()
         .route("/healthz", get(healthz))

@@ -9,7 +9,7 @@ use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
-use trust::{Trust, certificates};
+use tls_trust::{Trust, certificates};
 
 use super::{
     EnrolOptions, Place, Shown,

@@ -325,7 +325,7 @@ fn answer(
         } else {
             work(&mut backend).map_err(|error| Refusal::Failed((&error).into()))
         };
-        let heap_in_use_bytes = heap::Figures::read().map(|figures| figures.in_use_bytes);
+        let heap_in_use_bytes = allocator::Figures::read().map(|figures| figures.in_use_bytes);
         Answer { counters: backend.counters(), heap_in_use_bytes, reply }
     };
     let frame = wire::encode(&answer).or_else(|source| {
