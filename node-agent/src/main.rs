@@ -305,7 +305,7 @@ fn clean_all(dir: &Path, proxy: &ProxyDefaults) -> anyhow::Result<Vec<String>> {
     if objects > 0 {
         lines.push(format!("removed {objects} objects from the kernel (userspace)"));
     }
-    for mode in ProxyMode::ALL {
+    for mode in ProxyMode::ALL.iter().copied() {
         let configured =
             if mode == configured.mode { &configured.options } else { &BackendOptions::default() };
         let asked = [proxy.naming, Naming::Tidegate];

@@ -246,8 +246,9 @@ pub fn check_proxy(options: ProxySettings) -> Result<ProxyDefaults, ConfigError>
 pub fn check_mode(text: Option<&str>) -> Result<ProxyMode, ConfigError> {
     let wrong = |problem: String| setting_error!("mode", "TIDEGATE_MODE", "{problem}");
     let Some(text) = text else { return Ok(ProxyMode::default()) };
-    let names = ProxyMode::ALL.map(|mode| format!("`{}`", mode.as_str())).join(", ");
-    match ProxyMode::ALL.into_iter().find(|mode| mode.as_str() == text) {
+    let names: Vec<_> = ProxyMode::ALL.iter().map(|mode| format!("`{}`", mode.as_str())).collect();
+    let names = names.join(", ");
+    match ProxyMode::ALL.iter().copied().find(|mode| mode.as_str() == text) {
         Some(mode) => Ok(mode),
         None if text.starts_with("win") || text == "kernelspace" => Err(wrong(format!(
             "`{text}` is a mode of Windows nodes, and the agent is Linux only; use one of {names}"

@@ -123,9 +123,7 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// When it cannot be had.
-    fn begin(&mut self) -> Result<(), KernelError> {
-        Ok(())
-    }
+    fn begin(&mut self) -> Result<(), KernelError>;
 
     /// Reads everything of ours in the kernel into the mirror. Writes nothing.
     ///
@@ -147,15 +145,11 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn upkeep(&mut self) -> Result<(), KernelError> {
-        Ok(())
-    }
+    fn upkeep(&mut self) -> Result<(), KernelError>;
 
     /// Clients whose TCP connections the kernel has ended, since this was asked last, because of what the backend did: they
     /// are not to be found in connection tracking any more, and are to be told.
-    fn take_cut(&mut self) -> Vec<Nudge> {
-        Vec::new()
-    }
+    fn take_cut(&mut self) -> Vec<Nudge>;
 
     /// Leaves the node to another backend that has programmed everything: catches no new connection from here on, but
     /// lets established ones end where the kernel allows it. Answers whether nothing is left; until then it is called
@@ -163,69 +157,49 @@ pub trait Dataplane: Send {
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn retire(&mut self) -> Result<bool, KernelError> {
-        self.cleanup().map(|_| true)
-    }
+    fn retire(&mut self) -> Result<bool, KernelError>;
 
     /// Leaves the kernel objects to another backend of the same mode that goes on with them: what this one has beside them
     /// is not needed. Writes nothing.
-    fn abandon(&mut self) {}
+    fn abandon(&mut self);
 
     /// Whether the kernel's connection tracking shows the targets, so that flows on targets that are gone can be found
     /// there. Not where a relay stands between.
-    fn is_tracked(&self) -> bool {
-        true
-    }
+    fn is_tracked(&self) -> bool;
 
     /// What went through, as far as the backend counts it, since it programmed each target. Not on the way of a change. Targets
     /// that were given nothing may be left out.
     ///
     /// # Errors
     /// When the kernel cannot be read.
-    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
-        Ok(Vec::new())
-    }
+    fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError>;
 
     /// Whether the backend sees that targets refuse connections.
-    fn sees_refusals(&self) -> bool {
-        false
-    }
+    fn sees_refusals(&self) -> bool;
 
     /// The targets that have refused connections since the last one that they took.
     ///
     /// # Errors
     /// When whoever sees it cannot be asked.
-    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
-        Ok(Vec::new())
-    }
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError>;
 
     /// Whether packets, bytes and open connections are to be had from connection tracking: the backend counts connections
     /// only. Where it counts everything itself, and where a relay stands between, they are not.
-    fn is_counted_by_flows(&self) -> bool {
-        false
-    }
+    fn is_counted_by_flows(&self) -> bool;
 
     /// The lines by which the kernel's listings would differ if `desired` were applied within the scope, planned by what would
     /// carry it out, against the mirror. Writes nothing and changes no mirror. `None`: this backend cannot say.
     ///
     /// # Errors
     /// When the kernel cannot be read.
-    fn preview(
-        &mut self,
-        _desired: &Desired,
-        _scope: &Scope,
-    ) -> Result<Option<Vec<LineChange>>, KernelError> {
-        Ok(None)
-    }
+    fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError>;
 
     /// What the kernel would do with each of these first packets of connections, by what it holds, read anew, once for all of
     /// them. `None`: this backend cannot say.
     ///
     /// # Errors
     /// When the kernel cannot be read.
-    fn trace(&mut self, _packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
-        Ok(None)
-    }
+    fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError>;
 
     /// Removes everything of ours from the kernel, whoever made it; answers how many objects that were.
     ///
@@ -238,9 +212,7 @@ pub trait Dataplane: Send {
 
     /// Bytes of memory in use by the process that carries connections for the backend, as it said last; nothing where
     /// there is none but the kernel.
-    fn relay_heap_bytes(&self) -> Option<u64> {
-        None
-    }
+    fn relay_heap_bytes(&self) -> Option<u64>;
 }
 
 /// What went to one target of one Service.

@@ -54,10 +54,13 @@ use self::{
     tools::Tools,
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic, nftables,
-    trace::Subject,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+    nftables, trace::Subject,
 };
-use crate::netlink::socket::{Netlink, Protocol};
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    netlink::socket::{Netlink, Protocol},
+};
 
 /// Attempts at an undisturbed look at all rules.
 const OBSERVE_ATTEMPTS_MAX: u32 = 8;
@@ -279,6 +282,10 @@ impl Dataplane for IptablesBackend {
         ProxyMode::Iptables
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         (self.mirrors, self.probe) = (None, None);
         let read = self.read();
@@ -308,6 +315,24 @@ impl Dataplane for IptablesBackend {
         pass
     }
 
+    fn upkeep(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.cleanup().map(|_| true)
+    }
+
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn is_counted_by_flows(&self) -> bool {
         true
     }
@@ -321,6 +346,14 @@ impl Dataplane for IptablesBackend {
             traffic.extend(parse::traffic(&self.layout, *family, &text));
         }
         Ok(traffic)
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
@@ -360,5 +393,9 @@ impl Dataplane for IptablesBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }

@@ -63,7 +63,7 @@ use self::{
     wants::{Touched, Wants},
 };
 use super::{
-    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     trace::Subject,
 };
 use crate::{
@@ -199,6 +199,10 @@ impl Dataplane for IpvsBackend {
         ProxyMode::Ipvs
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         // Our virtual servers stay ours, also when the set that names them was emptied.
         let known: BTreeSet<_> =
@@ -255,8 +259,26 @@ impl Dataplane for IpvsBackend {
         self.cleanup().map(|_| true)
     }
 
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         self.read_traffic().map_err(failed("reading the counters of virtual servers"))
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
@@ -284,6 +306,10 @@ impl Dataplane for IpvsBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -58,13 +58,16 @@ use model::{
 
 use self::{mirror::Mirror, parse::Observation, plan::Plan, schema::Pick};
 use super::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Scope, Traffic,
+    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
     claims::{Claims, Touched},
     trace::Subject,
 };
-use crate::netlink::{
-    socket::{Netlink, Protocol},
-    wire::Received,
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    netlink::{
+        socket::{Netlink, Protocol},
+        wire::Received,
+    },
 };
 
 /// Attempts at an undisturbed look at the whole table.
@@ -303,6 +306,10 @@ impl Dataplane for NftablesBackend {
         ProxyMode::Nftables
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         self.mirror = None;
         let read = self.read();
@@ -340,6 +347,20 @@ impl Dataplane for NftablesBackend {
         swept.map_err(|source| KernelError { action: "removing chains that nothing leads to".into(), source })
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
+    fn retire(&mut self) -> Result<bool, KernelError> {
+        self.cleanup().map(|_| true)
+    }
+
+    fn abandon(&mut self) {}
+
+    fn is_tracked(&self) -> bool {
+        true
+    }
+
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.lines_of_pass(desired, scope)
     }
@@ -351,6 +372,14 @@ impl Dataplane for NftablesBackend {
     fn traffic(&mut self) -> Result<Vec<Traffic>, KernelError> {
         let read = self.read_traffic();
         read.map_err(|source| KernelError { action: "reading the counters".into(), source })
+    }
+
+    fn sees_refusals(&self) -> bool {
+        false
+    }
+
+    fn refusals(&mut self) -> Result<Vec<Refusals>, KernelError> {
+        Ok(Vec::new())
     }
 
     fn trace(&mut self, packets: &[Packet]) -> Result<Option<Vec<Traced>>, KernelError> {
@@ -376,6 +405,10 @@ impl Dataplane for NftablesBackend {
 
     fn counters(&self) -> KernelCounters {
         self.counters
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

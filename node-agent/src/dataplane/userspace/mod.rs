@@ -59,6 +59,7 @@ use super::{
 };
 use crate::{
     clock::moment_of,
+    conntrack::nudge::wire::Nudge,
     netlink::socket::{Netlink, Protocol as NetlinkProtocol},
 };
 
@@ -327,6 +328,10 @@ impl Dataplane for UserspaceBackend {
         ProxyMode::Userspace
     }
 
+    fn begin(&mut self) -> Result<(), KernelError> {
+        Ok(())
+    }
+
     fn observe(&mut self) -> Result<(), KernelError> {
         self.capture.observe()
     }
@@ -375,11 +380,17 @@ impl Dataplane for UserspaceBackend {
         self.capture.upkeep()
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
     fn retire(&mut self) -> Result<bool, KernelError> {
         self.withdraw()?;
         self.upkeep()?;
         Ok(self.is_drained())
     }
+
+    fn abandon(&mut self) {}
 
     fn is_tracked(&self) -> bool {
         false
@@ -410,6 +421,10 @@ impl Dataplane for UserspaceBackend {
         Ok(refusals.filter(|refusals| refusals.in_a_row > 0).collect())
     }
 
+    fn is_counted_by_flows(&self) -> bool {
+        false
+    }
+
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
         self.previewed(desired, scope)
     }
@@ -438,6 +453,10 @@ impl Dataplane for UserspaceBackend {
             conntrack_deletions: capture.conntrack_deletions + self.conntrack_deletions,
             ..capture
         }
+    }
+
+    fn relay_heap_bytes(&self) -> Option<u64> {
+        None
     }
 }
 

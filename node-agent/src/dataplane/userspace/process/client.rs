@@ -32,10 +32,13 @@ use super::{
     start,
     wire::{Failure, Farewell, Intent, PROTOCOL, Refusal, Reply, Request, Welcome},
 };
-use crate::dataplane::{
-    Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
-    nftables::{NftablesBackend, NftablesOptions},
-    userspace::TABLE,
+use crate::{
+    conntrack::nudge::wire::Nudge,
+    dataplane::{
+        Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,
+        nftables::{NftablesBackend, NftablesOptions},
+        userspace::TABLE,
+    },
 };
 
 const ASKING: &str = "asking the relay process";
@@ -313,6 +316,10 @@ impl Dataplane for RelayClient {
         Ok(())
     }
 
+    fn take_cut(&mut self) -> Vec<Nudge> {
+        Vec::new()
+    }
+
     fn retire(&mut self) -> Result<bool, KernelError> {
         self.link = None;
         let mut pids = std::mem::take(&mut self.predecessors);
@@ -380,6 +387,10 @@ impl Dataplane for RelayClient {
             | Reply::Preview(_)
             | Reply::Traced(_) => None,
         })
+    }
+
+    fn is_counted_by_flows(&self) -> bool {
+        false
     }
 
     /// Only a process that has been told everything can say; none is started for it.
