@@ -15,8 +15,8 @@
 //! the first packet. Stickiness is a list of recent sources per endpoint, of which the kernel keeps the last 100 by
 //! default (`ip_list_tot` of `xt_recent`); the oldest are forgotten without a word.
 
-mod asked;
 mod commit;
+mod desired;
 mod empty;
 pub mod layout;
 pub mod listing;
@@ -29,6 +29,7 @@ mod rule;
 mod spelled;
 mod tools;
 mod trace;
+mod verify;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -48,7 +49,7 @@ use model::{
 
 pub use self::tools::Flavour;
 use self::{
-    asked::Asked,
+    desired::Asked,
     layout::{Layout, Table},
     mirror::Mirror,
     tools::Tools,

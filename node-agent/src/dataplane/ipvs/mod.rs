@@ -16,11 +16,12 @@
 mod claim;
 mod commit;
 mod cut;
+pub mod desired;
 mod drain;
 pub mod ipset;
 mod iptables;
-pub mod lines;
 pub mod link;
+pub mod listing;
 pub mod mirror;
 mod observe;
 pub mod parse;
@@ -33,7 +34,7 @@ pub mod sets;
 mod sysctls;
 mod trace;
 pub mod uapi;
-pub mod wants;
+mod verify;
 mod watch;
 
 use std::{
@@ -57,10 +58,10 @@ pub use model::program::lower::ipvs as lower;
 use self::{
     claim::Taken,
     commit::{Failed, failed},
+    desired::{Touched, Wants},
     iptables::Iptables,
     mirror::Mirror,
     server::{Destination, Socket},
-    wants::{Touched, Wants},
 };
 use super::{
     BackendOptions, Dataplane, Desired, KernelCounters, KernelError, Outcome, Pass, Refusals, Scope, Traffic,

@@ -18,6 +18,7 @@
 
 mod commit;
 pub mod definition;
+pub mod desired;
 pub mod element;
 pub mod expr;
 mod forget;
@@ -38,7 +39,6 @@ mod trace;
 mod traffic;
 pub(crate) mod uapi;
 mod verify;
-pub mod wanted;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -233,7 +233,7 @@ impl NftablesBackend {
         let mut touched = Touched::default();
         let mut affected = BTreeSet::new();
         let mut claim = |claims: &mut Claims, service: &ServiceKey, program: Option<&Arc<Program>>| {
-            let checked = program.map(|program| wanted::check(program));
+            let checked = program.map(|program| desired::check(program));
             let possible = program.filter(|_| matches!(checked, Some(Ok(()))));
             claims.replace(service, possible.cloned(), &mut touched);
             match checked {
@@ -362,7 +362,7 @@ impl Dataplane for NftablesBackend {
     }
 
     fn preview(&mut self, desired: &Desired, scope: &Scope) -> Result<Option<Vec<LineChange>>, KernelError> {
-        self.lines_of_pass(desired, scope)
+        self.previewed(desired, scope)
     }
 
     fn is_counted_by_flows(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::dataplane::{Dataplane as _, Desired, KernelError, Pass, Scope, claims
 
 impl NftablesBackend {
     /// The lines that an `apply` would remove and add; `None` when the fixed part of the table is not as it should be.
-    pub(super) fn lines_of_pass(
+    pub(super) fn previewed(
         &mut self,
         desired: &Desired,
         scope: &Scope,

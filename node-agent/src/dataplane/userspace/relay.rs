@@ -25,7 +25,7 @@ use model::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::{balance::Balancer, failures::Failures, lines::Told, lower::Policy};
+use super::{balance::Balancer, desired::Policy, failures::Failures, listing::Told};
 use crate::{dataplane::Traffic, netlink::socket::Netlink};
 
 /// How much a relay may hold, and how patient it is.

@@ -7,7 +7,7 @@ use model::{
     wire::trace::{End, Packet, Seen, Traced},
 };
 
-use super::{lower::RelayId, relay::Relay};
+use super::{desired::RelayId, relay::Relay};
 use crate::dataplane::trace::Recorder;
 
 /// Puts what a listener does with a connection in the place of its being handed to the listener.

@@ -14,7 +14,7 @@ use model::{
     program::{Destination, Frontend, Target},
 };
 
-use super::lower::{Policy, RelayId, SourceClass};
+use super::desired::{Policy, RelayId, SourceClass};
 
 /// What a listener is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
