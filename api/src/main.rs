@@ -10,14 +10,18 @@ use std::{
 use anyhow::Context;
 use api::{
     Tls,
-    app::App,
-    commands::{self, Cli},
-    config::{Config, LogFormat},
-    entropy::{Source, System},
-    notify::Notifier,
-    publish::{self, Publication},
-    serve::{listen as listen_at, serve},
-    watchdog,
+    base::{
+        clock_and_random::{Source, System},
+        config::{Config, LogFormat},
+    },
+    context::server_state::App,
+    server::{
+        commands::{self, Cli},
+        notify::Notifier,
+        self_service::{self as publish, Publication},
+        serve::{listen as listen_at, serve},
+        watchdog,
+    },
 };
 use clap::Parser;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -333,7 +333,8 @@ async fn a_token_that_asks_too_fast_is_told_when_to_come_back() {
 async fn the_first_token_is_made_once_and_again_when_nobody_can_do_everything() {
     use std::os::unix::fs::PermissionsExt;
 
-    let settings = || api::app::Settings { is_auth_required: true, ..common::settings(30000..=30010) };
+    let settings =
+        || api::base::config::Settings { is_auth_required: true, ..common::settings(30000..=30010) };
     let source = common::Fixed::at(common::START);
     let store =
         store::open("memory:", model::primitives::quantity::Timestamp::from_unix_seconds(1)).await.unwrap();

@@ -22,7 +22,7 @@ mod common;
 
 use std::{fs, path::Path};
 
-use api::app::Settings;
+use api::base::config::Settings;
 use axum::body::Body;
 use common::{Lines, Server};
 use http::{HeaderMap, Request};

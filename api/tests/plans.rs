@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use api::app::Settings;
+use api::base::config::Settings;
 use axum::body::Body;
 use common::{Lines, START, Server};
 use http::Request;

@@ -29,7 +29,7 @@ struct Pair {
 }
 
 async fn server(view: &Arc<View>, name: &str, seed: u64) -> Arc<Server> {
-    let settings = api::app::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
+    let settings = api::base::config::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
     Arc::new(common::start_on(settings, view.clone(), Fixed::seeded(START, seed)).await)
 }
 
@@ -438,7 +438,8 @@ async fn f002_what_was_written_through_one_server_on_etcd_is_read_through_anothe
             store::open(&etcd.url(), model::primitives::quantity::Timestamp::from_unix_seconds(START))
                 .await
                 .unwrap();
-        let settings = api::app::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
+        let settings =
+            api::base::config::Settings { replica_name: name.to_owned(), ..settings(30000..=32767) };
         common::start_on(settings, store, Fixed::seeded(START, seed)).await
     };
     let (first, second) = (Arc::new(on_etcd("a", 1).await), Arc::new(on_etcd("b", 1_000_000).await));

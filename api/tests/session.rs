@@ -4,7 +4,7 @@
 
 mod common;
 
-use api::{app::Settings, config::page::PageSettings};
+use api::base::config::{Settings, page::PageSettings};
 use axum::{body::Body, response::Response};
 use common::{
     Lines, Server,

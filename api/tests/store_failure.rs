@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use api::app::App;
+use api::context::server_state::App;
 use model::{
     cluster::{change::Commit, history::RevisionEntry},
     primitives::quantity::{Position, Revision, Timestamp},

@@ -16,10 +16,12 @@ use std::{
 
 use api::{
     CertificateFiles, Tls, TlsOptions,
-    app::{App, Running},
-    config::{Hosts, tls::TlsMin},
-    entropy::{Source, System},
-    serve::serve,
+    base::{
+        clock_and_random::{Source, System},
+        config::{Hosts, tls::TlsMin},
+    },
+    context::server_state::App,
+    server::{serve::serve, start::Running},
 };
 use axum::body::Body;
 use http::Request;

@@ -16,7 +16,7 @@ use super::{
     sessions::Key,
     tokens::Binding,
 };
-use crate::error::{Code, Problem};
+use crate::base::error::{Code, Problem};
 
 tokio::task_local! {
     static ACCESS: Arc<Access>;

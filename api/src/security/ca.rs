@@ -13,11 +13,9 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Server
 use serde::{Deserialize, Serialize};
 use store::{StoreError, VaultError};
 
-use super::{
-    secrets::{digest, hex},
-    vault::Vault,
-};
-use crate::entropy::Source;
+use super::{secrets::digest, vault::Vault};
+use crate::base::clock_and_random::Source;
+use crate::base::hex::hex;
 
 /// Where it is kept.
 const VAULT_KEY: &str = "ca/current";

@@ -15,10 +15,10 @@ use x509_parser::{extensions::GeneralName, prelude::X509Certificate};
 use super::{
     ca::{CLOCK_SKEW_SECS, NODE_URI_PREFIX},
     identity::ClientCertificate,
-    secrets::hex,
     vault::Vault,
 };
-use crate::entropy::Source;
+use crate::base::clock_and_random::Source;
+use crate::base::hex::hex;
 
 /// The longest time until the end of a connection's certificate is looked at again: clocks are set.
 const LOOK: Duration = Duration::from_secs(60);

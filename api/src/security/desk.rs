@@ -20,7 +20,7 @@ use super::{
     tokens,
     vault::{Records, Vault},
 };
-use crate::error::{Code, Problem};
+use crate::base::error::{Code, Problem};
 
 /// When to come back for who asks too fast, in seconds.
 const RATE_RETRY_SECS: u32 = 1;

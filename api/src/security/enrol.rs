@@ -20,11 +20,12 @@ use super::{
     ca::{Authority, Signed},
     certificates::{self, AgentRecord, Proven},
     csr,
-    secrets::{digest, hex, is_equal},
+    secrets::{digest, is_equal},
     vault::Vault,
 };
-use crate::{
-    entropy::Source,
+use crate::base::hex::hex;
+use crate::base::{
+    clock_and_random::Source,
     error::{Code, Problem},
 };
 

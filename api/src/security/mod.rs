@@ -10,7 +10,6 @@
 //! anybody's name.
 
 pub(crate) mod access;
-mod bootstrap;
 pub(crate) mod ca;
 pub(crate) mod certificates;
 mod csr;
@@ -19,18 +18,17 @@ mod directory;
 pub(crate) mod enrol;
 mod identity;
 pub(crate) mod page;
+pub(crate) mod peer_key;
 pub(crate) mod permission;
 mod rates;
 pub(crate) mod roles;
 pub(crate) mod secrets;
 pub(crate) mod sessions;
-pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod vault;
 mod writes;
 
 pub(crate) use access::Access;
-pub use bootstrap::{BootstrapError, bootstrap};
 pub(crate) use desk::{Desk, Manners};
 pub use identity::ClientCertificate;
 pub(crate) use identity::Identity;

@@ -7,7 +7,7 @@
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
 use super::{Access, Identity};
-use crate::error::{Code, Problem};
+use crate::base::error::{Code, Problem};
 
 /// What the page adds to its requests.
 const X_PAGE: HeaderName = HeaderName::from_static("x-tidegate-page");

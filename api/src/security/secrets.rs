@@ -1,20 +1,11 @@
 //! Secrets that somebody shows: how they are made, and how they are kept without being known.
 
-use std::fmt::Write;
-
+use crate::base::hex::hex;
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of something, in lower-case hexadecimal.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
-}
-
-/// Bytes in lower-case hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Whether two texts are equal, in a time that does not tell where they differ.

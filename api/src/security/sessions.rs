@@ -15,7 +15,8 @@ use std::{
 use http::{HeaderMap, HeaderValue, header};
 use model::primitives::quantity::Timestamp;
 
-use super::secrets::{digest, hex};
+use super::secrets::digest;
+use crate::base::hex::hex;
 
 /// Seconds after which a session ends whatever is done with it: a working day, so that one begins with a login.
 pub(crate) const LIFE_SECS_MAX: i64 = 12 * 3600;

@@ -19,8 +19,9 @@ use utoipa::ToSchema;
 
 use super::{
     roles::AGENT,
-    secrets::{self, hex, is_equal},
+    secrets::{self, is_equal},
 };
+use crate::base::hex::hex;
 
 /// What begins the key of a token in the vault.
 pub(crate) const VAULT_PREFIX: &str = "tokens/";

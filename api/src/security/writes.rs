@@ -23,7 +23,7 @@ use super::{
     access::{Access, Grant, agent_of, forbidden},
     permission::{Subject, Verb},
 };
-use crate::error::Problem;
+use crate::base::error::Problem;
 
 /// Violations after which no further object is looked at; nobody reads more in one go.
 const VIOLATIONS_MAX: usize = 500;

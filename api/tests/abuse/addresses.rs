@@ -1,7 +1,7 @@
 //! Addresses that lead into a node, a link or a cloud's metadata, wherever one can be written: a Service that pointed there
 //! would let its clients, or the health checks of agents, reach what they must not (CVE-2020-8558, CVE-2021-25737).
 
-use api::app::Settings;
+use api::base::config::Settings;
 use model::cluster::config::ClusterConfig;
 use serde_json::{Value, json};
 

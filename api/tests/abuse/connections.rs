@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::{app::WATCHES_MAX, serve::CONNECTIONS_PER_ADDRESS_MAX};
+use api::{context::server_state::WATCHES_MAX, server::serve::CONNECTIONS_PER_ADDRESS_MAX};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use api::app::Settings;
+use api::base::config::Settings;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -45,7 +45,7 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        tokio::spawn(api::serve::serve(listener, server.router.clone(), None, stop.clone()));
+        tokio::spawn(api::server::serve::serve(listener, server.router.clone(), None, stop.clone()));
         Self { address, stop, _server: server }
     }
 

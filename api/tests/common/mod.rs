@@ -10,9 +10,12 @@ use std::sync::{
 };
 
 use api::{
-    app::{App, Running, Settings},
-    config::Hosts,
-    entropy::Source,
+    base::{
+        clock_and_random::Source,
+        config::{Hosts, Settings},
+    },
+    context::server_state::App,
+    server::start::Running,
 };
 use axum::{Router, body::Body, response::Response};
 use http::Request;

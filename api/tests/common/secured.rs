@@ -1,6 +1,6 @@
 //! A server that asks everybody who they are, and requests of somebody.
 
-use api::{ClientCertificate, app::Settings};
+use api::{ClientCertificate, base::config::Settings};
 use axum::{body::Body, response::Response};
 use http::Request;
 use http_body_util::BodyExt;

@@ -11,7 +11,7 @@ mod pages;
 mod seed;
 mod watching;
 
-use api::app::Settings;
+use api::base::config::Settings;
 use axum::{body::Body, response::Response};
 use common::{Lines, Server};
 use http::Request;

@@ -1,0 +1,186 @@
+//! The files of the status page: in the binary of a release build, read from the directory `web` by other builds, so that the
+//! page can be changed without building anything.
+//!
+//! A file is found by its name among those that there are; no path is put together from what a client sends.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use brotli::CompressorWriter;
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use http::HeaderValue;
+use rust_embed::RustEmbed;
+
+use crate::base::{hex::hex, negotiate::Coding};
+
+/// Characters of the name of a file; the longest of ours has about forty.
+const NAME_LENGTH_MAX: usize = 128;
+/// Bytes from which on a file is worth packing: less fits into one segment anyway.
+const PACKED_BYTES_MIN: usize = 512;
+/// Level of gzip. A file is packed once, so the best.
+const GZIP_LEVEL: u32 = 9;
+/// Quality of Brotli: the highest takes ten times as long for a few percent, and the first visitor waits for it.
+const BROTLI_QUALITY: u32 = 9;
+/// Logarithm of Brotli's window; every file of ours fits into it.
+const BROTLI_WINDOW_BITS: u32 = 22;
+/// Bytes that Brotli takes at a time.
+const BROTLI_BUFFER_BYTES: usize = 4096;
+/// The page.
+pub(crate) const INDEX: &str = "index.html";
+
+/// Which files are served, and as what. A file of another kind is not part of the page.
+const TYPES: [(&str, &str); 8] = [
+    ("html", "text/html; charset=utf-8"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("svg", "image/svg+xml"),
+    ("json", "application/json"),
+    ("png", "image/png"),
+    ("ico", "image/x-icon"),
+    ("woff2", "font/woff2"),
+];
+/// Kinds of files that are packed already.
+const DENSE: [&str; 2] = ["png", "woff2"];
+
+#[derive(RustEmbed)]
+#[folder = "../web"]
+struct Files;
+
+/// One file, in every form in which it is sent.
+#[derive(Debug)]
+pub(crate) struct Asset {
+    /// What it is.
+    pub(crate) content_type: &'static str,
+    /// The SHA-256 of what it holds, in hexadecimal.
+    digest: String,
+    plain: Bytes,
+    gzip: Option<Bytes>,
+    brotli: Option<Bytes>,
+}
+
+/// The files that were asked for so far. There are never more than files in the directory.
+#[derive(Debug, Default)]
+pub(crate) struct Assets(Mutex<BTreeMap<String, Arc<Asset>>>);
+
+impl Assets {
+    /// A file by its name below the directory; `None` when there is none that is served.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<Asset>> {
+        let content_type = type_of(name)?;
+        let file = Files::get(name)?;
+        let digest = hex(&file.metadata.sha256_hash());
+        if let Some(kept) = self.lock().get(name).filter(|kept| kept.digest == digest) {
+            return Some(Arc::clone(kept));
+        }
+        let asset = Arc::new(Asset::new(name, content_type, digest, Bytes::from(file.data.into_owned())));
+        self.lock().insert(name.to_owned(), Arc::clone(&asset));
+        Some(asset)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Asset>>> {
+        // A file is in it whole or not at all.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asset {
+    fn new(name: &str, content_type: &'static str, digest: String, plain: Bytes) -> Self {
+        let is_packed = plain.len() >= PACKED_BYTES_MIN && !DENSE.contains(&extension(name));
+        let smaller = |packed: io::Result<Vec<u8>>| {
+            packed.ok().filter(|packed| is_packed && packed.len() < plain.len()).map(Bytes::from)
+        };
+        let (gzip, brotli) = (smaller(gzip(&plain)), smaller(brotli(&plain)));
+        Self { content_type, digest, plain, gzip, brotli }
+    }
+
+    /// The smallest form among those that a client takes; the others are never larger than none at all.
+    pub(crate) fn form(&self, accepted: impl Fn(Coding) -> bool) -> (Coding, &Bytes) {
+        let packed = [(Coding::Brotli, &self.brotli), (Coding::Gzip, &self.gzip)];
+        let packed = packed.into_iter().filter(|(coding, _)| accepted(*coding));
+        let forms = packed.filter_map(|(coding, bytes)| Some((coding, bytes.as_ref()?)));
+        forms.min_by_key(|(_, bytes)| bytes.len()).unwrap_or((Coding::Identity, &self.plain))
+    }
+
+    /// The strong entity tag of a form: two forms of one file are not the same bytes (RFC 9110, 8.8.3).
+    pub(crate) fn tag(&self, coding: Coding) -> HeaderValue {
+        let digest = &self.digest;
+        let text = match coding {
+            Coding::Identity => format!("\"{digest}\""),
+            Coding::Gzip | Coding::Brotli => format!("\"{digest}-{}\"", coding.as_str()),
+        };
+        HeaderValue::from_str(&text).expect("digits and the word of a coding are header text")
+    }
+}
+
+/// What a file is; nothing for names that no file of the page has.
+fn type_of(name: &str) -> Option<&'static str> {
+    let is_plain = |character: u8| character.is_ascii_alphanumeric() || b"-_.".contains(&character);
+    let is_segment =
+        |segment: &str| !segment.is_empty() && !segment.starts_with('.') && segment.bytes().all(is_plain);
+    let is_name = name.len() <= NAME_LENGTH_MAX && name.split('/').all(is_segment);
+    let (_, content_type) = TYPES.iter().find(|(known, _)| *known == extension(name))?;
+    is_name.then_some(*content_type)
+}
+
+fn extension(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+fn gzip(plain: &[u8]) -> io::Result<Vec<u8>> {
+    let mut writer = GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL));
+    writer.write_all(plain)?;
+    writer.finish()
+}
+
+fn brotli(plain: &[u8]) -> io::Result<Vec<u8>> {
+    let mut writer =
+        CompressorWriter::new(Vec::new(), BROTLI_BUFFER_BYTES, BROTLI_QUALITY, BROTLI_WINDOW_BITS);
+    writer.write_all(plain)?;
+    writer.flush()?;
+    Ok(writer.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_files_of_the_page_are_looked_for() {
+        assert_eq!(type_of("views/nodes.js"), Some("text/javascript; charset=utf-8"));
+        for wrong in [
+            "",
+            "..",
+            "../Cargo.toml",
+            "a/../index.html",
+            "/index.html",
+            "index.html/",
+            "a//b.js",
+            ".git/x.js",
+            "a\\b.js",
+            "a%2e.js",
+            "README.md",
+            "index",
+            "x\0.js",
+            "ä.js",
+            &format!("{}.js", "a".repeat(NAME_LENGTH_MAX)),
+        ] {
+            assert_eq!(type_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_sent_in_its_smallest_form_and_each_form_has_a_tag_of_its_own() {
+        let text = Bytes::from("all the same, ".repeat(1000));
+        let asset = Asset::new("a.js", "text/javascript", "d".to_owned(), text.clone());
+        let (coding, packed) = asset.form(|coding| coding == Coding::Gzip);
+        assert_eq!((coding, asset.tag(coding)), (Coding::Gzip, HeaderValue::from_static("\"d-gzip\"")));
+        assert!(packed.len() < text.len() / 10);
+        assert_eq!(asset.form(|_| false), (Coding::Identity, &text));
+        assert_eq!(asset.tag(Coding::Identity), "\"d\"");
+        let dense = Asset::new("a.png", "image/png", "d".to_owned(), text.clone());
+        assert_eq!(dense.form(|_| true), (Coding::Identity, &text));
+    }
+}

@@ -1,0 +1,593 @@
+//! How the server is told what to do: flags, then `TIDEGATE_…` variables, then a TOML file, then defaults.
+//!
+//! A contradiction is refused at start with the flag to change; nothing is corrected in silence.
+
+use crate::TlsOptions;
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use clap::{Parser, ValueEnum};
+use ipnet::IpNet;
+use model::{
+    cluster::config::{ASN_DEFAULT, ClusterConfig, ConfigError, Guards},
+    kinds::resource::ServiceKey,
+    observed::health::GUARD_PERCENT_DEFAULT,
+};
+use serde::Deserialize;
+
+pub mod etcd;
+mod hosts;
+pub mod page;
+pub mod tls;
+
+use etcd::EtcdFlags;
+pub use hosts::Hosts;
+use page::{PageFlags, PageSettings};
+use tls::{TlsChoice, TlsMin, TlsWish};
+
+const LISTEN_DEFAULT: &str = "127.0.0.1:7440";
+const STORE_DEFAULT: &str = "sqlite:tidegate.sqlite";
+const SERVICE_CIDR_DEFAULT: &str = "10.96.0.0/16";
+const NODE_PORT_RANGE_DEFAULT: &str = "30000-32767";
+/// A mistake takes away nearly everything, or one thing; what people mean is rarely more than half at once.
+const GUARD_VIPS_PERCENT_DEFAULT: u8 = 50;
+/// With two thirds of its endpoints a Service usually still carries its load.
+const GUARD_ENDPOINTS_PERCENT_DEFAULT: u8 = 33;
+const BOOTSTRAP_TOKEN_FILE_DEFAULT: &str = "bootstrap-token";
+const LOG_DEFAULT: &str = "info";
+/// Where the machine has no name.
+const REPLICA_NAME_DEFAULT: &str = "control";
+/// Characters of the name of a control server: the longest that Linux gives a machine.
+const REPLICA_NAME_LENGTH_MAX: usize = 64;
+
+/// The Tidegate control server: keeps what should be, and tells the agents.
+#[derive(Debug, Clone, Default, Parser)]
+#[command(name = "tidegate-api", version)]
+pub struct Flags {
+    /// Address and port to listen on [default: 127.0.0.1:7440]
+    #[arg(long, env = "TIDEGATE_LISTEN", value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
+    /// Where objects are kept: sqlite:PATH, etcd:http://HOST:2379,… for several control servers, or memory: to forget them
+    /// at exit [default: sqlite:tidegate.sqlite]
+    #[arg(long, global = true, env = "TIDEGATE_STORE", value_name = "URL")]
+    pub store: Option<String>,
+    /// How etcd is reached.
+    #[command(flatten)]
+    pub etcd: EtcdFlags,
+    /// Ranges of virtual addresses, the primary family first [default: 10.96.0.0/16]
+    #[arg(long, env = "TIDEGATE_SERVICE_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    pub service_cidr: Vec<IpNet>,
+    /// Ports that nodes open for Services [default: 30000-32767]
+    #[arg(long, env = "TIDEGATE_NODE_PORT_RANGE", value_name = "FROM-TO")]
+    pub node_port_range: Option<PortRange>,
+    /// Ranges that external IPs, and load balancer addresses of no pool, may be in; none when left out
+    #[arg(long, env = "TIDEGATE_ALLOW_EXTERNAL_IP", value_name = "CIDR", value_delimiter = ',')]
+    pub allow_external_ip: Vec<IpNet>,
+    /// AS of the nodes that state none, for BGP [default: 64512]
+    #[arg(long, env = "TIDEGATE_ASN", value_name = "AS")]
+    pub asn: Option<u32>,
+    /// Percent of all checked endpoints that may leave service within a minute by their health checks; more are held until
+    /// somebody confirms it; 100 holds none [default: 33]
+    #[arg(long, env = "TIDEGATE_HEALTH_GUARD_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub health_guard_percent: Option<u8>,
+    /// Share of all virtual addresses that one write may remove without being confirmed; 100 for any [default: 50]
+    #[arg(long, env = "TIDEGATE_GUARD_VIPS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_vips_percent: Option<u8>,
+    /// Share of all endpoint addresses that one write may remove without being confirmed; 100 for any [default: 33]
+    #[arg(long, env = "TIDEGATE_GUARD_ENDPOINTS_PERCENT", value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub guard_endpoints_percent: Option<u8>,
+    /// Begin a new life of the store, once, after it was brought back from a backup: agents that have seen newer states
+    /// would refuse an older one else
+    #[arg(long)]
+    pub new_epoch: bool,
+    /// What this control server is called among those of its store [default: the name of the machine]
+    #[arg(long, env = "TIDEGATE_REPLICA_NAME", value_name = "NAME")]
+    pub replica_name: Option<String>,
+    /// Make this server an endpoint of a Service, as NAMESPACE/NAME, so that the control servers of a store are reached at one
+    /// virtual address; the Service is made if there is none, and the nodes check which servers live
+    #[arg(long, env = "TIDEGATE_PUBLISH_AS", value_name = "SERVICE", value_parser = service_key)]
+    pub publish_as: Option<ServiceKey>,
+    /// Whether TLS is spoken: auto, which is off loopback, with --tls-cert-file, and nowhere with --insecure; on; or off
+    /// [default: auto]
+    #[arg(long, env = "TIDEGATE_TLS", value_name = "WHEN")]
+    pub tls: Option<TlsChoice>,
+    /// The oldest version of TLS that is spoken: 1.3 or 1.2, for clients that know nothing newer [default: 1.3]
+    #[arg(long, env = "TIDEGATE_TLS_MIN", value_name = "VERSION")]
+    pub tls_min: Option<TlsMin>,
+    /// PEM file with the certificate of this server and those between it and its authority, in place of one that is signed
+    /// by Tidegate's own authority; read again when it changes
+    #[arg(long, env = "TIDEGATE_TLS_CERT_FILE", value_name = "FILE")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with the key of --tls-cert-file
+    #[arg(long, env = "TIDEGATE_TLS_KEY_FILE", value_name = "FILE")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Names and addresses of this server in the certificate that Tidegate's own authority signs, besides the host name,
+    /// localhost and the addresses of the machine
+    #[arg(long, env = "TIDEGATE_TLS_NAME", value_name = "NAME", value_delimiter = ',')]
+    pub tls_name: Vec<String>,
+    /// Life of the certificates of agents, which renew them after two thirds of it [default: 86400]
+    #[arg(long, env = "TIDEGATE_AGENT_CERTIFICATE_SECS", value_name = "SECONDS")]
+    pub agent_certificate_secs: Option<u32>,
+    /// Listen off loopback without encryption and without asking who is there; for labs
+    #[arg(long, env = "TIDEGATE_INSECURE")]
+    pub insecure: bool,
+    /// Names under which browsers may reach the server, besides localhost and addresses; off loopback any name does when
+    /// none is given
+    #[arg(long, env = "TIDEGATE_ALLOWED_HOST", value_name = "NAME", value_delimiter = ',')]
+    pub allowed_host: Vec<String>,
+    /// Whether everybody has to prove who they are, by a token or an agent's certificate [default: off on loopback and with
+    /// --insecure, else required]
+    #[arg(long, env = "TIDEGATE_AUTH", value_name = "AUTH")]
+    pub auth: Option<Auth>,
+    /// Where the first token is written when everybody must prove who they are and nobody can [default: bootstrap-token
+    /// beside the sqlite file, else in the working directory]
+    #[arg(long, env = "TIDEGATE_BOOTSTRAP_TOKEN_FILE", value_name = "FILE")]
+    pub bootstrap_token_file: Option<PathBuf>,
+    /// How the status page is served.
+    #[command(flatten)]
+    pub page: PageFlags,
+    /// Serve what there is below /k8s/ in the words of Kubernetes too, read only, so that `kubectl get`, `describe` and `-w`
+    /// work with --server and this server's address followed by /k8s
+    #[arg(long, env = "TIDEGATE_KUBERNETES_VIEW")]
+    pub kubernetes_view: bool,
+    /// What to log, such as `info` or `api=debug` [default: info]
+    #[arg(long, env = "TIDEGATE_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+    /// How to log [default: text]
+    #[arg(long, env = "TIDEGATE_LOG_FORMAT", value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+    /// TOML file with any of these settings, named as the flags
+    #[arg(long, global = true, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Whether anybody is asked who they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// Everybody.
+    Required,
+    /// Nobody; a token that is sent counts all the same.
+    Off,
+}
+
+/// The form of log lines.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// A range of ports, written `30000-32767`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct PortRange(RangeInclusive<u16>);
+
+impl FromStr for PortRange {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ports = text.split_once('-').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+        let (from, to): (u16, u16) =
+            ports.ok_or_else(|| format!("write FROM-TO, such as {NODE_PORT_RANGE_DEFAULT}"))?;
+        Ok(Self(from..=to))
+    }
+}
+
+impl TryFrom<String> for PortRange {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A share, from 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "u8")]
+struct Percent(u8);
+
+impl TryFrom<u8> for Percent {
+    type Error = String;
+    fn try_from(percent: u8) -> Result<Self, String> {
+        if percent <= 100 { Ok(Self(percent)) } else { Err(format!("must be at most 100, not {percent}")) }
+    }
+}
+
+/// The TOML file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct File {
+    listen: Option<SocketAddr>,
+    store: Option<String>,
+    local_store: Option<String>,
+    etcd_prefix: Option<String>,
+    etcd_ca_file: Option<PathBuf>,
+    etcd_cert_file: Option<PathBuf>,
+    etcd_key_file: Option<PathBuf>,
+    etcd_user: Option<String>,
+    etcd_password_file: Option<PathBuf>,
+    service_cidr: Option<Vec<IpNet>>,
+    node_port_range: Option<PortRange>,
+    allow_external_ip: Option<Vec<IpNet>>,
+    asn: Option<u32>,
+    health_guard_percent: Option<u8>,
+    guard_vips_percent: Option<Percent>,
+    guard_endpoints_percent: Option<Percent>,
+    replica_name: Option<String>,
+    publish_as: Option<ServiceKey>,
+    tls: Option<TlsChoice>,
+    tls_min: Option<TlsMin>,
+    tls_cert_file: Option<PathBuf>,
+    tls_key_file: Option<PathBuf>,
+    tls_name: Option<Vec<String>>,
+    agent_certificate_secs: Option<u32>,
+    insecure: Option<bool>,
+    allowed_host: Option<Vec<String>>,
+    auth: Option<Auth>,
+    bootstrap_token_file: Option<PathBuf>,
+    page_read_only: Option<bool>,
+    page_link: Option<Vec<String>>,
+    kubernetes_view: Option<bool>,
+    log: Option<String>,
+    log_format: Option<LogFormat>,
+}
+
+/// The whole configuration, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where objects are kept.
+    pub store: String,
+    /// What that place needs beside its address.
+    pub store_options: store::Options,
+    /// Whether a new life of the store begins.
+    pub is_new_epoch: bool,
+    /// Where the first token is written.
+    pub bootstrap_token_file: PathBuf,
+    /// The Service that this server becomes an endpoint of.
+    pub publish_as: Option<ServiceKey>,
+    /// What the server itself needs to know.
+    pub settings: Settings,
+    /// What to log.
+    pub log: String,
+    /// How to log.
+    pub log_format: LogFormat,
+}
+
+/// Why the server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidConfig {
+    /// The file cannot be read.
+    #[error("--config {path} cannot be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The file is not what is expected.
+    #[error("--config {path} is not a valid configuration")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the line.
+        #[source]
+        cause: toml::de::Error,
+    },
+    /// The ranges are not usable together.
+    #[error(transparent)]
+    Ranges(#[from] ConfigError),
+    /// What is said of the store contradicts itself.
+    #[error(transparent)]
+    Store(#[from] etcd::InvalidStore),
+    /// No name.
+    #[error("--replica-name must be 1 to {REPLICA_NAME_LENGTH_MAX} visible ASCII characters, not `{0}`")]
+    ReplicaName(String),
+    /// No percentage.
+    #[error("--health-guard-percent must be between 1 and 100, not {0}")]
+    GuardPercent(u8),
+    /// What is said of the status page cannot be done.
+    #[error(transparent)]
+    Page(#[from] page::InvalidPage),
+    /// How TLS is spoken contradicts itself.
+    #[error(transparent)]
+    Tls(#[from] tls::InvalidTls),
+    /// Nothing would ask who is there.
+    #[error(
+        "--listen {0} is reachable from other machines, and --tls off would let everybody read and change what is sent; \
+         leave --tls out, listen on 127.0.0.1, or say --insecure if this is a lab"
+    )]
+    InsecureNotSaid(SocketAddr),
+}
+
+impl Config {
+    /// Reads the file that the flags name, if any, and checks everything together.
+    ///
+    /// # Errors
+    /// The first contradiction, with the flag to change.
+    pub fn load(flags: Flags) -> Result<Self, InvalidConfig> {
+        let file = match &flags.config {
+            None => File::default(),
+            Some(path) => read_file(path)?,
+        };
+        Self::merge(flags, file)
+    }
+
+    fn merge(flags: Flags, file: File) -> Result<Self, InvalidConfig> {
+        let Flags {
+            listen,
+            store,
+            etcd,
+            service_cidr,
+            node_port_range,
+            allow_external_ip,
+            asn,
+            health_guard_percent,
+            guard_vips_percent,
+            guard_endpoints_percent,
+            new_epoch,
+            replica_name,
+            publish_as,
+            tls,
+            tls_min,
+            tls_cert_file,
+            tls_key_file,
+            tls_name,
+            agent_certificate_secs,
+            insecure,
+            allowed_host,
+            auth,
+            bootstrap_token_file,
+            page,
+            kubernetes_view,
+            log,
+            log_format,
+            config: _,
+        } = flags;
+        let default = |text: &str| text.parse::<IpNet>().expect("the default range is a range");
+        let listen = listen
+            .or(file.listen)
+            .unwrap_or_else(|| LISTEN_DEFAULT.parse().expect("the default address is an address"));
+        let PortRange(ports) = node_port_range
+            .or(file.node_port_range)
+            .unwrap_or_else(|| NODE_PORT_RANGE_DEFAULT.parse().expect("the default range is a range"));
+        let cluster = ClusterConfig::new(
+            list(service_cidr, file.service_cidr).unwrap_or_else(|| vec![default(SERVICE_CIDR_DEFAULT)]),
+            ports,
+            list(allow_external_ip, file.allow_external_ip).unwrap_or_default(),
+        )?
+        .with_asn(asn.or(file.asn).unwrap_or(ASN_DEFAULT))?
+        .with_guards(Guards {
+            vips_percent: percent(guard_vips_percent, file.guard_vips_percent, GUARD_VIPS_PERCENT_DEFAULT),
+            endpoints_percent: percent(
+                guard_endpoints_percent,
+                file.guard_endpoints_percent,
+                GUARD_ENDPOINTS_PERCENT_DEFAULT,
+            ),
+        });
+        let health_guard_percent =
+            health_guard_percent.or(file.health_guard_percent).unwrap_or(GUARD_PERCENT_DEFAULT);
+        if !(1..=100).contains(&health_guard_percent) {
+            return Err(InvalidConfig::GuardPercent(health_guard_percent));
+        }
+        let replica_name = replica_name.or(file.replica_name).map_or_else(|| Ok(machine_name()), named)?;
+        let is_loopback = listen.ip().is_loopback();
+        let is_insecure_said = insecure || file.insecure == Some(true);
+        let wish = TlsWish {
+            choice: tls.or(file.tls).unwrap_or_default(),
+            min: tls_min.or(file.tls_min),
+            certificate: tls_cert_file.or(file.tls_cert_file),
+            key: tls_key_file.or(file.tls_key_file),
+            names: list(tls_name, file.tls_name).unwrap_or_default(),
+            agent_life_secs: agent_certificate_secs.or(file.agent_certificate_secs),
+        };
+        let tls = wish.check(listen, is_insecure_said)?;
+        if tls.is_none() && !(is_loopback || is_insecure_said) {
+            return Err(InvalidConfig::InsecureNotSaid(listen));
+        }
+        let store = store.or(file.store).unwrap_or_else(|| STORE_DEFAULT.to_owned());
+        let etcd_of_file = EtcdFlags {
+            local_store: file.local_store,
+            etcd_prefix: file.etcd_prefix,
+            etcd_ca_file: file.etcd_ca_file,
+            etcd_cert_file: file.etcd_cert_file,
+            etcd_key_file: file.etcd_key_file,
+            etcd_user: file.etcd_user,
+            etcd_password_file: file.etcd_password_file,
+        };
+        let store_options = etcd.or(etcd_of_file).check(&store)?;
+        let names = list(allowed_host, file.allowed_host).unwrap_or_default();
+        let names: BTreeSet<_> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        let hosts = if is_loopback || !names.is_empty() { Hosts::Local(names) } else { Hosts::Any };
+        let is_open = (is_loopback && tls.is_none()) || is_insecure_said;
+        let is_auth_required = match auth.or(file.auth) {
+            Some(Auth::Required) => true,
+            Some(Auth::Off) => false,
+            None => !is_open,
+        };
+        let is_page_read_only = page.page_read_only || file.page_read_only == Some(true);
+        let links = list(page.page_link, file.page_link).unwrap_or_default();
+        let page = PageSettings::new(is_page_read_only, &links)?;
+        let bootstrap_token_file =
+            bootstrap_token_file.or(file.bootstrap_token_file).unwrap_or_else(|| beside(&store));
+        Ok(Self {
+            listen,
+            store,
+            store_options,
+            is_new_epoch: new_epoch,
+            bootstrap_token_file,
+            publish_as: publish_as.or(file.publish_as),
+            settings: Settings {
+                cluster,
+                is_insecure: !is_loopback && tls.is_none(),
+                hosts,
+                health_guard_percent,
+                tls,
+                is_auth_required,
+                replica_name,
+                page,
+                has_kubernetes_view: kubernetes_view || file.kubernetes_view == Some(true),
+            },
+            log: log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.to_owned()),
+            log_format: log_format.or(file.log_format).unwrap_or_default(),
+        })
+    }
+}
+
+/// Where the first token goes when nobody says: beside the database, where only the server writes.
+fn beside(store: &str) -> PathBuf {
+    let database = store.strip_prefix("sqlite:").map(Path::new);
+    database.and_then(Path::parent).unwrap_or_else(|| Path::new("")).join(BOOTSTRAP_TOKEN_FILE_DEFAULT)
+}
+
+fn service_key(text: &str) -> Result<ServiceKey, String> {
+    ServiceKey::try_from(text.to_owned())
+}
+
+fn named(name: String) -> Result<String, InvalidConfig> {
+    let is_fit = (1..=REPLICA_NAME_LENGTH_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_fit { Ok(name) } else { Err(InvalidConfig::ReplicaName(name)) }
+}
+
+/// The name of this machine, or a word where it has none that can be shown.
+fn machine_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.and_then(|name| named(name).ok()).unwrap_or_else(|| REPLICA_NAME_DEFAULT.to_owned())
+}
+
+fn read_file(path: &PathBuf) -> Result<File, InvalidConfig> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| InvalidConfig::Unreadable { path: path.clone(), cause })?;
+    toml::from_str(&text).map_err(|cause| InvalidConfig::Malformed { path: path.clone(), cause })
+}
+
+fn percent(flag: Option<u8>, file: Option<Percent>, default: u8) -> u8 {
+    flag.or(file.map(|Percent(percent)| percent)).unwrap_or(default)
+}
+
+fn list<T>(flags: Vec<T>, file: Option<Vec<T>>) -> Option<Vec<T>> {
+    if flags.is_empty() { file } else { Some(flags) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merge(flags: &[&str], file: &str) -> Result<Config, InvalidConfig> {
+        let flags = Flags::parse_from([&["tidegate-api"], flags].concat());
+        Config::merge(flags, toml::from_str(file).unwrap_or_else(|error| panic!("{file}: {error}")))
+    }
+
+    #[test]
+    fn every_setting_of_the_example_file_is_one() {
+        let example = include_str!("../../../packaging/etc/tidegate/api.toml");
+        assert_eq!(merge(&[], example).unwrap().store, STORE_DEFAULT);
+        let settings = example.lines().filter_map(|line| line.strip_prefix('#'));
+        for line in settings.filter(|line| line.starts_with(char::is_alphabetic)) {
+            assert!(toml::from_str::<File>(line).is_ok(), "{line}: {:?}", toml::from_str::<File>(line));
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let config =
+            merge(&["--listen", "127.0.0.1:1"], "listen = '127.0.0.1:2'\nstore = 'memory:'").unwrap();
+        assert_eq!((config.listen.port(), config.store.as_str()), (1, "memory:"));
+        assert_eq!(config.settings.cluster.node_port_range(), &(30000..=32767));
+        assert_eq!(config.settings.cluster.asn(), 64_512);
+        assert_eq!(
+            merge(&["--asn", "4200000001"], "asn = 65001").unwrap().settings.cluster.asn(),
+            4_200_000_001
+        );
+        assert_eq!(merge(&[], "asn = 65001").unwrap().settings.cluster.asn(), 65_001);
+        assert!(merge(&["--asn", "23456"], "").unwrap_err().to_string().contains("--asn"));
+    }
+
+    #[test]
+    fn guards_are_on_unless_they_are_set_to_a_hundred() {
+        let guards = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.cluster.guards();
+        assert_eq!(guards(&[], ""), Guards { vips_percent: 50, endpoints_percent: 33 });
+        let off = guards(&["--guard-vips-percent", "100"], "guard-endpoints-percent = 100");
+        assert_eq!(off, Guards::OFF);
+        assert!(toml::from_str::<File>("guard-vips-percent = 101").is_err());
+        assert!(Flags::try_parse_from(["tidegate-api", "--guard-vips-percent", "101"]).is_err());
+    }
+
+    #[test]
+    fn a_control_server_has_a_name_that_can_be_shown() {
+        let name = |flags: &[&str], file: &str| merge(flags, file).map(|config| config.settings.replica_name);
+        assert_eq!(name(&["--replica-name", "a"], "replica-name = 'b'").unwrap(), "a");
+        assert_eq!(name(&[], "replica-name = 'b'").unwrap(), "b");
+        assert!(!name(&[], "").unwrap().is_empty());
+        for bad in ["", "a b", "ä", &"x".repeat(REPLICA_NAME_LENGTH_MAX + 1)] {
+            let refusal = name(&["--replica-name", bad], "").unwrap_err();
+            assert!(refusal.to_string().contains("--replica-name"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn off_loopback_plain_text_needs_the_word_insecure() {
+        let refusal = merge(&["--listen", "0.0.0.0:7440", "--tls", "off"], "").unwrap_err();
+        assert!(refusal.to_string().contains("--insecure"), "{refusal}");
+        assert!(merge(&["--listen", "0.0.0.0:7440", "--insecure"], "").unwrap().settings.is_insecure);
+        assert!(merge(&["--listen", "[::1]:7440"], "").is_ok());
+    }
+
+    #[test]
+    fn who_asks_is_asked_for_when_somebody_says_so_and_a_first_token_lies_beside_the_database() {
+        let config = |flags: &[&str]| merge(flags, "").unwrap();
+        assert!(!config(&[]).settings.is_auth_required);
+        let asked = config(&["--auth", "required", "--store", "sqlite:/var/lib/x/db"]);
+        assert!(asked.settings.is_auth_required);
+        assert_eq!(asked.bootstrap_token_file, Path::new("/var/lib/x/bootstrap-token"));
+        assert_eq!(config(&["--store", "memory:"]).bootstrap_token_file, Path::new("bootstrap-token"));
+        let named = config(&["--listen", "0.0.0.0:1", "--insecure", "--allowed-host", "tide.example"]);
+        assert!(named.settings.hosts.allow("tide.example") && !named.settings.hosts.allow("evil.example"));
+    }
+
+    #[test]
+    fn the_view_for_kubectl_is_off_unless_a_flag_or_the_file_says_so() {
+        let has_view = |flags: &[&str], file: &str| merge(flags, file).unwrap().settings.has_kubernetes_view;
+        assert!(!has_view(&[], ""));
+        assert!(has_view(&["--kubernetes-view"], "") && has_view(&[], "kubernetes-view = true"));
+    }
+
+    #[test]
+    fn unknown_settings_in_the_file_are_refused() {
+        assert!(toml::from_str::<File>("lisen = 'x'").is_err());
+    }
+}
+
+/// What the server needs to know from its configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The ranges of the cluster.
+    pub cluster: ClusterConfig,
+    /// Whether the server listens off loopback without security.
+    pub is_insecure: bool,
+    /// Which `Host` headers are answered.
+    pub hosts: Hosts,
+    /// Percent of the checked endpoints that may leave service at once by their health; 100: all of them.
+    pub health_guard_percent: u8,
+    /// What this control server is called among those of its store.
+    pub replica_name: String,
+    /// How TLS is spoken; not at all when left out.
+    pub tls: Option<TlsOptions>,
+    /// Whether everybody has to prove who they are.
+    pub is_auth_required: bool,
+    /// How the status page is served.
+    pub page: PageSettings,
+    /// Whether what there is can be read below `/k8s/` in the words of Kubernetes.
+    pub has_kubernetes_view: bool,
+}

@@ -1,0 +1,242 @@
+//! The settings of TLS.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
+
+use clap::ValueEnum;
+use rustls_pki_types::ServerName;
+use serde::Deserialize;
+
+/// Life of an agent's certificate when nothing else is said: a key that was stolen is of use for a day.
+const AGENT_LIFE_SECS_DEFAULT: u32 = 86_400;
+/// The shortest: agents renew at two thirds of it.
+const AGENT_LIFE_SECS_MIN: u32 = 15;
+/// The longest: a quarter of a year, for nodes that are away for long.
+const AGENT_LIFE_SECS_MAX: u32 = 90 * 86_400;
+/// Addresses of the machine in a certificate; a machine that carries virtual addresses may have thousands.
+const ADDRESSES_MAX: usize = 64;
+
+/// Whether TLS is spoken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsChoice {
+    /// Off loopback, unless it is a lab, and with a certificate of the operator.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// The oldest version of TLS that is spoken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+pub enum TlsMin {
+    /// TLS 1.2 (RFC 5246), with the cipher suites that are safe in it.
+    #[value(name = "1.2")]
+    #[serde(rename = "1.2")]
+    V1_2,
+    /// TLS 1.3 (RFC 8446).
+    #[default]
+    #[value(name = "1.3")]
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
+/// What was said about TLS, before it is checked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TlsWish {
+    pub(super) choice: TlsChoice,
+    pub(super) min: Option<TlsMin>,
+    pub(super) certificate: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    pub(super) names: Vec<String>,
+    pub(super) agent_life_secs: Option<u32>,
+}
+
+/// What contradicts itself.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidTls {
+    /// Half a pair.
+    #[error("--tls-cert-file and --tls-key-file belong together; {0} is missing")]
+    HalfAPair(&'static str),
+    /// A setting without effect.
+    #[error("{0} needs TLS; leave --tls off out")]
+    Off(&'static str),
+    /// TLS is wanted and refused.
+    #[error("--insecure and --tls on contradict each other; leave one out")]
+    Insecure,
+    /// Two certificates.
+    #[error(
+        "--tls-name is for the certificate of Tidegate's own authority; the names of --tls-cert-file are in that file"
+    )]
+    NamesOfFile,
+    /// Not a name.
+    #[error("--tls-name {0} must be a DNS name or an address")]
+    Name(String),
+    /// Too short or too long.
+    #[error(
+        "--agent-certificate-secs must be between {AGENT_LIFE_SECS_MIN} and {AGENT_LIFE_SECS_MAX}, not {0}"
+    )]
+    AgentLife(u32),
+}
+
+impl TlsWish {
+    /// Decides whether TLS is spoken, and how.
+    ///
+    /// # Errors
+    /// What contradicts itself.
+    pub(super) fn check(
+        self,
+        listen: SocketAddr,
+        is_insecure: bool,
+    ) -> Result<Option<TlsOptions>, InvalidTls> {
+        let Self { choice, min, certificate, key, names, agent_life_secs } = self;
+        let files = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(CertificateFiles { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => return Err(InvalidTls::HalfAPair("--tls-key-file")),
+            (None, Some(_)) => return Err(InvalidTls::HalfAPair("--tls-cert-file")),
+        };
+        let is_on = match choice {
+            TlsChoice::On if is_insecure => return Err(InvalidTls::Insecure),
+            TlsChoice::On => true,
+            TlsChoice::Off => false,
+            TlsChoice::Auto => files.is_some() || !(listen.ip().is_loopback() || is_insecure),
+        };
+        if !is_on {
+            let settings = [
+                ("--tls-cert-file", files.is_some()),
+                ("--tls-name", !names.is_empty()),
+                ("--tls-min", min.is_some()),
+            ];
+            let idle = settings.into_iter().find(|(_, is_said)| *is_said && choice == TlsChoice::Off);
+            return idle.map_or(Ok(None), |(flag, _)| Err(InvalidTls::Off(flag)));
+        }
+        if files.is_some() && !names.is_empty() {
+            return Err(InvalidTls::NamesOfFile);
+        }
+        let life = agent_life_secs.unwrap_or(AGENT_LIFE_SECS_DEFAULT);
+        if !(AGENT_LIFE_SECS_MIN..=AGENT_LIFE_SECS_MAX).contains(&life) {
+            return Err(InvalidTls::AgentLife(life));
+        }
+        let names = all_names(names, listen.ip())?;
+        let min = min.unwrap_or_default();
+        Ok(Some(TlsOptions { names, files, min, agent_life_secs: i64::from(life) }))
+    }
+}
+
+/// The names that were given, and those under which the machine can be found.
+fn all_names(given: Vec<String>, listen: IpAddr) -> Result<Vec<ServerName<'static>>, InvalidTls> {
+    let mut names = Vec::new();
+    for name in given {
+        let text = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        names.push(ServerName::try_from(text).map_err(|_| InvalidTls::Name(name))?);
+    }
+    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let found = ["localhost".to_owned()].into_iter().chain(host);
+    names.extend(found.filter_map(|name| ServerName::try_from(name).ok()));
+    let mut addresses = vec![IpAddr::from([127, 0, 0, 1]), IpAddr::from([0_u16, 0, 0, 0, 0, 0, 0, 1])];
+    if !listen.is_unspecified() {
+        addresses.push(listen);
+    }
+    addresses.extend(of_interfaces().into_iter().take(ADDRESSES_MAX));
+    names.extend(addresses.into_iter().map(|address| ServerName::IpAddress(address.into())));
+    let mut seen = Vec::new();
+    names.retain(|name| {
+        !seen.contains(name) && {
+            seen.push(name.clone());
+            true
+        }
+    });
+    Ok(names)
+}
+
+fn of_interfaces() -> Vec<IpAddr> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
+    let addresses = interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    });
+    addresses.filter(|address| !address.is_loopback()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(listen: &str, insecure: bool, wish: TlsWish) -> Result<Option<TlsOptions>, String> {
+        let listen = listen.parse().map_err(|_| listen.to_owned())?;
+        wish.check(listen, insecure).map_err(|error| error.to_string())
+    }
+
+    fn chosen(choice: TlsChoice) -> TlsWish {
+        TlsWish { choice, ..TlsWish::default() }
+    }
+
+    fn files() -> TlsWish {
+        TlsWish { certificate: Some("a".into()), key: Some("b".into()), ..TlsWish::default() }
+    }
+
+    #[test]
+    fn tls_is_spoken_off_loopback_and_with_a_certificate_unless_it_is_refused() {
+        let (here, everywhere) = ("127.0.0.1:1", "0.0.0.0:1");
+        let is_on = |listen, insecure, wish: TlsWish| check(listen, insecure, wish).unwrap().is_some();
+        assert!(is_on(everywhere, false, TlsWish::default()));
+        assert!(!is_on(here, false, TlsWish::default()) && !is_on(everywhere, true, TlsWish::default()));
+        assert!(is_on(here, false, chosen(TlsChoice::On)) && is_on(here, false, files()));
+        assert!(!is_on(everywhere, false, chosen(TlsChoice::Off)));
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_the_flag() {
+        let here = "127.0.0.1:1";
+        let name = |name: &str| TlsWish {
+            choice: TlsChoice::On,
+            names: vec![name.to_owned()],
+            ..TlsWish::default()
+        };
+        for (wish, insecure, flag) in [
+            (TlsWish { key: None, ..files() }, false, "--tls-key-file is missing"),
+            (TlsWish { certificate: None, ..files() }, false, "--tls-cert-file is missing"),
+            (TlsWish { choice: TlsChoice::Off, ..files() }, false, "--tls-cert-file needs TLS"),
+            (TlsWish { names: vec!["x".to_owned()], ..files() }, false, "--tls-name"),
+            (TlsWish { min: Some(TlsMin::V1_2), ..chosen(TlsChoice::Off) }, false, "--tls-min needs TLS"),
+            (TlsWish { choice: TlsChoice::On, ..TlsWish::default() }, true, "--insecure"),
+            (name("a b"), false, "--tls-name a b"),
+            (TlsWish { agent_life_secs: Some(1), ..files() }, false, "--agent-certificate-secs"),
+        ] {
+            let refusal = check(here, insecure, wish).unwrap_err();
+            assert!(refusal.contains(flag), "{refusal}");
+        }
+        let names = check(here, false, name("[2001:db8::1]")).unwrap().unwrap().names;
+        for expected in ["2001:db8::1", "localhost", "127.0.0.1", "::1"] {
+            assert!(names.contains(&ServerName::try_from(expected).unwrap()), "{expected} in {names:?}");
+        }
+    }
+}
+
+/// How the server speaks TLS.
+#[derive(Debug, Clone)]
+pub struct TlsOptions {
+    /// The names of the certificate that the server's own authority signs for it.
+    pub names: Vec<ServerName<'static>>,
+    /// The certificate of the operator, in place of that one.
+    pub files: Option<CertificateFiles>,
+    /// The oldest version that is spoken.
+    pub min: TlsMin,
+    /// Life of an agent's certificate, in seconds.
+    pub agent_life_secs: i64,
+}
+
+/// Files of the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and those between it and its authority, as PEM.
+    pub certificate: PathBuf,
+    /// Its key, as PEM.
+    pub key: PathBuf,
+}

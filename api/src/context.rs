@@ -1,0 +1,3 @@
+//! State that every handler and task shares.
+
+pub mod server_state;

@@ -1,0 +1,184 @@
+//! The server put together: what every handler shares, and the tasks behind it.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use model::{
+    bgp::book::BgpBook,
+    cluster::config::ClusterConfig,
+    kinds::resource::{Kind, ObjectKey, ServiceKey},
+    observed::{announcements::AnnouncementBook, traffic::TrafficBook},
+    primitives::{name::Name, quantity::Position},
+};
+use store::Store;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    base::{
+        assets::Assets,
+        clock_and_random::Source,
+        config::Settings,
+        error::{Code, Problem},
+    },
+    security::{Desk, ca::Authority, vault::Vault},
+    state::kept_plans::Kept,
+    state::pending_triggers::Newsroom,
+    state::{
+        convergence::Convergence,
+        health_state::HealthDesk,
+        idempotency::Idempotency,
+        leadership::Leadership,
+        node_reports::Nodes,
+        object_view::{Books, View},
+        overview_cache::OverviewDesk,
+        paging::Pages,
+        published::{Hub, Published},
+        queries::Asks,
+        series::SeriesBook,
+    },
+    stream::{node_feed::Feeding, watching::Watching},
+    telemetry::metrics::Metrics,
+    write::{audit::AuditLog, writer::Writer},
+};
+
+/// Feeds at once: twice the largest cluster we aim at, because an agent that comes back may still hold its old one.
+pub(crate) const FEEDS_MAX: usize = 2048;
+/// Watches at once: people, scripts and adapters.
+pub const WATCHES_MAX: usize = 1024;
+/// Ordinary requests at once; more would only wait for the same two resources, the writer and the processors.
+pub(crate) const REQUESTS_MAX: usize = 1024;
+/// Backups at once: each holds the whole state in memory.
+pub(crate) const BACKUPS_MAX: usize = 1;
+/// Time that a request waits for a state that another control server has shown already. Following takes milliseconds; a
+/// server that needs longer is cut off from the store, and another one should be asked.
+const BEHIND_PATIENCE: Duration = Duration::from_secs(5);
+/// When to come back to a server that is behind, in seconds.
+const BEHIND_RETRY_SECS: u32 = 1;
+/// What every handler shares.
+pub struct App {
+    pub(crate) settings: Settings,
+    pub(crate) cluster: Arc<ClusterConfig>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) leadership: Leadership,
+    pub(crate) vault: Arc<Vault>,
+    /// Signs certificates, where TLS is spoken.
+    pub(crate) authority: Option<Arc<Authority>>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) feeding: Arc<Feeding>,
+    pub(crate) watching: Watching,
+    pub(crate) writer: Writer,
+    pub(crate) nodes: Nodes,
+    pub(crate) asks: Asks,
+    pub(crate) plans: Kept,
+    pub(crate) desk: Desk,
+    pub(crate) traffic: Mutex<TrafficBook>,
+    pub(crate) announcements: Mutex<AnnouncementBook>,
+    pub(crate) bgp: Mutex<BgpBook>,
+    pub(crate) newsroom: Newsroom,
+    pub(crate) overview: OverviewDesk,
+    pub(crate) health: HealthDesk,
+    pub(crate) pages: Pages,
+    pub(crate) idempotency: Arc<Idempotency>,
+    pub(crate) audit: Arc<AuditLog>,
+    pub(crate) convergence: Arc<Convergence>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The files of the status page.
+    pub(crate) assets: Arc<Assets>,
+    /// How it went in the last hour.
+    pub(crate) series: SeriesBook,
+    /// Whether the store did not take the last group that it was given.
+    pub(crate) has_failed: Arc<AtomicBool>,
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) feeds: Arc<Semaphore>,
+    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) backups: Arc<Semaphore>,
+    /// Ends the streams.
+    pub(crate) stop_streams: CancellationToken,
+    pub(crate) stop_writer: CancellationToken,
+}
+
+impl App {
+    /// The newest state with what is known of the nodes.
+    pub(crate) fn view(&self) -> View<'_> {
+        self.view_of(self.hub.load())
+    }
+
+    /// What went through, as the agents say.
+    pub(crate) fn traffic(&self) -> MutexGuard<'_, TrafficBook> {
+        // A report that panicked in the middle leaves figures that the next reports put right.
+        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the agents say of their parts in load balancer addresses.
+    pub(crate) fn announcements(&self) -> MutexGuard<'_, AnnouncementBook> {
+        // A report that panicked in the middle leaves parts that the next complete report puts right.
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the agents say of their BGP. Whoever needs the book of announcements as well takes that one first.
+    pub(crate) fn bgp(&self) -> MutexGuard<'_, BgpBook> {
+        // A report that panicked in the middle leaves routes that the next complete report puts right.
+        self.bgp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A state with what is known of the nodes.
+    pub(crate) fn view_of(&self, published: Arc<Published>) -> View<'_> {
+        let books = Books { announcements: &self.announcements, bgp: &self.bgp, health: &self.health };
+        View::new(published, &self.nodes, books, self.source.now())
+    }
+}
+
+impl App {
+    /// Waits for a state that another control server has shown, if there can be one; refuses when it does not come.
+    pub(crate) async fn reach(&self, position: Position) -> Result<(), Problem> {
+        let present = self.hub.load().position();
+        if position <= present || (self.store.is_shared() && self.hub.reach(position, BEHIND_PATIENCE).await)
+        {
+            return Ok(());
+        }
+        let detail =
+            format!("this control server is at {}, not yet at {position}", self.hub.load().position());
+        let problem = Problem::new(Code::Behind, detail).hint("try again, or ask another control server");
+        Err(problem.retry_after(BEHIND_RETRY_SECS))
+    }
+
+    /// Waits until the published state is the newest one, whoever writes to the store.
+    pub(crate) async fn confirm(&self) -> Result<(), Problem> {
+        if self.store.is_shared() {
+            self.writer.confirm().await.map_err(crate::write::refusal::problem)?;
+        }
+        Ok(())
+    }
+
+    /// Decides something about a write on the published state. A refusal is told only when it holds on a state that the
+    /// store has confirmed: the client may have read a newer one at another control server.
+    pub(crate) async fn decide<T>(
+        &self,
+        decide: impl Fn(&Published) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        match decide(&self.hub.load()) {
+            Err(_) if self.store.is_shared() => {}
+            decided => return decided,
+        }
+        self.confirm().await?;
+        decide(&self.hub.load())
+    }
+
+    /// Forgets what was said of what is deleted.
+    pub(crate) fn forget_deleted(&self, published: &Published) {
+        let has_node = |name: &Name| {
+            let key = ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() };
+            published.snapshot.get(&key).is_some()
+        };
+        let has_service = |key: &ServiceKey| published.snapshot.service(key).is_some();
+        let has_address = |address| published.snapshot.address(address).is_some();
+        self.announcements().forget(has_node, has_address);
+        self.bgp().forget(has_node);
+        self.health.book().forget(has_node, has_service);
+        self.traffic().forget(has_service, has_node, self.source.now());
+    }
+}

@@ -1,0 +1,13 @@
+//! HTTP: routes, middleware, request bodies, the OpenAPI document, and the view for `kubectl`.
+
+pub(crate) mod body;
+pub(crate) mod kubernetes;
+pub(crate) mod middleware;
+pub(crate) mod mutation;
+pub(crate) mod openapi;
+pub(crate) mod params;
+pub(crate) mod patch;
+pub(crate) mod plans;
+pub(crate) mod routes;
+pub(crate) mod schema;
+pub(crate) mod watch;

@@ -1,0 +1,183 @@
+//! Reading request bodies: in a known form, within limits of size and depth, without duplicate keys.
+//!
+//! Limits are checked before anything is built in memory, so that a hostile body costs no more than its bytes.
+
+mod json;
+mod strict;
+mod yaml;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use model::{
+    kinds::resource::Kind,
+    primitives::violation::{Violation, ViolationCode},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::base::error::{Code, Problem};
+
+/// Bytes of one object: ten times the largest EndpointSet that the model accepts.
+pub(crate) const OBJECT_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of an `apply`: some thousand Services, and still a bounded transaction.
+pub(crate) const APPLY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of an agent's answer; agents leave out lines rather than exceed it.
+pub(crate) const ANSWER_BYTES_MAX: usize = model::wire::ask::REPLY_BYTES_MAX;
+/// Nesting of arrays and objects; the deepest published field is at 8, an apply list adds 2.
+pub(crate) const DEPTH_MAX: usize = 32;
+/// Time that a body may take to arrive; less than the time of a request, so that a slow sender is told that nothing happened.
+const BODY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Documents in one YAML body; one more than the operations of a request, so that the model's limit is the one met.
+const DOCUMENTS_MAX: usize = model::admission::admit::OPERATIONS_MAX + 1;
+
+/// The form of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Json,
+    Yaml,
+}
+
+/// A body as what a route takes; what does not fit is told with where it stands.
+pub(crate) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Problem> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let pointer = error.path().iter().map(|segment| format!("/{segment}")).collect::<String>();
+        Problem::invalid(vec![Violation::new(pointer, ViolationCode::Invalid, error.inner().to_string())])
+    })
+}
+
+/// Reads a body that must be one value.
+pub(crate) async fn read_one(headers: &HeaderMap, body: Body) -> Result<(Bytes, Value), Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
+    let mut values = parse(form, &bytes)?;
+    match (values.pop(), values.is_empty()) {
+        (Some(value), true) => Ok((bytes, value)),
+        (Some(_), false) => {
+            Err(Problem::bad_request("the body must be one document").hint("send several to POST /v1/apply"))
+        }
+        (None, _) => Err(Problem::bad_request("the body is empty; it must be one object")),
+    }
+}
+
+/// Reads what an agent answers: one value, as long as it takes to list what a change does to its kernel.
+pub(crate) async fn read_answer(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, ANSWER_BYTES_MAX).await?;
+    parse(form, &bytes)?.pop().ok_or_else(|| Problem::bad_request("the body is empty; it must be one answer"))
+}
+
+/// Reads a merge patch.
+pub(crate) async fn read_patch(headers: &HeaderMap, body: Body) -> Result<(usize, Value), Problem> {
+    let form = form_of(headers, &["application/merge-patch+json", "application/json"])?;
+    let bytes = read_bytes(body, OBJECT_BYTES_MAX).await?;
+    let patch = parse(form, &bytes)?.pop();
+    let patch = patch.filter(Value::is_object).ok_or_else(|| {
+        Problem::bad_request("a merge patch (RFC 7396) must be an object with the fields to change")
+    })?;
+    Ok((bytes.len(), patch))
+}
+
+/// Reads a body of many values: one object, an array, a `List`, or YAML documents.
+pub(crate) async fn read_many(headers: &HeaderMap, body: Body) -> Result<(Bytes, Vec<Value>), Problem> {
+    let form = form_of(headers, &["application/json"])?;
+    let bytes = read_bytes(body, APPLY_BYTES_MAX).await?;
+    let mut items = Vec::new();
+    for value in parse(form, &bytes)? {
+        flatten(value, &mut items)?;
+    }
+    Ok((bytes, items))
+}
+
+fn flatten(value: Value, items: &mut Vec<Value>) -> Result<(), Problem> {
+    match value {
+        Value::Array(values) => items.extend(values),
+        Value::Object(mut fields) if is_list(&fields) => match fields.remove("items") {
+            Some(Value::Array(values)) => items.extend(values),
+            Some(_) | None => return Err(Problem::bad_request("`items` of a List must be an array")),
+        },
+        // Empty YAML documents appear between two separators.
+        Value::Null => {}
+        Value::Object(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => items.push(value),
+    }
+    Ok(())
+}
+
+/// A `List`, or an answer of a collection, such as a `ServiceList`, that is sent back.
+fn is_list(fields: &serde_json::Map<String, Value>) -> bool {
+    let kind = fields.get("kind").and_then(Value::as_str);
+    let of = kind.and_then(|kind| kind.strip_suffix("List"));
+    of.is_some_and(|of| of.is_empty() || Kind::parse(of).is_some())
+}
+
+async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let Ok(read) = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await else {
+        let seconds = BODY_TIMEOUT.as_secs();
+        let detail = format!("the body did not arrive within {seconds} seconds; nothing was changed");
+        return Err(Problem::bad_request(detail));
+    };
+    match read {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => {
+            let problem =
+                Problem::new(Code::PayloadTooLarge, format!("the body must be at most {limit} bytes"));
+            Err(problem.hint("split it: an EndpointSet into several sets, an apply into several"))
+        }
+        Err(error) => Err(Problem::bad_request(format!("the body ended early: {error}"))),
+    }
+}
+
+fn form_of(headers: &HeaderMap, json: &[&str]) -> Result<Form, Problem> {
+    if let Some(coding) = headers.get(header::CONTENT_ENCODING).filter(|coding| *coding != "identity") {
+        let detail = format!("`Content-Encoding: {}` is not read here", coding.to_str().unwrap_or("?"));
+        return Err(Problem::new(Code::UnsupportedMediaType, detail).hint("send the body uncompressed"));
+    }
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = text.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    if json.contains(&essence.as_str()) {
+        return Ok(Form::Json);
+    }
+    match essence.as_str() {
+        "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Form::Yaml),
+        "" => Err(Problem::new(Code::UnsupportedMediaType, "the header `Content-Type` is missing")
+            .hint(format!("send one of {}, application/yaml", json.join(", ")))),
+        other => Err(Problem::new(Code::UnsupportedMediaType, format!("`{other}` is not read here"))
+            .hint(format!("send one of {}, application/yaml", json.join(", ")))),
+    }
+}
+
+fn parse(form: Form, bytes: &[u8]) -> Result<Vec<Value>, Problem> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(
+            Problem::bad_request("the body is empty").hint("send an object; /openapi.json has its fields")
+        );
+    }
+    match form {
+        Form::Json => json::parse(bytes).map(|value| vec![value]),
+        Form::Yaml => yaml::parse(bytes),
+    }
+}
+
+fn too_deep() -> Problem {
+    Problem::new(Code::TooDeep, format!("the body must be nested at most {DEPTH_MAX} deep"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_answer_of_a_collection_can_be_applied_again() {
+        for (kind, is_list) in [("List", true), ("ServiceList", true), ("PodList", false), ("Service", false)]
+        {
+            let mut items = Vec::new();
+            flatten(json!({ "kind": kind, "items": [{}, {}, {}] }), &mut items).unwrap();
+            assert_eq!(items.len() == 3, is_list, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Which form of an answer a client of Kubernetes asks for in `Accept`. Pure.
+
+use http::{HeaderMap, header};
+
+use crate::base::error::{Code, Problem};
+
+/// The form of an answer with objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The objects.
+    Objects,
+    /// Rows that the server made of them, in this version of the form.
+    Table(&'static str),
+}
+
+impl Form {
+    /// Chooses the first form of the header that there is; quality values are not weighed, as Kubernetes does not.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let texts: Vec<_> =
+            headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+        let mut ranges = texts.iter().flat_map(|text| text.split(',')).map(str::trim).peekable();
+        if ranges.peek().is_none_or(|first| first.is_empty()) {
+            return Ok(Self::Objects);
+        }
+        ranges.find_map(Self::of_range).ok_or_else(|| {
+            let detail =
+                "`Accept` must allow application/json, or application/json;as=Table;v=v1;g=meta.k8s.io";
+            Problem::new(Code::NotAcceptable, detail)
+        })
+    }
+
+    fn of_range(range: &str) -> Option<Self> {
+        let mut pieces = range.split(';').map(str::trim);
+        let is_json = matches!(pieces.next(), Some("application/json" | "application/*" | "*/*"));
+        let (mut shape, mut version, mut group) = (None, None, None);
+        for (name, value) in pieces.filter_map(|piece| piece.split_once('=')) {
+            match name {
+                "as" => shape = Some(value),
+                "v" => version = Some(value),
+                "g" => group = Some(value),
+                _ => {}
+            }
+        }
+        match (is_json, shape, version, group) {
+            (true, None, _, _) => Some(Self::Objects),
+            (true, Some("Table"), Some("v1"), Some("meta.k8s.io")) => Some(Self::Table("v1")),
+            (true, Some("Table"), Some("v1beta1"), Some("meta.k8s.io")) => Some(Self::Table("v1beta1")),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(accept: &str) -> Option<Form> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, accept.parse().unwrap());
+        Form::of(&headers).ok()
+    }
+
+    #[test]
+    fn the_first_form_that_there_is_is_given() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(Form::of(&HeaderMap::new()).ok(), Some(Form::Objects));
+        assert_eq!(of("application/json"), Some(Form::Objects));
+        assert_eq!(of("*/*"), Some(Form::Objects));
+        assert_eq!(of(&format!("{table},application/json")), Some(Form::Table("v1")));
+        assert_eq!(of(&format!("application/json,{table}")), Some(Form::Objects));
+        assert_eq!(of("application/vnd.kubernetes.protobuf, application/json"), Some(Form::Objects));
+        assert_eq!(of("application/json;as=Table;v=v9;g=meta.k8s.io"), None);
+        assert_eq!(of("application/vnd.kubernetes.protobuf"), None);
+        assert_eq!(of(";;;=,"), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! Reading: one object, or a page of many.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::primitives::{name::Namespace, quantity::Position};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    accept::Form,
+    catalogue::Resource,
+    options::{OneQuery, Options, Query, Since},
+    show::{Chosen, Side, Unit},
+    status::json_answer,
+    table, watch,
+};
+use crate::{
+    base::error::{Answer, Code, Problem},
+    http::{
+        middleware::RequestId,
+        params::{ApiPath, ApiQuery},
+        routes::Shared,
+        watch::resume_expired,
+    },
+    security::{Verb, access},
+    state::paging::LIMIT_MAX,
+};
+
+/// What a path of the view names.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ViewPath {
+    /// The namespace. What is about Nodes calls it otherwise, so that no permission in a namespace is asked for.
+    #[serde(default, alias = "place")]
+    namespace: Option<Namespace>,
+    /// The object.
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// Which kind, in which version of the API.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Served {
+    /// The kind.
+    pub(super) resource: Resource,
+    /// The version.
+    pub(super) version: &'static str,
+}
+
+/// What a page holds.
+struct Page {
+    items: Vec<Value>,
+    /// Behind what it goes on.
+    more_after: Option<String>,
+}
+
+/// Lists objects, or follows them.
+pub(super) async fn collection(
+    served: Served,
+    State(app): State<Shared>,
+    ApiPath(path): ApiPath<ViewPath>,
+    ApiQuery(query): ApiQuery<Query>,
+    request_id: RequestId,
+    headers: HeaderMap,
+) -> Answer {
+    let (form, options) = (Form::of(&headers)?, Options::of(query, served.resource)?);
+    let chosen = Chosen {
+        resource: served.resource,
+        api_version: served.version.to_owned(),
+        namespace: path.namespace,
+        labels: options.labels.clone(),
+        fields: options.fields.clone(),
+    };
+    if options.is_watch {
+        return watch::begin(app, chosen, form, &options, request_id).await;
+    }
+    reach(&app, options.since).await?;
+    list(&app, &chosen, form, &options)
+}
+
+/// Reads one object.
+pub(super) async fn one(
+    served: Served,
+    State(app): State<Shared>,
+    ApiPath(path): ApiPath<ViewPath>,
+    ApiQuery(query): ApiQuery<OneQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let (form, resource) = (Form::of(&headers)?, served.resource);
+    let (since, include) = query.read()?;
+    reach(&app, since).await?;
+    let name = path.name.unwrap_or_default();
+    let chosen = Chosen {
+        resource,
+        api_version: served.version.to_owned(),
+        namespace: path.namespace,
+        labels: Default::default(),
+        fields: Default::default(),
+    };
+    let missing =
+        || Problem::new(Code::NotFound, format!("{} \"{name}\" not found", resource.words().plural));
+    let unit = chosen.unit(&name).ok_or_else(missing)?;
+    let access = access::current();
+    // Of other kinds the permission of the route has decided.
+    if resource == Resource::Namespaces && !chosen.is_seen(&access, Verb::Get, &unit) {
+        return Err(access::forbidden(format!("{access} may not get anything in namespace {name}")));
+    }
+    let published = app.hub.load();
+    let view = app.view_of(Arc::clone(&published));
+    let shower = view.shower();
+    let side = Side {
+        snapshot: &published.snapshot,
+        compiled: Some(&published.compiled),
+        epoch: published.epoch,
+        status: &|object| shower.node(object),
+    };
+    let object = side.show(&unit, &chosen).remove(&name).ok_or_else(missing)?;
+    Ok(json_answer(&match form {
+        Form::Objects => object,
+        Form::Table(version) => {
+            let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
+            let row = table::row(resource, &object, app.source.now(), include);
+            table::table(version, resource, metadata, vec![row])
+        }
+    }))
+}
+
+/// Waits for the state that is asked for, where another control server has shown it; refuses when it cannot be had.
+async fn reach(app: &Shared, since: Since) -> Result<(), Problem> {
+    match since {
+        Since::Any => Ok(()),
+        Since::NotOlder(position) => app.reach(position).await,
+        Since::Exactly(position) => {
+            app.reach(position).await?;
+            let present: Position = app.hub.load().position();
+            if present == position { Ok(()) } else { Err(resume_expired(position)) }
+        }
+    }
+}
+
+fn list(app: &Shared, chosen: &Chosen, form: Form, options: &Options) -> Answer {
+    if options.continue_token.is_some() && options.since != Since::Any {
+        return Err(Problem::bad_request("query parameter: `resourceVersion` is left out with `continue`"));
+    }
+    let now = app.source.now();
+    let resource = chosen.resource;
+    let identity = (
+        (resource, &chosen.api_version, &chosen.namespace),
+        (chosen.labels.to_string(), chosen.fields.text()),
+    );
+    let resume = app.pages.resume(app.hub.load(), options.continue_token.as_deref(), &identity, now)?;
+    let published = &resume.published;
+    let view = app.view_of(Arc::clone(published));
+    let shower = view.shower();
+    let side = Side {
+        snapshot: &published.snapshot,
+        compiled: Some(&published.compiled),
+        epoch: published.epoch,
+        status: &|object| shower.node(object),
+    };
+    let Page { items, more_after } = page(&side, chosen, options.limit, resume.after.as_deref())?;
+    let mut metadata = json!({ "resourceVersion": published.position() });
+    if let Some(key) = more_after {
+        metadata["continue"] = json!(app.pages.token(published, key, &identity, now));
+    }
+    Ok(json_answer(&match form {
+        Form::Objects => json!({
+            "kind": format!("{}List", resource.words().kind),
+            "apiVersion": resource.group().api_version(&chosen.api_version),
+            "metadata": metadata, "items": items,
+        }),
+        Form::Table(version) => {
+            let row = |object: &Value| table::row(resource, object, now, options.include);
+            table::table(version, resource, metadata, items.iter().map(row).collect())
+        }
+    }))
+}
+
+/// Gathers a page. Its token names the last unit, and the last object of it.
+fn page(
+    side: &Side<'_>,
+    chosen: &Chosen,
+    limit: Option<usize>,
+    after: Option<&str>,
+) -> Result<Page, Problem> {
+    let access = access::current();
+    let after = after.map(|text| {
+        let parts = text.split_once(' ');
+        parts.and_then(|(unit, name)| Some((Unit::parse(unit, chosen.resource)?, name.to_owned())))
+    });
+    let after = match after {
+        None => None,
+        Some(None) => return Err(Problem::bad_request("`continue` has no valid key")),
+        Some(parsed) => parsed,
+    };
+    let most = limit.unwrap_or(usize::try_from(LIMIT_MAX).unwrap_or(usize::MAX));
+    let mut items = Vec::new();
+    let mut last: Option<String> = None;
+    let mut is_more = false;
+    let mut take = |unit: Unit| {
+        if !chosen.is_seen(&access, Verb::List, &unit) {
+            return ControlFlow::Continue(());
+        }
+        for (name, object) in side.show(&unit, chosen) {
+            let was_shown = after.as_ref().is_some_and(|(shown, last)| *shown == unit && name <= *last);
+            if was_shown {
+                continue;
+            }
+            if items.len() == most {
+                is_more = true;
+                return ControlFlow::Break(());
+            }
+            last = Some(format!("{} {name}", unit.to_text()));
+            items.push(object);
+        }
+        ControlFlow::Continue(())
+    };
+    let begun = after.as_ref().map(|(unit, _)| unit);
+    // The last unit of the page before may have had more objects than went there.
+    let flow = begun.map_or(ControlFlow::Continue(()), |unit| take(unit.clone()));
+    if flow.is_continue() {
+        side.walk(chosen, begun, take);
+    }
+    if is_more && limit.is_none() {
+        let detail = format!("there are more than {LIMIT_MAX} {}", chosen.resource.words().plural);
+        let hint = "list them in pages, with limit=500 and the continue token of each";
+        return Err(Problem::bad_request(detail).hint(hint));
+    }
+    Ok(Page { items, more_after: last.filter(|_| is_more) })
+}

@@ -1,0 +1,162 @@
+//! The routes of the view. None can be added without a permission, as with those of the API; every other method on their
+//! paths, and every other path, is answered with what to do instead.
+
+use axum::{
+    Router,
+    extract::{RawPathParams, Request},
+    handler::Handler,
+    middleware::{Next, from_fn},
+    response::{IntoResponse, Response},
+    routing::{MethodFilter, MethodRouter, any},
+};
+use http::{HeaderMap, HeaderValue, header};
+use serde_json::Value;
+
+use super::{
+    PREFIX,
+    catalogue::{Group, Resource},
+    discovery,
+    list::{self, Served},
+    path::Target,
+    refusal,
+    status::json_answer,
+};
+use crate::{
+    base::error::{Answer, Code, Problem},
+    http::routes::Shared,
+    security::{
+        Permission, Verb,
+        permission::{self, Subject},
+    },
+};
+
+/// The form of the document that `kubectl` checks files with. It is no valid media type (RFC 9110 §8.3.1 knows no `@` there),
+/// so that clients which look into the type of the answer would refuse it.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// What is said instead.
+const BYTES: &str = "application/octet-stream";
+
+/// Routes with their permissions.
+struct View {
+    router: Router<Shared>,
+    asked: Vec<(String, Permission)>,
+}
+
+/// Adds the view.
+pub(crate) fn serve(router: Router<Shared>) -> Router<Shared> {
+    router.merge(view().router)
+}
+
+/// Every path of the view that can be read, with what it asks for, in the form of the OpenAPI document's `x-permission`.
+#[must_use]
+pub fn routes() -> Vec<(String, Value)> {
+    view().asked.into_iter().map(|(path, asks)| (path, asks.to_json())).collect()
+}
+
+fn view() -> View {
+    let view = View { router: Router::new(), asked: Vec::new() };
+    let view = Resource::ALL.into_iter().fold(view, |view, resource| {
+        resource.group().versions().iter().fold(view, |view, version| add(view, Served { resource, version }))
+    });
+    let View { router, asked } = discover(view);
+    let rest = || any(unknown.layer(from_fn(known)));
+    let router = router.route(PREFIX, rest()).route(&format!("{PREFIX}/{{*rest}}"), rest());
+    View { router, asked }
+}
+
+impl View {
+    /// Adds what can be read at a path.
+    fn on<H, T>(mut self, path: String, asks: Permission, handler: H) -> Self
+    where
+        H: Handler<T, Shared>,
+        T: 'static,
+    {
+        let guard = from_fn(move |path: RawPathParams, request: Request, next: Next| {
+            permission::guard(asks, path, request, next)
+        });
+        let methods = MethodRouter::new().on(MethodFilter::GET, handler.layer(guard));
+        self.router = self.router.route(&path, methods.fallback(refuse.layer(from_fn(known))));
+        self.asked.push((path, asks));
+        self
+    }
+}
+
+/// Lets through who is somebody.
+async fn known(path: RawPathParams, request: Request, next: Next) -> Response {
+    permission::guard(Permission::Known, path, request, next).await
+}
+
+fn add(view: View, served: Served) -> View {
+    let resource = served.resource;
+    let root = format!("{PREFIX}{}", resource.group().path(served.version));
+    let plural = resource.words().plural;
+    let all = move |app, path, query, id, headers| list::collection(served, app, path, query, id, headers);
+    let one = move |app, path, query, headers| list::one(served, app, path, query, headers);
+    let on = |verb| match resource.of() {
+        Some(kind) => Permission::On(verb, Subject::Object(kind)),
+        None => Permission::Each(verb, None),
+    };
+    // Events are in a namespace, and about Nodes, which are in none: who is limited to a namespace sees none of them.
+    let (place, everywhere) = match (resource, resource.of()) {
+        (Resource::Events, _) => ("place", on(Verb::List)),
+        (_, Some(kind)) if resource.is_namespaced() => {
+            ("namespace", Permission::Each(Verb::List, Some(Subject::Object(kind))))
+        }
+        _ => ("namespace", on(Verb::List)),
+    };
+    let view = view.on(format!("{root}/{plural}"), everywhere, all);
+    if !resource.is_namespaced() {
+        return view.on(format!("{root}/{plural}/{{name}}"), on(Verb::Get), one);
+    }
+    let inside = format!("{root}/namespaces/{{{place}}}/{plural}");
+    view.on(inside.clone(), on(Verb::List), all).on(format!("{inside}/{{name}}"), on(Verb::Get), one)
+}
+
+/// What says nothing of the cluster.
+fn discover(view: View) -> View {
+    let fixed = |value: Value| {
+        move || {
+            let answer = json_answer(&value);
+            async move { answer }
+        }
+    };
+    let mut answers = vec![
+        ("/version".to_owned(), discovery::version()),
+        ("/api".to_owned(), discovery::core_versions()),
+        ("/apis".to_owned(), discovery::groups()),
+        (format!("/apis/{}", Group::Discovery.name()), discovery::group()),
+    ];
+    for group in [Group::Core, Group::Discovery] {
+        let versions = group.versions().iter();
+        answers.extend(versions.map(|version| (group.path(version), discovery::resources(group, version))));
+    }
+    let view = answers.into_iter().fold(view, |view, (path, value)| {
+        view.on(format!("{PREFIX}{path}"), Permission::Known, fixed(value))
+    });
+    view.on(format!("{PREFIX}/openapi/v2"), Permission::Known, document)
+}
+
+async fn document(headers: HeaderMap) -> Response {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if !accepted.into_iter().any(|text| text.contains(PROTOBUF)) {
+        return json_answer(&discovery::document());
+    }
+    let mut response = discovery::document_in_protobuf().into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(BYTES));
+    response
+}
+
+/// A request that would write at a path of the view.
+async fn refuse(request: Request) -> Answer {
+    let words = refusal::of_write(request.method(), &Target::of(request.uri().path()));
+    Err(Problem::new(Code::MethodNotAllowed, words))
+}
+
+/// A path that the view does not have.
+async fn unknown(request: Request) -> Answer {
+    let target = Target::of(request.uri().path());
+    if request.method().is_safe() {
+        return Err(Problem::new(Code::NotFound, refusal::of_read(&target)));
+    }
+    Err(Problem::new(Code::MethodNotAllowed, refusal::of_write(request.method(), &target)))
+}

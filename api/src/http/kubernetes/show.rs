@@ -1,0 +1,259 @@
+//! What there is at one state, object by object, in the form of Kubernetes.
+
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+use model::{
+    cluster::snapshot::Snapshot,
+    compile::compile,
+    kinds::{
+        metadata::Labels,
+        resource::{Kind, Object, ObjectKey, ServiceKey, Spec},
+        selector::LabelSelector,
+    },
+    observed::status::NodeStatus,
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Epoch, Revision, Timestamp},
+    },
+};
+use serde_json::Value;
+
+use super::{
+    catalogue::Resource,
+    fields::FieldSelector,
+    objects::{endpoints, event, namespace, node, pod, service, slice},
+};
+use crate::{
+    security::{Access, Verb},
+    state::compiled_set::CompiledSet,
+};
+
+/// What a listing or a watch is about, and what of it is chosen.
+#[derive(Debug, Clone)]
+pub(super) struct Chosen {
+    /// Objects of this kind.
+    pub(super) resource: Resource,
+    /// In this version of the API.
+    pub(super) api_version: String,
+    /// In this namespace; in all that may be seen when it is left out.
+    pub(super) namespace: Option<Namespace>,
+    /// With these labels.
+    pub(super) labels: LabelSelector,
+    /// With these fields.
+    pub(super) fields: FieldSelector,
+}
+
+/// One thing of ours that is shown as one object, or as several.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unit {
+    /// An object: a Service for its endpoints, too.
+    Object(ObjectKey),
+    /// A namespace.
+    Namespace(Namespace),
+}
+
+/// A state, and how the objects of it are shown.
+pub(super) struct Side<'a> {
+    /// The objects.
+    pub(super) snapshot: &'a Snapshot,
+    /// The compiled Services; made on the way where a state of the past has none.
+    pub(super) compiled: Option<&'a CompiledSet>,
+    /// The life of the store.
+    pub(super) epoch: Epoch,
+    /// What is known of a Node at this moment.
+    pub(super) status: &'a dyn Fn(&Object) -> Option<NodeStatus>,
+}
+
+/// One object of the view, by its name.
+pub(super) type Shown = BTreeMap<String, Value>;
+
+impl Unit {
+    /// The text that names it in a page token.
+    pub(super) fn to_text(&self) -> String {
+        match self {
+            Self::Object(key) => key.to_store_key(),
+            Self::Namespace(name) => name.to_string(),
+        }
+    }
+
+    /// Reads what [`Self::to_text`] wrote.
+    pub(super) fn parse(text: &str, resource: Resource) -> Option<Self> {
+        match resource.of() {
+            Some(kind) => ObjectKey::parse_store_key(text).filter(|key| key.kind == kind).map(Self::Object),
+            None => Namespace::parse(text).ok().map(Self::Namespace),
+        }
+    }
+}
+
+impl Chosen {
+    /// The unit that an object of the view belongs to, where its name says that.
+    pub(super) fn unit(&self, name: &str) -> Option<Unit> {
+        match self.resource {
+            Resource::Namespaces => Namespace::parse(name).ok().map(Unit::Namespace),
+            Resource::Nodes | Resource::Services | Resource::Endpoints | Resource::Pods => {
+                self.of_object(name)
+            }
+            // A slice is named after its Service and family, with a number where there are several.
+            Resource::EndpointSlices => {
+                let end = ["-ipv4", "-ipv6"].into_iter().filter_map(|family| name.rfind(family)).max()?;
+                self.of_object(name.get(..end)?)
+            }
+            // An event is named after its Node, its reason and its time.
+            Resource::Events => self.of_object(name.rsplitn(3, '.').nth(2)?),
+        }
+    }
+
+    fn of_object(&self, name: &str) -> Option<Unit> {
+        let (kind, name) = (self.resource.of()?, Name::parse(name).ok()?);
+        let namespace = self.namespace.clone().filter(|_| kind.is_namespaced());
+        Some(Unit::Object(ObjectKey { kind, namespace, name }))
+    }
+
+    /// Whether whoever asks may see a unit.
+    pub(super) fn is_seen(&self, access: &Access, verb: Verb, unit: &Unit) -> bool {
+        match unit {
+            Unit::Object(key) => access.may_object(verb, key.kind, key.namespace.as_ref()),
+            Unit::Namespace(name) => {
+                let mut kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
+                kinds.any(|kind| access.may_object(verb, kind, Some(name)))
+            }
+        }
+    }
+}
+
+impl Side<'_> {
+    /// Hands over the units of a listing in their order, after one if it is given, until told to stop.
+    pub(super) fn walk(
+        &self,
+        chosen: &Chosen,
+        after: Option<&Unit>,
+        mut visit: impl FnMut(Unit) -> ControlFlow<()>,
+    ) {
+        let Some(kind) = chosen.resource.of() else {
+            for name in self.namespaces() {
+                let unit = Unit::Namespace(name);
+                if after.is_none_or(|after| unit > *after) && visit(unit).is_break() {
+                    return;
+                }
+            }
+            return;
+        };
+        let after = match after {
+            Some(Unit::Object(key)) => Some(key),
+            Some(Unit::Namespace(_)) | None => None,
+        };
+        let namespace = chosen.namespace.as_ref().filter(|_| kind.is_namespaced());
+        for object in self.snapshot.list(kind, namespace, after) {
+            if visit(Unit::Object(object.key())).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Shows what is chosen of a unit; nothing when it is not there.
+    pub(super) fn show(&self, unit: &Unit, chosen: &Chosen) -> Shown {
+        let mut shown = Shown::new();
+        match unit {
+            Unit::Namespace(name) => {
+                if let Some(json) = self.namespace(name) {
+                    let labels = Labels::from([("kubernetes.io/metadata.name".to_owned(), name.to_string())]);
+                    if chosen.labels.matches(&labels) {
+                        shown.insert(name.to_string(), json);
+                    }
+                }
+            }
+            Unit::Object(key) => {
+                if let Some(object) = self.snapshot.get(key) {
+                    self.show_object(object, chosen, &mut shown);
+                }
+            }
+        }
+        shown.retain(|_, json| chosen.fields.matches(json));
+        shown
+    }
+
+    fn show_object(&self, object: &Object, chosen: &Chosen, shown: &mut Shown) {
+        let own = &object.metadata.labels;
+        let is_chosen = match chosen.resource {
+            Resource::EndpointSlices => chosen.labels.matches(&slice::labels(object)),
+            Resource::Events => chosen.labels.is_empty(),
+            Resource::Nodes
+            | Resource::Services
+            | Resource::Endpoints
+            | Resource::Pods
+            | Resource::Namespaces => chosen.labels.matches(own),
+        };
+        if !is_chosen {
+            return;
+        }
+        let (name, epoch) = (&object.metadata.name, self.epoch);
+        let one = match (&object.spec, chosen.resource) {
+            (Spec::Node(_), Resource::Events) => return self.show_events(object, chosen, shown),
+            (Spec::Node(spec), _) => node::show(object, spec, (self.status)(object).as_ref(), epoch),
+            (Spec::Workload(spec), _) => pod::show(object, spec, self.snapshot, epoch),
+            (Spec::Service(spec), Resource::Services) => service::show(object, spec, self.snapshot, epoch),
+            (Spec::Service(_), _) => return self.show_endpoints(object, chosen, shown),
+            (
+                Spec::AddressPool(_)
+                | Spec::BfdProfile(_)
+                | Spec::BgpPeer(_)
+                | Spec::Advertisement(_)
+                | Spec::Address(_)
+                | Spec::EndpointHealth(_)
+                | Spec::EndpointSet(_),
+                _,
+            ) => return,
+        };
+        shown.insert(name.to_string(), one);
+    }
+
+    fn show_endpoints(&self, service: &Object, chosen: &Chosen, shown: &mut Shown) {
+        let Some(namespace) = service.metadata.namespace.clone() else { return };
+        let name = service.metadata.name.clone();
+        let key = ServiceKey { namespace, name };
+        let made;
+        let form = match self.compiled {
+            Some(set) => set.get(&key).map(|entry| &*entry.form),
+            None => {
+                made = compile(self.snapshot, &key);
+                made.as_ref()
+            }
+        };
+        let Some(form) = form else { return };
+        if chosen.resource == Resource::Endpoints {
+            shown.insert(key.name.to_string(), endpoints::show(service, form, self.epoch));
+        } else {
+            let slices = slice::show(service, form, self.epoch, &chosen.api_version);
+            shown.extend(slices.into_iter().map(|slice| (slice.name, slice.json)));
+        }
+    }
+
+    fn show_events(&self, node: &Object, chosen: &Chosen, shown: &mut Shown) {
+        if chosen.namespace.as_ref().is_some_and(|namespace| namespace.as_str() != event::NAMESPACE) {
+            return;
+        }
+        let (name, revision) = (&node.metadata.name, node.metadata.revision());
+        for event in (self.status)(node).into_iter().flat_map(|status| status.events) {
+            let json = event::show(name, &event, self.epoch, revision);
+            let own = json.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+            shown.insert(own, json);
+        }
+    }
+
+    /// A namespace, if anything is in it.
+    fn namespace(&self, name: &Namespace) -> Option<Value> {
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
+        let objects: Vec<_> = kinds.flat_map(|kind| self.snapshot.list(kind, Some(name), None)).collect();
+        let oldest: Option<Timestamp> =
+            objects.iter().filter_map(|object| object.metadata.creation_timestamp).min();
+        let revision: Revision = objects.iter().map(|object| object.metadata.revision()).min()?;
+        Some(namespace::show(name, oldest, self.epoch, revision))
+    }
+
+    /// The namespaces that objects are in, in their order.
+    fn namespaces(&self) -> std::collections::BTreeSet<Namespace> {
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_namespaced());
+        let objects = kinds.flat_map(|kind| self.snapshot.list(kind, None, None));
+        objects.filter_map(|object| object.metadata.namespace.clone()).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! Problems in the form that clients of Kubernetes read: a `Status`.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header};
+use serde_json::{Value, json};
+
+use super::{PREFIX, path::Target};
+use crate::base::error::{Code, ProblemBody};
+
+/// Whether a path is of the view.
+pub(crate) fn is_below(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The body of an answer that a problem is.
+pub(crate) fn answer(problem: &ProblemBody) -> Body {
+    Body::from(of(problem).to_string())
+}
+
+/// A problem as a `Status`. What it is about is read from the path of the request.
+pub(super) fn of(problem: &ProblemBody) -> Value {
+    let target = Target::of(&problem.instance);
+    let said = match (problem.code, target.resource, target.name, target.part) {
+        // The words that clients know.
+        (Code::NotFound, Some(resource), Some(name), None) => {
+            format!("{} \"{name}\" not found", resource.words().plural)
+        }
+        _ => problem.detail.clone(),
+    };
+    let message = match &problem.hint {
+        Some(hint) => format!("{said}; {hint}"),
+        None => said,
+    };
+    let mut details = json!({});
+    if !target.plural.is_empty() {
+        details["kind"] = json!(target.plural);
+    }
+    if let Some(name) = target.name {
+        details["name"] = json!(name);
+    }
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason(problem.code), "details": details, "code": problem.status,
+    })
+}
+
+/// The word of Kubernetes for a problem.
+const fn reason(code: Code) -> &'static str {
+    match code {
+        Code::BadRequest | Code::TooDeep => "BadRequest",
+        Code::Invalid => "Invalid",
+        Code::Unauthenticated => "Unauthorized",
+        Code::Forbidden | Code::CrossSite | Code::ReadOnly => "Forbidden",
+        Code::NotFound | Code::NodeNotFound => "NotFound",
+        Code::MethodNotAllowed => "MethodNotAllowed",
+        Code::NotAcceptable => "NotAcceptable",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::Conflict
+        | Code::PruneLimit
+        | Code::GuardHeld
+        | Code::PlanOutdated
+        | Code::NotLeader
+        | Code::PreconditionFailed
+        | Code::PreconditionRequired => "Conflict",
+        Code::ResumeExpired | Code::PageExpired => "Expired",
+        Code::NotAsked | Code::HistoryDropped => "Gone",
+        Code::PayloadTooLarge => "RequestEntityTooLarge",
+        Code::UnsupportedMediaType => "UnsupportedMediaType",
+        Code::TooManyRequests => "TooManyRequests",
+        Code::Timeout | Code::NodeSilent => "Timeout",
+        Code::Unavailable | Code::Behind => "ServiceUnavailable",
+        Code::NodeCannotSay | Code::Internal => "InternalError",
+    }
+}
+
+/// An answer in JSON.
+pub(super) fn json_answer(value: &Value) -> Response {
+    let mut response = Body::from(value.to_string()).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}

@@ -1,0 +1,401 @@
+//! Following: what there is, then what becomes of it, as events of Kubernetes.
+//!
+//! A watch holds the state that it has told last, which shares almost everything with the newest. What commits have changed
+//! since is shown at both, and the difference is told: an object that comes to be chosen is `ADDED`, one that no longer is,
+//! `DELETED`. Commits that come while a client is slow are told at once, each object as it is then.
+
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
+
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use model::{
+    cluster::snapshot::Snapshot,
+    primitives::quantity::{Epoch, Position, Revision},
+};
+use serde_json::{Value, json};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    PREFIX,
+    accept::Form,
+    catalogue::Resource,
+    changes,
+    options::{Include, Options, Since},
+    path::Target,
+    refusal,
+    show::{Chosen, Side, Unit},
+    status, table,
+};
+use crate::{
+    base::{
+        body_stream::{self as stream, Gone, HEARTBEAT, PIECE_BYTES, Pieces},
+        error::{Answer, Code, Problem},
+    },
+    http::{middleware::RequestId, routes::Shared, watch::resume_expired},
+    security::{
+        Access, Permission, Verb,
+        access::{self, Place, unauthenticated},
+        permission::Subject,
+    },
+    state::published::Published,
+};
+
+/// Units shown at once; what shows them must not be held while the client is waited for.
+const BATCH_UNITS: usize = 256;
+/// When to come back when there are too many watches, in seconds.
+const RETRY_SECS: u32 = 10;
+/// A watch that names no end is ended after a day; clients begin anew.
+const LIFE_SECONDS_MAX: u32 = 86_400;
+/// On the bookmark that ends the objects that there were.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// A watch that is served.
+struct Watch {
+    app: Shared,
+    chosen: Chosen,
+    form: Form,
+    include: Include,
+    access: Arc<Access>,
+    has_bookmarks: bool,
+    marks_initial_end: bool,
+    /// Where it goes on; at the beginning when nothing is said.
+    resume: Option<Revision>,
+    life: Duration,
+    request_id: String,
+    stop: CancellationToken,
+}
+
+/// What has been told.
+struct Told {
+    epoch: Epoch,
+    state: Snapshot,
+    /// Up to here.
+    at: Revision,
+    /// The client knows that it has everything up to here.
+    known: Revision,
+}
+
+/// Begins a watch.
+pub(super) async fn begin(
+    app: Shared,
+    chosen: Chosen,
+    form: Form,
+    options: &Options,
+    RequestId(request_id): RequestId,
+) -> Answer {
+    if !chosen.resource.is_watchable() {
+        let target = Target { resource: Some(chosen.resource), ..Target::default() };
+        return Err(Problem::new(Code::MethodNotAllowed, refusal::of_read(&target)));
+    }
+    let access = access::current();
+    may_watch(&access, &chosen)?;
+    let resume = match options.since {
+        Since::Any => None,
+        Since::NotOlder(position) => Some(check_resume(&app, position).await?),
+        Since::Exactly(_) => {
+            let detail = "query parameter: `resourceVersionMatch` of a watch must be NotOlderThan";
+            return Err(Problem::bad_request(detail));
+        }
+    };
+    let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
+        Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
+    })?;
+    let (pieces, body) = stream::pieces();
+    let watch = Watch {
+        stop: app.stop_streams.child_token(),
+        app,
+        chosen,
+        form,
+        include: options.include,
+        access,
+        has_bookmarks: options.has_bookmarks || options.marks_initial_end,
+        marks_initial_end: options.marks_initial_end,
+        resume,
+        life: Duration::from_secs(u64::from(options.timeout_seconds.unwrap_or(LIFE_SECONDS_MAX))),
+        request_id,
+    };
+    tokio::spawn(async move {
+        let mut sink = Sink { pieces, buffer: Vec::new() };
+        // The watcher went away: there is nobody to tell.
+        let _ = watch.serve(&mut sink).await;
+        drop(permit);
+    });
+    let mut response = body.into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// Listing is what the route asks for; following asks for more.
+fn may_watch(access: &Access, chosen: &Chosen) -> Result<(), Problem> {
+    let subject = chosen.resource.of().map(Subject::Object);
+    let asks = match (subject, &chosen.namespace) {
+        (Some(subject), None) if chosen.resource.is_namespaced() => {
+            Permission::Each(Verb::Watch, Some(subject))
+        }
+        (Some(subject), _) => Permission::On(Verb::Watch, subject),
+        (None, _) => Permission::Each(Verb::Watch, None),
+    };
+    access.check(asks, &Place { namespace: chosen.namespace.as_ref(), name: None, node: None })
+}
+
+/// Where a watch goes on, if there is a way from there to the present.
+async fn check_resume(app: &Shared, position: Position) -> Result<Revision, Problem> {
+    if app.store.is_shared() {
+        app.reach(position).await?;
+    }
+    let published = app.hub.load();
+    let present = published.position();
+    let is_ours = position.epoch == present.epoch && position.revision <= present.revision;
+    if is_ours && changes::state_at(&published, position.revision).is_some() {
+        Ok(position.revision)
+    } else {
+        Err(resume_expired(position))
+    }
+}
+
+impl Watch {
+    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+        let mut bell = self.app.hub.subscribe();
+        let Some(mut told) = self.first(sink).await? else { return self.expired(sink).await };
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        let end = tokio::time::sleep(self.life);
+        tokio::pin!(end);
+        loop {
+            // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+            let renewed = self.app.desk.renew(&self.access, self.app.source.now());
+            if !renewed.is_some_and(|renewed| renewed.is_as(&self.access)) {
+                let detail = "the token ends, or another thing is bound to it than when the watch began";
+                return self.fail(unauthenticated(detail), sink).await;
+            }
+            let newest = self.app.hub.load();
+            if newest.epoch != told.epoch || !self.follow(&newest, &mut told, sink).await? {
+                return self.expired(sink).await;
+            }
+            drop(newest);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                () = sink.pieces.closed() => return Err(Gone),
+                () = &mut end => {
+                    self.bookmark(&mut told, sink).await?;
+                    return Ok(());
+                }
+                changed = bell.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                _ = heartbeat.tick() => self.bookmark(&mut told, sink).await?,
+            }
+        }
+    }
+
+    /// Tells what there is, or finds what was told where the watch goes on; nothing when that is not known any longer.
+    async fn first(&self, sink: &mut Sink) -> Result<Option<Told>, Gone> {
+        let published = self.app.hub.load();
+        let epoch = published.epoch;
+        if let Some(at) = self.resume {
+            let state = changes::state_at(&published, at);
+            return Ok(state.map(|state| Told { epoch, state, at, known: at }));
+        }
+        let mut after = None;
+        loop {
+            let (last, objects) = self.batch(&published, after.as_ref());
+            for object in objects {
+                self.send("ADDED", object, sink).await?;
+            }
+            match last {
+                Some(last) => after = Some(last),
+                None => break,
+            }
+        }
+        let at = published.snapshot.revision();
+        if self.has_bookmarks {
+            let mut metadata = json!({ "resourceVersion": Position { epoch, revision: at } });
+            if self.marks_initial_end {
+                metadata["annotations"] = json!({ INITIAL_END: "true" });
+            }
+            sink.event("BOOKMARK", &self.empty(metadata)).await?;
+        }
+        sink.flush().await?;
+        Ok(Some(Told { epoch, state: published.snapshot.clone(), at, known: at }))
+    }
+
+    /// The next objects that there are, and the last unit that was looked at.
+    fn batch(&self, published: &Arc<Published>, after: Option<&Unit>) -> (Option<Unit>, Vec<Value>) {
+        let view = self.app.view_of(Arc::clone(published));
+        let shower = view.shower();
+        let side = Side {
+            snapshot: &published.snapshot,
+            compiled: Some(&published.compiled),
+            epoch: published.epoch,
+            status: &|object| shower.node(object),
+        };
+        let mut units = Vec::new();
+        side.walk(&self.chosen, after, |unit| {
+            units.push(unit);
+            if units.len() < BATCH_UNITS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let seen = units.iter().filter(|unit| self.chosen.is_seen(&self.access, Verb::Watch, unit));
+        let objects = seen.flat_map(|unit| side.show(unit, &self.chosen).into_values()).collect();
+        (units.pop(), objects)
+    }
+
+    /// Tells what has changed; `false` when that is not known any longer.
+    ///
+    /// Every event but the last names the state before as its version: who goes on from there is told all of it again.
+    async fn follow(&self, newest: &Arc<Published>, told: &mut Told, sink: &mut Sink) -> Result<bool, Gone> {
+        let revision = newest.snapshot.revision();
+        if revision == told.at {
+            return Ok(true);
+        }
+        let Some(units) = changes::since(newest, self.chosen.resource, told.at) else {
+            return Ok(false);
+        };
+        let units: Vec<Unit> = units.into_iter().filter(|unit| self.concerns(unit)).collect();
+        let (before, after) = (told.at, revision);
+        let version = |revision| json!(Position { epoch: told.epoch, revision });
+        let mut held: Option<(&'static str, Value)> = None;
+        for units in units.chunks(BATCH_UNITS) {
+            for event in self.differences(newest, &told.state, units) {
+                if let Some((word, mut object)) = held.replace(event) {
+                    object["metadata"]["resourceVersion"] = version(before);
+                    self.send(word, object, sink).await?;
+                }
+            }
+        }
+        if let Some((word, mut object)) = held {
+            object["metadata"]["resourceVersion"] = version(after);
+            self.send(word, object, sink).await?;
+            told.known = after;
+        }
+        told.state = newest.snapshot.clone();
+        told.at = after;
+        sink.flush().await?;
+        Ok(true)
+    }
+
+    fn concerns(&self, unit: &Unit) -> bool {
+        let is_here = match (unit, &self.chosen.namespace) {
+            (Unit::Object(key), Some(wanted)) => key.namespace.as_ref() == Some(wanted),
+            (Unit::Object(_) | Unit::Namespace(_), _) => true,
+        };
+        is_here && self.chosen.is_seen(&self.access, Verb::Watch, unit)
+    }
+
+    /// What is to be told of some units: how what is shown of them differs between two states.
+    fn differences(
+        &self,
+        newest: &Arc<Published>,
+        before: &Snapshot,
+        units: &[Unit],
+    ) -> Vec<(&'static str, Value)> {
+        let view = self.app.view_of(Arc::clone(newest));
+        let shower = view.shower();
+        let status = |object: &_| shower.node(object);
+        let (epoch, compiled) = (newest.epoch, Some(&newest.compiled));
+        let old = Side { snapshot: before, compiled: None, epoch, status: &status };
+        let new = Side { snapshot: &newest.snapshot, compiled, epoch, status: &status };
+        let mut events = Vec::new();
+        for unit in units {
+            let (mut was, is) = (old.show(unit, &self.chosen), new.show(unit, &self.chosen));
+            for (name, object) in is {
+                match was.remove(&name) {
+                    None => events.push(("ADDED", object)),
+                    Some(former) if is_same(&former, &object) => {}
+                    Some(former) if former["metadata"]["uid"] != object["metadata"]["uid"] => {
+                        events.extend([("DELETED", former), ("ADDED", object)]);
+                    }
+                    Some(_) => events.push(("MODIFIED", object)),
+                }
+            }
+            events.extend(was.into_values().map(|former| ("DELETED", former)));
+        }
+        events
+    }
+
+    async fn send(&self, word: &'static str, object: Value, sink: &mut Sink) -> Result<(), Gone> {
+        self.app.metrics.watch_events.inc();
+        match self.form {
+            Form::Objects => sink.event(word, &object).await,
+            Form::Table(version) => {
+                let (resource, now) = (self.chosen.resource, self.app.source.now());
+                let metadata = json!({ "resourceVersion": object["metadata"]["resourceVersion"] });
+                let row = table::row(resource, &object, now, self.include);
+                sink.event(word, &table::table(version, resource, metadata, vec![row])).await
+            }
+        }
+    }
+
+    /// Tells how far the watch is, if whoever watches wants that and does not know it.
+    async fn bookmark(&self, told: &mut Told, sink: &mut Sink) -> Result<(), Gone> {
+        if !self.has_bookmarks || told.known == told.at {
+            return Ok(());
+        }
+        told.known = told.at;
+        let metadata = json!({ "resourceVersion": Position { epoch: told.epoch, revision: told.at } });
+        sink.event("BOOKMARK", &self.empty(metadata)).await?;
+        sink.flush().await
+    }
+
+    /// An object that says nothing but its metadata.
+    fn empty(&self, metadata: Value) -> Value {
+        let resource: Resource = self.chosen.resource;
+        match self.form {
+            Form::Objects => json!({
+                "kind": resource.words().kind,
+                "apiVersion": resource.group().api_version(&self.chosen.api_version),
+                "metadata": metadata,
+            }),
+            Form::Table(version) => table::table(version, resource, metadata, Vec::new()),
+        }
+    }
+
+    async fn expired(&self, sink: &mut Sink) -> Result<(), Gone> {
+        self.app.metrics.watch_overruns.inc();
+        let detail = "what changed since is not known any longer";
+        self.fail(Problem::new(Code::ResumeExpired, detail).hint("list again, and watch from there"), sink)
+            .await
+    }
+
+    async fn fail(&self, problem: Problem, sink: &mut Sink) -> Result<(), Gone> {
+        let problem = problem.finish(PREFIX, &self.request_id);
+        sink.event("ERROR", &status::of(&problem)).await?;
+        sink.flush().await
+    }
+}
+
+/// Whether two forms of an object say the same, but for the state that they are of.
+fn is_same(former: &Value, object: &Value) -> bool {
+    let timeless = |value: &Value| {
+        let mut value = value.clone();
+        value["metadata"]["resourceVersion"] = Value::Null;
+        value
+    };
+    timeless(former) == timeless(object)
+}
+
+struct Sink {
+    pieces: Pieces,
+    buffer: Vec<u8>,
+}
+
+impl Sink {
+    async fn event(&mut self, word: &'static str, object: &Value) -> Result<(), Gone> {
+        let line = json!({ "type": word, "object": object }).to_string();
+        self.buffer.extend_from_slice(line.as_bytes());
+        self.buffer.push(b'\n');
+        if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.pieces.send(Bytes::from(std::mem::take(&mut self.buffer))).await
+    }
+}

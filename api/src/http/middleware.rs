@@ -1,0 +1,297 @@
+//! What happens around every request: an id, a limit, a clock, and one form for every error.
+//!
+//! ```text
+//! outermost ─▶ around: id, who asks, log, count, catch a panic, write problems ─▶ host ─▶ concurrency ─▶ timeout ─▶ position
+//!           ─▶ routes
+//! ```
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{FromRequestParts, MatchedPath, Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::{IntoResponse, Response},
+};
+use futures::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request::Parts};
+use model::primitives::quantity::{Position, Revision};
+use tracing::Instrument;
+
+use crate::{
+    base::{
+        config::Settings,
+        error::{Code, Problem},
+    },
+    context::server_state::App,
+    http::kubernetes,
+    security::{
+        Access, Identity, access,
+        page::{self, Asked},
+    },
+    telemetry::metrics::RequestLabels,
+    write::{
+        audit::Answered,
+        caller::{Caller, Peer, may_change},
+    },
+};
+
+/// Time until the head of an answer must be there. Streams have their own clocks.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Characters of a request id that a client may give.
+const REQUEST_ID_LENGTH_MAX: usize = 128;
+/// When to come back when there are too many requests, in seconds.
+const RETRY_SECS: u32 = 1;
+/// The state that an answer must show at least: a position, or a revision alone. What another control server has answered
+/// holds here as soon as this one has seen it.
+pub(crate) const X_MIN_POSITION: HeaderName = HeaderName::from_static("x-tidegate-min-position");
+/// What a page of this server may use of a browser.
+const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
+/// Whether pages of others that open one of ours, or are opened by it, reach it.
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+/// Whether pages of others may take in what this server answers.
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+/// The header of the request id.
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Nothing from outside, nothing inline, no framing.
+const POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; \
+                      connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// The same for the page that shows the document, whose library writes styles.
+const POLICY_OF_DOCS: &str = "default-src 'none'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+                              script-src 'self'; connect-src 'self'; font-src 'self'; form-action 'self'; \
+                              base-uri 'none'; frame-ancestors 'none'";
+/// What of a browser no page of this server needs.
+const ABILITIES: &str = "accelerometer=(), camera=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), \
+                         midi=(), payment=(), usb=()";
+
+/// The id of the request being served.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let id = parts.extensions.get::<Self>().cloned();
+        id.ok_or_else(|| Problem::new(Code::Internal, "the request has no id"))
+    }
+}
+
+/// Puts the layers around the routes.
+pub(crate) fn wrap(router: Router, app: Arc<App>) -> Router {
+    let state = |app: &Arc<App>| Arc::clone(app);
+    router
+        .layer(from_fn_with_state(state(&app), wait_for_position))
+        .layer(from_fn_with_state(state(&app), limit))
+        .layer(from_fn_with_state(state(&app), check_host))
+        .layer(from_fn_with_state(state(&app), around))
+}
+
+async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let peer = request.extensions().get::<Peer>().copied();
+    let identified = app.desk.identify(request.headers(), request.extensions(), app.source.now());
+    let (access, refused) = match identified {
+        Ok(access) => (Arc::new(access), None),
+        Err(problem) => (Arc::new(Access::of(Identity::Nobody)), Some(problem)),
+    };
+    let asked = Asked { method: &method, uri: request.uri(), headers: request.headers(), route: &route };
+    let is_read_only = app.settings.page.is_read_only;
+    let refused = refused.or_else(|| page::check(&asked, &access, is_read_only).err());
+    let caller = Caller::read((&method, &path), request.headers(), (peer, &id), &access);
+    let span = tracing::info_span!("request", id, %method, path);
+    let known = caller.as_ref().ok().cloned();
+    let serve = async {
+        match (refused, caller) {
+            (Some(problem), _) => problem.into_response(),
+            (None, Ok(caller)) => caller.scope(access::scope(access, next.run(request))).await,
+            // What is said of the author of a read is nobody's business.
+            (None, Err(_)) if !may_change(&method) => access::scope(access, next.run(request)).await,
+            (None, Err(problem)) => problem.into_response(),
+        }
+    };
+    let served = AssertUnwindSafe(serve).catch_unwind().instrument(span.clone()).await;
+    let response = served.unwrap_or_else(|_| {
+        span.in_scope(|| tracing::error!("the handler panicked"));
+        Problem::new(Code::Internal, "the request hit a fault of this server; it is in the log")
+            .into_response()
+    });
+    let code = response.extensions().get::<Problem>().map(Problem::code);
+    let is_view = app.settings.has_kubernetes_view && kubernetes::is_below(&path);
+    let mut response = write_problem(response, &path, &id, is_view);
+    let is_refused = code.is_some_and(|code| matches!(code, Code::Unauthenticated | Code::Forbidden));
+    if let Some(caller) = known.filter(|_| may_change(&method) || is_refused) {
+        let (at, status) = (app.source.now(), response.status());
+        let answered = Answered { at, method: method.clone(), path: path.clone(), status, code };
+        app.audit.add(&route, &caller, answered);
+    }
+    secure(response.headers_mut(), &path, &app.settings);
+    let value = HeaderValue::from_str(&id).unwrap_or_else(|_| HeaderValue::from_static("invalid"));
+    response.headers_mut().insert(X_REQUEST_ID, value);
+    let took = started.elapsed();
+    span.in_scope(|| log(&method, &response, took));
+    let labels = RequestLabels { route, method: word(&method), status: response.status().as_u16() };
+    app.metrics.request(labels, took);
+    response
+}
+
+/// Takes the client's id if it is one, or makes one.
+fn request_id(headers: &HeaderMap) -> String {
+    let given = headers.get(X_REQUEST_ID).and_then(|value| value.to_str().ok());
+    let is_fit = |id: &&str| {
+        (1..=REQUEST_ID_LENGTH_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    given.filter(is_fit).map_or_else(|| uuid::Uuid::now_v7().to_string(), str::to_owned)
+}
+
+/// Gives every error, whoever made it, the one form that errors have; in the view for clients of Kubernetes, theirs.
+fn write_problem(mut response: Response, path: &str, id: &str, is_view: bool) -> Response {
+    let status = response.status();
+    let problem = response.extensions_mut().remove::<Problem>();
+    let problem = match problem {
+        Some(problem) => problem,
+        None if status.is_client_error() || status.is_server_error() => Problem::of_status(status, path),
+        None => return response,
+    };
+    let (mut parts, _) = response.into_parts();
+    parts.status = problem.code().status();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let body = problem.finish(path, id);
+    let (content_type, body) = if is_view {
+        ("application/json", kubernetes::answer(&body))
+    } else {
+        let bytes = serde_json::to_vec(&body).expect("problems have string keys only");
+        ("application/problem+json", Body::from(bytes))
+    };
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    Response::from_parts(parts, body)
+}
+
+fn secure(headers: &mut HeaderMap, path: &str, settings: &Settings) {
+    let is_docs = path == "/docs" || path.starts_with("/docs/");
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, if is_docs { POLICY_OF_DOCS } else { POLICY }),
+        (PERMISSIONS_POLICY, ABILITIES),
+        (OPENER_POLICY, "same-origin"),
+        (RESOURCE_POLICY, "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if settings.is_insecure {
+        // Where the way here is not trustworthy, browsers ignore this one, and complain of it.
+        headers.remove(OPENER_POLICY);
+    }
+    // Only what is no secret says that it may be kept.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+fn log(method: &Method, response: &Response, took: Duration) {
+    let status = response.status().as_u16();
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    if response.status().is_server_error() {
+        tracing::warn!(status, took_ms, "answered with a fault");
+    } else if method.is_safe() || method == Method::PUT && response.status().as_u16() == 204 {
+        // Reads and the agents' reports change nothing that a user would look for in a log.
+        tracing::debug!(status, took_ms, "answered");
+    } else {
+        tracing::info!(status, took_ms, "answered");
+    }
+}
+
+fn word(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
+
+/// On loopback, refuses names that are not ours: a page in a browser can make its own name lead here (DNS rebinding).
+async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let hosts = match hosts_of(&request) {
+        Ok(hosts) => hosts,
+        Err(problem) => return problem.into_response(),
+    };
+    if hosts.iter().all(|host| app.settings.hosts.allow(host)) {
+        return next.run(request).await;
+    }
+    Problem::bad_request(
+        "the header `Host` must be localhost, an address, or a name that this server answers to",
+    )
+    .hint("start it with --allowed-host to let it be called by another name")
+    .into_response()
+}
+
+/// The names by which a request calls the server, in its header and in its target. A connection's request of HTTP/1.1 has
+/// exactly one header (RFC 9112, 3.2).
+fn hosts_of(request: &Request) -> Result<Vec<&str>, Problem> {
+    let headers: Vec<_> = request.headers().get_all(header::HOST).iter().collect();
+    if headers.len() > 1 {
+        return Err(Problem::bad_request("the header `Host` is given more than once"));
+    }
+    let is_from_afar = request.extensions().get::<Peer>().is_some();
+    if headers.is_empty() && is_from_afar && request.version() == Version::HTTP_11 {
+        return Err(Problem::bad_request("the header `Host` is missing"));
+    }
+    let texts = headers.into_iter().map(|value| value.to_str().unwrap_or_default());
+    Ok(texts.chain(request.uri().host()).collect())
+}
+
+/// Has a request served on the state that it names, or a later one.
+async fn wait_for_position(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let waited = match request.headers().get(X_MIN_POSITION) {
+        None => Ok(()),
+        // Who proved nothing is refused in a moment, and keeps nobody waiting until then.
+        Some(_) if *access::current().identity() == Identity::Nobody => Ok(()),
+        Some(value) => match min_position(value, &app) {
+            Ok(position) => app.reach(position).await,
+            Err(problem) => Err(problem),
+        },
+    };
+    match waited {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn min_position(value: &HeaderValue, app: &App) -> Result<Position, Problem> {
+    let text = value.to_str().unwrap_or_default().trim();
+    let of_epoch = |revision| Position { epoch: app.hub.load().epoch, revision: Revision(revision) };
+    let position = text.parse().ok().or_else(|| text.parse().ok().map(of_epoch));
+    position.ok_or_else(|| {
+        Problem::bad_request("the header `X-Tidegate-Min-Position` must be a position or a revision, such as 1795251600-17 or 17")
+    })
+}
+
+/// Bounds how many requests are served at once, and how long each may take.
+async fn limit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let Ok(_permit) = app.requests.try_acquire() else {
+        return Problem::new(Code::TooManyRequests, "too many requests at once")
+            .retry_after(RETRY_SECS)
+            .into_response();
+    };
+    match tokio::time::timeout(TIMEOUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            let detail = format!("no answer within {} seconds; a write may still happen", TIMEOUT.as_secs());
+            Problem::new(Code::Timeout, detail).retry_after(RETRY_SECS).into_response()
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What all mutations share: asking the writer (or only trying), and saying what came of it.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use model::{
+    admission::admit::{Outcome, Request},
+    cluster::change::Action,
+    kinds::resource::{Object, ObjectKey},
+    primitives::quantity::Position,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        etag,
+        negotiate::{Form, render},
+    },
+    context::server_state::App,
+    http::patch::not_found,
+    security::{Verb, access},
+    write::{
+        caller,
+        refusal::problem,
+        writer::{Written, dry_run},
+    },
+};
+
+/// The revision after a mutation.
+pub(crate) const X_REVISION: HeaderName = HeaderName::from_static("x-revision");
+/// Says that nothing was changed.
+pub(crate) const X_DRY_RUN: HeaderName = HeaderName::from_static("x-dry-run");
+/// How a mutation is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Manner {
+    /// Only try.
+    pub(crate) is_dry_run: bool,
+    /// Move Services to other addresses when a pool loses theirs.
+    pub(crate) evict: bool,
+    /// Do it even if it removes more at once than the guards allow.
+    pub(crate) confirm: bool,
+    /// The form of the answer.
+    pub(crate) form: Form,
+    /// Bytes of the body.
+    pub(crate) bytes: usize,
+}
+
+/// Has a request admitted, and carried out unless it is only tried, if who asks may write all of it.
+pub(crate) async fn write(app: &App, request: Request, manner: Manner) -> Result<Written, Problem> {
+    write_besides(app, request, manner, None).await
+}
+
+/// The same, where the route does something to each object beyond writing it.
+pub(crate) async fn write_besides(
+    app: &App,
+    request: Request,
+    manner: Manner,
+    besides: Option<Verb>,
+) -> Result<Written, Problem> {
+    let request = Request { evict: manner.evict, confirmed: manner.confirm, ..request };
+    caller::note_request(&request, manner.is_dry_run);
+    let access = access::current();
+    access.check_write(&app.hub.load().snapshot, &request, besides)?;
+    let entropy = app.source.draw();
+    let outcome = if manner.is_dry_run {
+        let tried = dry_run(&app.hub, &app.cluster, &request, &entropy);
+        if let Ok(written) = &tried {
+            access.check_outcomes(&written.outcomes)?;
+        }
+        tried
+    } else {
+        app.writer.write_for(caller::origin(), request, entropy, manner.bytes).await
+    };
+    if let Ok(written) = &outcome {
+        caller::note_accepted(written.position.revision, &written.outcomes);
+    }
+    outcome.map_err(problem)
+}
+
+/// Answers with the one object that a mutation was about.
+pub(crate) fn answer_object(app: &Arc<App>, manner: Manner, status: StatusCode, written: &Written) -> Answer {
+    let outcome = written
+        .outcomes
+        .first()
+        .ok_or_else(|| Problem::new(Code::Internal, "the write was accepted without saying what it did"))?;
+    let shown = show_all(app, manner, std::slice::from_ref(outcome));
+    let mut response = render(manner.form, &shown.first());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::ETAG, etag::header_value(&outcome.object.metadata));
+    if outcome.action == Action::Created {
+        headers.insert(header::LOCATION, location(&outcome.object));
+    }
+    Ok(stamp(response, manner, written.position))
+}
+
+/// Answers a mutation that has nothing to change.
+pub(crate) fn answer_unchanged(app: &Arc<App>, manner: Manner, key: &ObjectKey) -> Answer {
+    let published = app.hub.load();
+    let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+    let outcome = Outcome { action: Action::Unchanged, object: Arc::clone(object) };
+    answer_object(
+        app,
+        manner,
+        StatusCode::OK,
+        &Written { position: published.position(), outcomes: vec![outcome] },
+    )
+}
+
+fn location(object: &Object) -> HeaderValue {
+    HeaderValue::from_str(&object.key().path()).expect("names are ASCII")
+}
+
+/// Objects as the answer to a mutation shows them. What is gone or was only tried has no status: nobody observed it.
+pub(crate) fn show_all(app: &App, manner: Manner, outcomes: &[Outcome]) -> Vec<Value> {
+    let view = app.view();
+    let shower = view.shower();
+    let show = |outcome: &Outcome| {
+        let is_live = match outcome.action {
+            Action::Created | Action::Updated | Action::Unchanged => !manner.is_dry_run,
+            Action::Deleted | Action::Pruned => false,
+        };
+        if is_live { shower.object(&outcome.object) } else { outcome.object.to_json() }
+    };
+    outcomes.iter().map(show).collect()
+}
+
+/// Answers with all objects that a mutation was about.
+pub(crate) fn answer_many(app: &App, manner: Manner, written: &Written) -> Response {
+    let shown = show_all(app, manner, &written.outcomes);
+    let results = written.outcomes.iter().zip(shown);
+    let results: Vec<Value> =
+        results.map(|(outcome, object)| json!({ "action": outcome.action, "object": object })).collect();
+    let position = written.position;
+    let answer = json!({
+        "position": position, "revision": position.revision, "dryRun": manner.is_dry_run, "results": results,
+    });
+    stamp(render(manner.form, &answer), manner, position)
+}
+
+/// Adds the headers of every mutation.
+pub(crate) fn stamp(response: Response, manner: Manner, position: Position) -> Response {
+    let mut response = response.into_response();
+    let headers = response.headers_mut();
+    headers.insert(X_REVISION, HeaderValue::from(position.revision.0));
+    if manner.is_dry_run {
+        headers.insert(X_DRY_RUN, HeaderValue::from_static("true"));
+    }
+    response
+}

@@ -1,0 +1,208 @@
+//! JSON merge patch (RFC 7396) on the published form of an object, and the race with other writers.
+//!
+//! A patch is turned into a replacement of the state it was made from. When somebody else writes in between and the
+//! client did not insist on a state, the patch is applied again on the new state: it names only the fields it means.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use model::{
+    admission::{
+        admit::{Operation, Request},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Kind, Object, ObjectKey},
+    primitives::violation::{Violation, ViolationCode},
+};
+use serde_json::Value;
+
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        etag::{self, IfMatch},
+    },
+    context::server_state::App,
+    http::mutation::{self as mutate, Manner},
+    state::published::Published,
+};
+
+/// Times that a patch is applied anew after losing a race.
+const ATTEMPTS_MAX: usize = 5;
+/// Metadata that the server sets; a patch is applied on an object without it, so that only what the patch itself says
+/// about it is checked.
+const SERVER_SET: [&str; 6] =
+    ["uid", "resourceVersion", "generation", "creationTimestamp", "selfLink", "applySet"];
+
+/// Applies a patch.
+pub(crate) async fn patch(
+    app: &Arc<App>,
+    key: &ObjectKey,
+    changes: &Value,
+    demand: Option<&IfMatch>,
+    manner: Manner,
+) -> Answer {
+    let mut attempt = 1;
+    loop {
+        let replacement = |published: &Published| {
+            let current = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+            if let Some(demand) = demand {
+                etag::required_revision(demand, current)?;
+            }
+            let object = patched(current, key, changes)?;
+            Ok(Operation::Replace { object, if_revision: Some(current.metadata.revision()) })
+        };
+        let operation = app.decide(replacement).await?;
+        let request = Request { operations: vec![operation], ..Request::default() };
+        match mutate::write(app, request, manner).await {
+            Ok(written) => return mutate::answer_object(app, manner, StatusCode::OK, &written),
+            Err(problem) if problem.code() == Code::PreconditionFailed && may_retry(demand, attempt) => {
+                attempt += 1
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
+}
+
+fn may_retry(demand: Option<&IfMatch>, attempt: usize) -> bool {
+    // A client that names a state has asked to be told when it is another one.
+    !matches!(demand, Some(IfMatch::Tags(_))) && attempt < ATTEMPTS_MAX
+}
+
+fn patched(current: &Object, key: &ObjectKey, changes: &Value) -> Result<Object, Problem> {
+    let mut json = current.to_json();
+    if let Some(Value::Object(metadata)) = json.get_mut("metadata") {
+        for field in SERVER_SET {
+            metadata.remove(field);
+        }
+    }
+    if let Some(wanted) = changes.pointer("/spec/type").and_then(Value::as_str) {
+        drop_allocated(&mut json, wanted);
+    }
+    drop_health_check_node_port(&mut json, changes);
+    let read_only = read_only_changes(current, changes);
+    if !read_only.is_empty() {
+        return Err(Problem::invalid(read_only));
+    }
+    json_patch::merge(&mut json, changes);
+    end_password(key, &mut json, changes);
+    let expect =
+        Expect { kind: Some(key.kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
+    decode(&json, &expect).map_err(Problem::invalid)
+}
+
+/// What a patch says about metadata that only the server sets, unless it says what is so already. `uid` and
+/// `resourceVersion` are left to admission, where they are preconditions.
+fn read_only_changes(current: &Object, changes: &Value) -> Vec<Violation> {
+    let json = current.to_json();
+    let is_changed = |field: &&str| {
+        let pointer = format!("/metadata/{field}");
+        changes
+            .pointer(&pointer)
+            .is_some_and(|wanted| json.pointer(&pointer).unwrap_or(&Value::Null) != wanted)
+    };
+    let fields = SERVER_SET
+        .iter()
+        .filter(|field| !matches!(**field, "uid" | "resourceVersion"))
+        .filter(|field| is_changed(field));
+    fields
+        .map(|field| {
+            Violation::new(
+                format!("/metadata/{field}"),
+                ViolationCode::Immutable,
+                "is set by the server only",
+            )
+        })
+        .collect()
+}
+
+/// Takes out what was allocated for the type that a Service had and the wanted type has not: nobody asked for it by value
+/// with this patch, and who changes the type alone must not have to know about it.
+fn drop_allocated(json: &mut Value, wanted: &str) {
+    let Some(Value::Object(spec)) = json.get_mut("spec") else { return };
+    let (keeps_addresses, keeps_node_ports) = match wanted {
+        "ExternalName" => (false, false),
+        "ClusterIP" => (true, false),
+        _ => return,
+    };
+    if !keeps_addresses {
+        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            spec.remove(field);
+        }
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter(|_| !keeps_node_ports) {
+        if let Some(port) = port.as_object_mut() {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// `null` removes a field, and a password that is absent is kept: its end is said by the empty one.
+fn end_password(key: &ObjectKey, json: &mut Value, changes: &Value) {
+    let is_ended = changes.pointer("/spec/password").is_some_and(Value::is_null);
+    if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_ended && key.kind == Kind::BgpPeer)
+    {
+        spec.insert("password".to_owned(), Value::from(""));
+    }
+}
+
+/// The same for the port that only a LoadBalancer with the external policy Local has.
+fn drop_health_check_node_port(json: &mut Value, changes: &Value) {
+    let ends = |pointer: &str, needed: &str| changes.pointer(pointer).is_some_and(|wanted| wanted != needed);
+    let is_over = ends("/spec/type", "LoadBalancer") || ends("/spec/externalTrafficPolicy", "Local");
+    if let Some(Value::Object(spec)) = json.get_mut("spec").filter(|_| is_over) {
+        spec.remove("healthCheckNodePort");
+    }
+}
+
+/// There is no such object.
+pub(crate) fn not_found(key: &ObjectKey) -> Problem {
+    Problem::new(Code::NotFound, format!("there is no {key}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_of_what_only_the_server_sets_is_refused_unless_it_is_so_already() {
+        let service = json!({ "kind": "Service", "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
+        let mut object = decode(&service, &Expect::default()).unwrap();
+        object.metadata.generation = Some(3);
+        let patch = |metadata: Value| patched(&object, &object.key(), &json!({ "metadata": metadata }));
+        assert!(patch(json!({ "generation": 3, "labels": { "a": "b" } })).is_ok());
+        for refused in
+            [json!({ "generation": 4 }), json!({ "generation": null }), json!({ "selfLink": "/x" })]
+        {
+            assert!(patch(refused.clone()).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_patch_of_the_type_alone_leaves_behind_what_the_type_has_not() {
+        let service = json!({
+            "kind": "Service", "metadata": { "name": "web" },
+            "spec": { "type": "NodePort", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
+                      "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+                      "ports": [{ "port": 80, "nodePort": 30080 }] },
+        });
+        let object = decode(&service, &Expect::default()).unwrap();
+        let patched = |changes: Value| {
+            let object = patched(&object, &object.key(), &changes).unwrap();
+            object.to_json()["spec"].clone()
+        };
+        let inside = patched(json!({ "spec": { "type": "ClusterIP" } }));
+        assert_eq!(
+            (&inside["clusterIP"], &inside["ports"][0]["nodePort"]),
+            (&json!("10.96.0.9"), &Value::Null)
+        );
+        let alias = patched(json!({ "spec": { "type": "ExternalName", "externalName": "example.com" } }));
+        assert_eq!((&alias["clusterIP"], &alias["clusterIPs"]), (&Value::Null, &Value::Null));
+        let same = patched(json!({ "spec": { "type": "LoadBalancer" } }));
+        assert_eq!(same["ports"][0]["nodePort"], 30080);
+        let asked = json!({ "spec": { "type": "ClusterIP", "ports": [{ "port": 80, "nodePort": 30081 }] } });
+        assert!(super::patched(&object, &object.key(), &asked).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! The state that a write would lead to, announcements included: admitted, compiled and assigned as after a commit, and
+//! then dropped.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
+
+use model::{
+    admission::admit::{self, Admitted, Entropy, Operation, Outcome, Refusal, Request},
+    cluster::change::{Change, Commit},
+    compile::affected,
+    kinds::resource::{Kind, ServiceKey},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::{Circumstances, Scene, Verdict, assign},
+        rollup::NodeView,
+    },
+    primitives::name::Name,
+    wire::report::Report,
+};
+
+use crate::{
+    base::error::Problem,
+    context::server_state::App,
+    state::{
+        node_reports::Table,
+        published::{Published, Step},
+    },
+    write::refusal::{held_in_words, refused},
+};
+
+/// What a write would lead to.
+pub(super) struct Candidate {
+    /// The state after it, and after who announces was decided.
+    pub(super) published: Published,
+    /// What would happen to each object.
+    pub(super) outcomes: Vec<Outcome>,
+    /// What guards hold, in words.
+    pub(super) guards: Vec<String>,
+}
+
+/// Works out where a write leads from a published state.
+pub(super) fn of(app: &App, published: &Published, request: &Request) -> Result<Candidate, Problem> {
+    let entropy = app.source.draw();
+    let try_admit = |request: &Request| admit::admit(&published.snapshot, &app.cluster, request, &entropy);
+    let (admitted, guards) = match try_admit(request) {
+        Err(Refusal::GuardHeld(held)) => {
+            let confirmed = Request { confirmed: true, ..request.clone() };
+            (try_admit(&confirmed), vec![held_in_words(&held)])
+        }
+        admitted => (admitted, Vec::new()),
+    };
+    let Admitted { snapshot, changes, outcomes } = admitted.map_err(refused)?;
+    if changes.is_empty() {
+        return Ok(Candidate { published: published.clone(), outcomes, guards });
+    }
+    let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes: changes.clone() };
+    let before = published.snapshot.clone();
+    let next = published.advance(vec![Step { before, after: snapshot, commit }]);
+    let concerned = concerned(published, &next, &changes);
+    let published = announced(app, next, &concerned, &entropy);
+    Ok(Candidate { published, outcomes, guards })
+}
+
+/// The addresses of which the order of candidates may change.
+fn concerned(before: &Published, after: &Published, changes: &[Change]) -> BTreeSet<IpAddr> {
+    let is_everywhere = |change: &Change| match change.object.spec.kind() {
+        Kind::Node | Kind::Advertisement => true,
+        Kind::AddressPool
+        | Kind::BfdProfile
+        | Kind::BgpPeer
+        | Kind::Workload
+        | Kind::Service
+        | Kind::EndpointSet
+        | Kind::EndpointHealth
+        | Kind::Address => false,
+    };
+    if changes.iter().any(is_everywhere) {
+        return after.addresses.after(None).map(|(address, _)| *address).collect();
+    }
+    let services: BTreeSet<ServiceKey> =
+        changes.iter().flat_map(|change| affected(&before.snapshot, &after.snapshot, change)).collect();
+    let of_services = services.iter().flat_map(|service| after.snapshot.addresses_of(service));
+    let records = changes.iter().filter_map(|change| change.object.as_address()).map(|record| record.address);
+    of_services.chain(records).collect()
+}
+
+/// The state with the orders that the server would decide on, once all nodes had verified it.
+fn announced(app: &App, next: Published, addresses: &BTreeSet<IpAddr>, entropy: &Entropy) -> Published {
+    if addresses.is_empty() {
+        return next;
+    }
+    let operations = {
+        let table = app.nodes.table(&next.snapshot, entropy.now);
+        decide(&next, &table, &app.announcements(), addresses)
+    };
+    let request = Request { operations, confirmed: true, ..Request::default() };
+    match admit::admit(&next.snapshot, &app.cluster, &request, entropy) {
+        Ok(Admitted { snapshot, changes, .. }) if !changes.is_empty() => {
+            let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes };
+            let before = next.snapshot.clone();
+            next.advance(vec![Step { before, after: snapshot, commit }])
+        }
+        // The server's own rules refuse no decision of its own; if they did, it would not happen either.
+        Ok(_) | Err(_) => next,
+    }
+}
+
+fn decide(
+    next: &Published,
+    table: &Table,
+    book: &AnnouncementBook,
+    addresses: &BTreeSet<IpAddr>,
+) -> Vec<Operation> {
+    let views = table.views();
+    // A node is a candidate once it has verified the Services; here all have, but for what fails already.
+    let position = next.position();
+    let verified = |view: &NodeView<'_>| {
+        let report = view.report?;
+        Some(Report { received: position, applied: position, verified: position, ..report.clone() })
+    };
+    let reports: Vec<Option<Report>> = views.iter().map(verified).collect();
+    let views: Vec<NodeView<'_>> = views
+        .iter()
+        .zip(&reports)
+        .map(|(view, report)| NodeView { report: report.as_ref(), ..*view })
+        .collect();
+    let compiled = |key: &ServiceKey| next.compiled.get(key).map(|entry| Arc::clone(&entry.form));
+    let scene = Scene { snapshot: &next.snapshot, epoch: next.epoch, nodes: &views, compiled: &compiled };
+    let mut owned: BTreeMap<Name, usize> = BTreeMap::new();
+    for (_, entry) in next.addresses.after(None) {
+        if let Some(first) = entry.form.announcement.candidates.first() {
+            *owned.entry(first.node.clone()).or_default() += 1;
+        }
+    }
+    let mut operations = Vec::new();
+    for address in addresses {
+        let circumstances = Circumstances { book, owned: &owned, may_wait: false };
+        let Verdict::Record(announcement) = assign(&scene, &circumstances, *address).verdict else {
+            continue;
+        };
+        let record = next.snapshot.address(*address).and_then(|object| object.as_address());
+        let Some(record) = record else { continue };
+        let first = |candidates: &[model::kinds::address::Candidate]| {
+            candidates.first().map(|first| first.node.clone())
+        };
+        if let Some(from) = first(&record.announcement.candidates)
+            && let Some(count) = owned.get_mut(&from)
+        {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(to) = first(&announcement.candidates) {
+            *owned.entry(to).or_default() += 1;
+        }
+        let if_epoch = record.announcement.epoch;
+        operations.push(Operation::Announce { address: *address, if_epoch, announcement });
+    }
+    operations
+}

@@ -1,0 +1,65 @@
+//! What a write of the past changed in the nodes' listings, worked out anew.
+//!
+//! ```text
+//! newest state ─ undo all since ─▶ state after the write ──┐
+//!       └─────── undo that too ──▶ state before it ────────┴─▶ each connected node: Question::Compare
+//! ```
+//! No record of what was written then: the nodes say what it would be in the modes that they are in today.
+
+use std::collections::BTreeMap;
+
+use futures::StreamExt as _;
+use model::{
+    admission::rollback::{self, Former},
+    cluster::change::Commit,
+    primitives::name::Name,
+    wire::{
+        ask::Question,
+        plan::{Comparison, NodePlan, Preview},
+    },
+};
+use tokio::time::Instant;
+
+use super::{NODES_AT_ONCE, NODES_PATIENCE, ask, limit_lines, proposals};
+use crate::{
+    context::server_state::App,
+    state::published::{Published, Step},
+};
+
+/// What the objects were before and after a write.
+pub(crate) struct Past {
+    /// Those that it or a later write changed, as they were before it.
+    pub(crate) before: Former,
+    /// Those that later writes changed, as they were after it.
+    pub(crate) after: Former,
+}
+
+/// Asks every node how its listings would differ between two states of the past.
+pub(crate) async fn compare(app: &App, published: &Published, past: &Past) -> BTreeMap<Name, NodePlan> {
+    let now = app.source.now();
+    let of = |former: &Former| {
+        let (after, changes) = rollback::state(&published.snapshot, former);
+        if changes.is_empty() {
+            return published.clone();
+        }
+        let commit = Commit { revision: after.revision(), at: now, changes };
+        published.advance(vec![Step { before: published.snapshot.clone(), after, commit }])
+    };
+    let mut from = proposals(published, &of(&past.before));
+    let to = proposals(published, &of(&past.after));
+    let deadline = Instant::now() + NODES_PATIENCE;
+    let questions = to.into_iter().map(|(node, to)| {
+        let comparison = Comparison { from: from.remove(&node).unwrap_or_default(), to };
+        async move {
+            let plan = if comparison.from == comparison.to {
+                NodePlan { preview: Some(Preview::default()), error: None }
+            } else {
+                ask(app, &node, Question::Compare(Box::new(comparison)), deadline).await
+            };
+            (node, plan)
+        }
+    });
+    let mut plans = futures::stream::iter(questions).buffer_unordered(NODES_AT_ONCE).collect().await;
+    limit_lines(&mut plans);
+    plans
+}

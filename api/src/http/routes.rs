@@ -1,0 +1,102 @@
+//! The routes, by what they are about.
+
+mod addresses;
+mod answer;
+mod apply;
+mod audit;
+mod backup;
+mod bgp;
+pub(crate) mod confirm;
+mod convergence;
+mod docs;
+mod doctor;
+mod drains;
+mod endpoints;
+pub(crate) mod enrol;
+mod explain;
+mod feed;
+mod guards;
+mod health;
+mod history;
+mod join_tokens;
+mod metrics;
+mod of_service;
+mod overview;
+mod plans;
+mod report;
+mod resource;
+mod roles;
+mod rollback;
+mod series;
+mod service_health;
+mod session;
+mod status;
+mod tokens;
+mod traffic;
+mod watch;
+mod web;
+mod what_if;
+mod whoami;
+
+use std::sync::Arc;
+
+use axum::Router;
+use model::kinds::resource::Kind;
+
+use crate::{
+    context::server_state::App,
+    http::{kubernetes, middleware, openapi::Routes},
+};
+
+/// What handlers share.
+pub(crate) type Shared = Arc<App>;
+
+/// Every documented route.
+pub(crate) fn router() -> Routes {
+    let router = Routes::new();
+    let router = Kind::ALL.into_iter().fold(router, resource::add);
+    let parts = [
+        apply::add,
+        plans::add,
+        history::add,
+        rollback::add,
+        audit::add,
+        watch::add,
+        endpoints::add,
+        traffic::add,
+        service_health::add,
+        guards::add,
+        drains::add,
+        explain::add,
+        bgp::add,
+        status::add,
+        overview::add,
+        convergence::add,
+        series::add,
+        what_if::add,
+        feed::add,
+        report::add,
+        answer::add,
+        doctor::add,
+        enrol::add,
+        join_tokens::add,
+        health::add,
+        metrics::add,
+        confirm::add,
+        backup::add,
+        tokens::add,
+        roles::add,
+        whoami::add,
+        session::add,
+        web::add,
+    ];
+    parts.into_iter().fold(router, |router, add| add(router))
+}
+
+/// The whole server as one service.
+pub fn service(app: Arc<App>) -> Router {
+    let (router, document) = router().split();
+    let router = web::serve(docs::serve(router, document));
+    let router = if app.settings.has_kubernetes_view { kubernetes::serve(router) } else { router };
+    middleware::wrap(router.with_state(Arc::clone(&app)), app)
+}

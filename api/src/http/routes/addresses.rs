@@ -1,0 +1,210 @@
+//! Load balancer addresses: list and read their records, and move one to another node.
+//!
+//! A record's name has no colons; paths take an address as people write it, too.
+
+use axum::{
+    extract::{Request, State},
+    response::IntoResponse,
+};
+use http::{HeaderMap, StatusCode, header};
+use model::{
+    admission::admit::{self, Operation},
+    kinds::{
+        address::{AddressSpec, address_of, name_of},
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+    },
+    observed::assign::move_to,
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
+
+use super::{Shared, resource};
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        etag,
+        negotiate::{form, render},
+    },
+    http::{
+        body,
+        mutation::{self as mutate, Manner},
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, CollectionPath, ListQuery, MutationQuery, NoQuery},
+        patch::not_found,
+        schema,
+    },
+    security::{Verb, on},
+};
+
+/// Which address, as its record is named or as people write it.
+#[derive(Debug, Clone, Deserialize)]
+struct AddressPath {
+    name: String,
+}
+
+/// Which addresses a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct AddressQuery {
+    /// Objects of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before; all pages of a listing show one state.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only objects with these labels, such as `app=web,tier!=db,zone in (a,b)`.
+    #[param(max_length = 4096)]
+    label_selector: Option<String>,
+    /// Only addresses of this pool.
+    #[param(value_type = Option<String>, max_length = 253)]
+    pool: Option<Name>,
+    /// Only addresses of this Service, as `namespace/name`.
+    #[param(value_type = Option<String>, max_length = 512)]
+    service: Option<ServiceKey>,
+    /// Only addresses for which this node is the first candidate.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+}
+
+/// Where an address shall go.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AddressMove {
+    /// The node that shall announce it; it must be able to.
+    #[schema(value_type = String)]
+    node: Name,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let kind = Kind::Address;
+    let path = format!("/v1/{}", kind.plural());
+    let list_doc = Doc::new("listAddresss", kind.as_str(), "Lists Address records.")
+        .query::<AddressQuery>()
+        .answer::<schema::AddressList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::PageExpired]);
+    let read_doc = Doc::new("readAddress", kind.as_str(), "Reads the record of an address with its status.")
+        .named("name", NAME)
+        .answer::<schema::Address>(200, "The object.", &OBJECT_TYPES, &[resource::ETAG])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let move_doc = Doc::new("moveAddress", kind.as_str(), "Has another node announce an address.")
+        .describe(
+            "The node becomes the first candidate and keeps the address from then on. It is refused when it cannot \
+             announce it; the answer says why.",
+        )
+        .named("name", NAME)
+        .query::<MutationQuery>()
+        .body::<AddressMove>(&OBJECT_TYPES, "Where to.")
+        .answer::<schema::Address>(
+            200,
+            "It moves, or was there already.",
+            &OBJECT_TYPES,
+            &[resource::ETAG, resource::REVISION, resource::DRY_RUN],
+        )
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict, Code::Invalid]);
+    router
+        .routes(Route::at(&path).on(HttpMethod::Get, on(Verb::List, Kind::Address), list_doc, list).done())
+        .routes(
+            Route::at(format!("{path}/{{name}}"))
+                .on(HttpMethod::Get, on(Verb::Get, Kind::Address), read_doc, read)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{name}}/move"))
+                .on(HttpMethod::Post, on(Verb::Move, Kind::Address), move_doc, move_address)
+                .done(),
+        )
+}
+
+const NAME: &str = "The name of the record: the address, of IPv6 with eight full groups joined by dashes. The address as \
+                    people write it is taken as well.";
+
+async fn list(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<AddressQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let AddressQuery { limit, continue_token, label_selector, pool, service, node } = query;
+    let asks = pool.is_some() || service.is_some() || node.is_some();
+    let filter = if asks { format!(" {pool:?} {service:?} {node:?}") } else { String::new() };
+    let list_query = ListQuery::new(limit, continue_token, label_selector);
+    let matches = move |object: &Object| {
+        let Some(AddressSpec { pool: of, services, announcement, .. }) = object.as_address() else {
+            return false;
+        };
+        let owner = announcement.candidates.first().map(|first| &first.node);
+        pool.as_ref().is_none_or(|pool| of.as_ref() == Some(pool))
+            && service.as_ref().is_none_or(|service| services.contains(service))
+            && node.as_ref().is_none_or(|node| owner == Some(node))
+    };
+    let path = CollectionPath { namespace: None };
+    resource::list_matching(app, Kind::Address, path, list_query, headers, (&filter, matches))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(AddressPath { name }): ApiPath<AddressPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let (_, key) = key(&name)?;
+    let view = app.view();
+    let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
+    let mut response = render(form, &view.shower().object(object)).into_response();
+    response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
+    Ok(response)
+}
+
+async fn move_address(
+    State(app): State<Shared>,
+    ApiPath(AddressPath { name }): ApiPath<AddressPath>,
+    ApiQuery(query): ApiQuery<MutationQuery>,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let (bytes, value) = body::read_one(&parts.headers, body).await?;
+    let AddressMove { node } = body::typed(&value)?;
+    let (address, key) = key(&name)?;
+    app.confirm().await?;
+    let operation = {
+        let view = app.view();
+        let record = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
+        let if_epoch = record.as_address().map_or(0, |record| record.announcement.epoch);
+        let moved = view.shower().announcing(|of| move_to(&of.scene, of.book, address, &node));
+        let announcement = moved.map_err(|why| {
+            let message = format!("must be a node that can announce {address}; {node} cannot: {why}");
+            Problem::invalid(vec![Violation::new("/node", ViolationCode::Invalid, message)])
+        })?;
+        let is_there = record
+            .as_address()
+            .is_some_and(|record| record.announcement.candidates == announcement.candidates);
+        // What is there already is not recorded anew: every order makes its owner repeat itself to the network.
+        (!is_there).then_some(Operation::Announce { address, if_epoch, announcement })
+    };
+    let manner =
+        Manner { is_dry_run: query.dry_run, evict: false, confirm: query.confirm, form, bytes: bytes.len() };
+    let Some(operation) = operation else { return mutate::answer_unchanged(&app, manner, &key) };
+    let request = admit::Request { operations: vec![operation], ..admit::Request::default() };
+    let written = mutate::write(&app, request, manner).await?;
+    if written.outcomes.is_empty() {
+        let detail = format!("who announces {address} has changed in the same moment");
+        return Err(Problem::new(Code::Conflict, detail).hint("read it again and repeat the request"));
+    }
+    mutate::answer_object(&app, manner, StatusCode::OK, &written)
+}
+
+fn key(name: &str) -> Result<(std::net::IpAddr, ObjectKey), Problem> {
+    let address = address_of(name).ok_or_else(|| {
+        Problem::new(Code::NotFound, format!("there is no Address {name}"))
+            .hint("write an IP address, such as 192.0.2.7 or 2001:db8::7")
+    })?;
+    Ok((address, ObjectKey { kind: Kind::Address, namespace: None, name: name_of(address) }))
+}

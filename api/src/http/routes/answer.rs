@@ -1,0 +1,146 @@
+//! `PUT /v1/nodes/{node}/answers/{id}`: what one agent answers to a question of its feed.
+
+use axum::{
+    extract::{Request, State},
+    response::IntoResponse,
+};
+use http::StatusCode;
+use model::{
+    primitives::{
+        name::Name,
+        violation::{Violation, ViolationCode},
+    },
+    wire::{
+        ask::{AskId, FINDINGS_MAX, Reply},
+        plan::{LineChange, PLAN_LINES_MAX, PREVIEW_WORDS_MAX},
+        trace::{ENDS_MAX, End, STEPS_MAX},
+    },
+};
+use serde::Deserialize;
+use utoipa::openapi::HttpMethod;
+
+use super::{Shared, feed::require_node};
+use crate::{
+    base::error::{Answer, Code, Problem},
+    http::{
+        body,
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, NoQuery},
+    },
+    security::Permission,
+};
+
+/// Characters of a line of a plan; as published in the schema. The longest lines are those of rules with many matches.
+const LINE_LENGTH_MAX: usize = 65_536;
+/// Characters of a message, a result and a fate.
+const MESSAGE_LENGTH_MAX: usize = 1024;
+/// Characters of a rule in a trace.
+const RULE_LENGTH_MAX: usize = 4096;
+/// Characters of a place.
+const PLACE_LENGTH_MAX: usize = 256;
+/// Fixes in one answer; as published in the schema.
+const FIXES_MAX: usize = 8;
+/// Characters of the name of a check.
+const CHECK_LENGTH_MAX: usize = 64;
+
+/// Which question.
+#[derive(Debug, Clone, Deserialize)]
+struct AnswerPath {
+    node: Name,
+    id: u64,
+}
+
+/// Adds the route.
+pub(super) fn add(router: Routes) -> Routes {
+    let doc = Doc::new("answer", "Agent", "Takes the answer to a question of the feed.")
+        .named("node", "The name of the Node.")
+        .asked("id", "The id of the question.")
+        .body::<Reply>(&OBJECT_TYPES, "The answer.")
+        .empty(204, "It is taken.")
+        .problems(&[Code::NodeNotFound, Code::NotAsked, Code::Invalid]);
+    router.routes(
+        Route::at("/v1/nodes/{node}/answers/{id}")
+            .on(HttpMethod::Put, Permission::OwnNode, doc, answer)
+            .done(),
+    )
+}
+
+async fn answer(
+    State(app): State<Shared>,
+    ApiPath(AnswerPath { node, id }): ApiPath<AnswerPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let value = body::read_answer(&parts.headers, body).await?;
+    let reply: Reply = body::typed(&value)?;
+    check(&reply)?;
+    require_node(&app.hub.load().snapshot, &node)?;
+    if app.asks.answer(&node, AskId(id), reply) {
+        Ok(StatusCode::NO_CONTENT.into_response())
+    } else {
+        let detail = format!("nobody waits for an answer of Node {node} to question {id}");
+        Err(Problem::new(Code::NotAsked, detail).hint("the answer came too late; nothing is to be done"))
+    }
+}
+
+/// Checks the limits that the schema states.
+fn check(reply: &Reply) -> Result<(), Problem> {
+    let limits = match reply {
+        Reply::Plan(preview) => {
+            let lines = || preview.kernel.iter().chain(&preview.announcements);
+            let words = || preview.session_resets.iter().chain(&preview.failures);
+            vec![
+                ("/kernel", preview.kernel.len(), PLAN_LINES_MAX),
+                ("/announcements", preview.announcements.len(), PLAN_LINES_MAX),
+                ("/*/place", longest(lines().map(|LineChange { place, .. }| place)), PLACE_LENGTH_MAX),
+                ("/*/line", longest(lines().map(|LineChange { line, .. }| line)), LINE_LENGTH_MAX),
+                ("/sessionResets", preview.session_resets.len(), PREVIEW_WORDS_MAX),
+                ("/failures", preview.failures.len(), PREVIEW_WORDS_MAX),
+                ("/failures/*", longest(words()), MESSAGE_LENGTH_MAX),
+            ]
+        }
+        Reply::Trace(traced) => vec![
+            ("/steps", traced.steps.len(), STEPS_MAX),
+            ("/steps/*/place", longest(traced.steps.iter().map(|step| &step.place)), PLACE_LENGTH_MAX),
+            ("/steps/*/rule", longest(traced.steps.iter().map(|step| &step.rule)), RULE_LENGTH_MAX),
+            ("/steps/*/result", longest(traced.steps.iter().map(|step| &step.result)), MESSAGE_LENGTH_MAX),
+            ("/fate", traced.fate.chars().count(), MESSAGE_LENGTH_MAX),
+            ("/ends", traced.ends.len(), ENDS_MAX),
+            ("/ends/*/unknown", longest(traced.ends.iter().filter_map(End::unknown)), MESSAGE_LENGTH_MAX),
+        ],
+        Reply::Doctor { findings, clock: _ } => vec![
+            ("/findings", findings.len(), FINDINGS_MAX),
+            ("/findings/*/check", longest(findings.iter().map(|found| &found.check)), CHECK_LENGTH_MAX),
+            ("/findings/*/message", longest(findings.iter().map(|found| &found.message)), MESSAGE_LENGTH_MAX),
+            (
+                "/findings/*/why",
+                longest(findings.iter().filter_map(|found| found.why.as_ref())),
+                MESSAGE_LENGTH_MAX,
+            ),
+            (
+                "/findings/*/fix",
+                longest(findings.iter().filter_map(|found| found.fix.as_ref())),
+                MESSAGE_LENGTH_MAX,
+            ),
+        ],
+        Reply::Confirmed(_) => Vec::new(),
+        Reply::Fix { fixes } => vec![
+            ("/fixes", fixes.len(), FIXES_MAX),
+            ("/fixes/*/message", longest(fixes.iter().map(|done| &done.message)), MESSAGE_LENGTH_MAX),
+        ],
+        Reply::Failed { message } => vec![("/message", message.chars().count(), MESSAGE_LENGTH_MAX)],
+    };
+    let violations: Vec<_> = limits
+        .into_iter()
+        .filter(|(_, found, limit)| found > limit)
+        .map(|(pointer, found, limit)| {
+            Violation::new(pointer, ViolationCode::TooLong, format!("must be at most {limit}, is {found}"))
+        })
+        .collect();
+    if violations.is_empty() { Ok(()) } else { Err(Problem::invalid(violations)) }
+}
+
+fn longest<'a>(texts: impl Iterator<Item = &'a String>) -> usize {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0)
+}

@@ -1,0 +1,228 @@
+//! `GET /v1/bgp/…`: sessions with routers, what became of every prefix, and what happened, as the agents say.
+//!
+//! These are listings of the moment: a page goes on behind the last row of the one before, whatever came meanwhile.
+
+use std::net::IpAddr;
+
+use axum::extract::State;
+use http::HeaderMap;
+use ipnet::IpNet;
+use model::{
+    bgp::{
+        listing::{self as bgp_listing, EventFilter, RouteFilter, RouteKey, SessionFilter, SessionKey},
+        report::BgpSessionState,
+    },
+    kinds::{
+        address::address_of,
+        resource::{Kind, ObjectKey},
+    },
+    primitives::name::Name,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiQuery, limit},
+        schema,
+    },
+    security::{Permission, Subject, Verb},
+    state::{object_view::View, paging::Moment},
+};
+
+/// Which sessions a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct SessionQuery {
+    /// Rows of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only sessions of this node.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+    /// Only sessions with this `BgpPeer`.
+    #[param(value_type = Option<String>, max_length = 253)]
+    peer: Option<Name>,
+    /// Only sessions in this state.
+    state: Option<BgpSessionState>,
+}
+
+/// Which routes a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RouteQuery {
+    /// Rows of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only routes of this node.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+    /// Only routes of which this `BgpPeer` was told something, and only what it was told.
+    #[param(value_type = Option<String>, max_length = 253)]
+    peer: Option<Name>,
+    /// Only this prefix, and those inside it; an address means the prefix of it alone.
+    #[param(max_length = 64, example = "192.0.2.0/24")]
+    prefix: Option<String>,
+    /// Only routes that are announced for this load balancer address.
+    #[param(max_length = 64, example = "192.0.2.7")]
+    address: Option<String>,
+}
+
+/// Which events a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventQuery {
+    /// Rows of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only events of this node.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+    /// Only events of sessions with this `BgpPeer`.
+    #[param(value_type = Option<String>, max_length = 253)]
+    peer: Option<Name>,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let sessions_doc = Doc::new("listBgpSessions", "BGP", "Lists the sessions of nodes with routers.")
+        .describe(
+            "One row for each session, as the node's agent last reported it. Where a session is not established, \
+             `trouble` says why, as far as that can be told, and what to do about it.",
+        )
+        .query::<SessionQuery>()
+        .answer::<schema::BgpSessionList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let routes_doc = Doc::new("listBgpRoutes", "BGP", "Lists what became of every prefix on every node.")
+        .describe(
+            "One row for each prefix on each node, with what every router was told of it and since when; or why it \
+             was told nothing. What a router does with it, the router knows.",
+        )
+        .query::<RouteQuery>()
+        .answer::<schema::BgpRouteList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let events_doc = Doc::new("listBgpEvents", "BGP", "Lists what happened to sessions, the newest first.")
+        .describe(
+            "The server keeps the last 500 of each node in memory, as it hears of them; after its start it knows what \
+             the agents still list.",
+        )
+        .query::<EventQuery>()
+        .answer::<schema::BgpEventList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    router
+        .routes(
+            Route::at("/v1/bgp/sessions")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), sessions_doc, sessions)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/bgp/routes")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), routes_doc, routes)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/bgp/events")
+                .on(HttpMethod::Get, Permission::On(Verb::List, Subject::Bgp), events_doc, events)
+                .done(),
+        )
+}
+
+async fn sessions(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<SessionQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let SessionQuery { limit: rows, continue_token, node, peer, state } = query;
+    let rows = limit(rows)?;
+    let moment = Moment::new("BgpSessionList", &format!("{node:?} {peer:?} {state:?}"));
+    let after: Option<SessionKey> = moment.resume(continue_token.as_deref())?;
+    let filter = SessionFilter { node, peer, state };
+    let view = app.view();
+    let is_reporting = is_reporting(&view);
+    let snapshot = &view.published().snapshot;
+    let spec_of = |peer: &Name| {
+        let key = ObjectKey { kind: Kind::BgpPeer, namespace: None, name: peer.clone() };
+        snapshot.get(&key).and_then(|object| object.as_bgp_peer())
+    };
+    let part = bgp_listing::sessions(&app.bgp(), &filter, is_reporting, spec_of, after.as_ref(), rows);
+    Ok(render(form, &moment.envelope(&part)))
+}
+
+async fn routes(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<RouteQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let RouteQuery { limit: rows, continue_token, node, peer, prefix, address } = query;
+    let rows = limit(rows)?;
+    let prefix = prefix.as_deref().map(parse_prefix).transpose()?;
+    let address = address.as_deref().map(parse_address).transpose()?;
+    let moment = Moment::new("BgpRouteList", &format!("{node:?} {peer:?} {prefix:?} {address:?}"));
+    let after: Option<RouteKey> = moment.resume(continue_token.as_deref())?;
+    let filter = RouteFilter { node, peer, prefix, address };
+    let view = app.view();
+    let is_reporting = is_reporting(&view);
+    let part = bgp_listing::routes(&app.bgp(), &filter, is_reporting, after.as_ref(), rows);
+    Ok(render(form, &moment.envelope(&part)))
+}
+
+async fn events(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<EventQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let EventQuery { limit: rows, continue_token, node, peer } = query;
+    let rows = limit(rows)?;
+    let moment = Moment::new("BgpEventList", &format!("{node:?} {peer:?}"));
+    let after: Option<u64> = moment.resume(continue_token.as_deref())?;
+    let part = bgp_listing::events(&app.bgp(), &EventFilter { node, peer }, after, rows);
+    Ok(render(form, &moment.envelope(&part)))
+}
+
+/// Whether the agent of a node reports; gathered before a book is locked.
+fn is_reporting<'a>(view: &'a View<'_>) -> impl Fn(&Name) -> bool + 'a {
+    let table = view.table();
+    |node| table.view(node).is_some_and(|view| view.is_connected)
+}
+
+fn parse_prefix(text: &str) -> Result<IpNet, Problem> {
+    let parsed = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let prefix: IpNet = parsed.map_err(|_| {
+        Problem::bad_request(format!(
+            "query parameter: `prefix` must be a prefix such as 192.0.2.0/24 or 2001:db8::/64, not `{text}`"
+        ))
+    })?;
+    Ok(prefix.trunc())
+}
+
+fn parse_address(text: &str) -> Result<IpAddr, Problem> {
+    address_of(text).ok_or_else(|| {
+        Problem::bad_request(format!(
+            "query parameter: `address` must be an address such as 192.0.2.7 or 2001:db8::7, not `{text}`"
+        ))
+    })
+}

@@ -1,0 +1,118 @@
+//! The computed endpoints: what the agents are told about a Service, as one can read it.
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    cluster::compiled::CompiledService,
+    kinds::resource::{Kind, ServiceKey},
+    primitives::name::{Name, Namespace},
+};
+use serde::Deserialize;
+use serde_json::json;
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, CollectionPath, NoQuery, PageQuery},
+        schema::EndpointsList,
+    },
+    security::{Verb, access, each, on},
+    state::paging::Page,
+};
+
+#[derive(Debug, Clone, Deserialize)]
+struct ServicePath {
+    namespace: Namespace,
+    service: Name,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let list_doc = |id: &str, summary: &str| {
+        Doc::new(id, "Service", summary)
+            .query::<PageQuery>()
+            .answer::<EndpointsList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+            .problems(&[Code::NotAcceptable, Code::PageExpired])
+    };
+    let everywhere = Route::at("/v1/endpoints").on(
+        HttpMethod::Get,
+        each(Verb::List, Kind::Service),
+        list_doc(
+            "listEndpointsEverywhere",
+            "Lists the computed endpoints of the Services of all namespaces.",
+        ),
+        |State(app): State<Shared>, ApiQuery(query): ApiQuery<PageQuery>, headers: HeaderMap| async move {
+            list(app, None, query, headers)
+        },
+    );
+    let namespaced = Route::at("/v1/namespaces/{namespace}/endpoints").on(
+        HttpMethod::Get,
+        on(Verb::List, Kind::Service),
+        list_doc("listEndpoints", "Lists the computed endpoints of Services.").in_namespace(),
+        |State(app): State<Shared>,
+         ApiPath(path): ApiPath<CollectionPath>,
+         ApiQuery(query): ApiQuery<PageQuery>,
+         headers: HeaderMap| async move { list(app, path.namespace, query, headers) },
+    );
+    let one_doc = Doc::new("readEndpoints", "Service", "Reads the computed endpoints of one Service.")
+        .in_namespace()
+        .named("service", "The name of the Service.")
+        .answer::<CompiledService>(200, "What every agent is told about the Service.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let one = Route::at("/v1/namespaces/{namespace}/endpoints/{service}").on(
+        HttpMethod::Get,
+        on(Verb::Get, Kind::Service),
+        one_doc,
+        read,
+    );
+    router.routes(everywhere.done()).routes(namespaced.done()).routes(one.done())
+}
+
+fn list(app: Shared, namespace: Option<Namespace>, query: PageQuery, headers: HeaderMap) -> Answer {
+    let form = form(&headers)?;
+    let limit = query.limit()?;
+    let now = app.source.now();
+    let identity = ("endpoints", &namespace);
+    let resume = app.pages.resume(app.hub.load(), query.continue_token.as_deref(), &identity, now)?;
+    let after = resume.after.map(|text| {
+        ServiceKey::try_from(text).map_err(|_| Problem::bad_request("`continue` has no valid key"))
+    });
+    let after = after.transpose()?;
+    let access = access::current();
+    let wanted = |key: &ServiceKey| {
+        namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace)
+            && access.may_object(Verb::List, Kind::Service, Some(&key.namespace))
+    };
+    let mut rest = resume.published.compiled.after(after.as_ref()).filter(|(key, _)| wanted(key));
+    let chosen: Vec<_> = rest.by_ref().take(limit).collect();
+    let beyond = rest.next().is_some();
+    let page = Page {
+        more_after: chosen.last().filter(|_| beyond).map(|(key, _)| key.to_string()),
+        remaining: beyond.then(|| rest.count() + 1),
+        items: chosen.into_iter().map(|(_, entry)| json!(entry.form)).collect(),
+    };
+    let envelope = app.pages.envelope("EndpointsList", &resume.published, page, &identity, now);
+    Ok(render(form, &envelope))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(ServicePath { namespace, service }): ApiPath<ServicePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let key = ServiceKey { namespace, name: service };
+    let published = app.hub.load();
+    let entry = published.compiled.get(&key).ok_or_else(|| {
+        Problem::new(Code::NotFound, format!("there are no endpoints of a Service {key}"))
+            .hint("a Service that does not exist or is only a DNS name (ExternalName) has none")
+    })?;
+    Ok(render(form, &*entry.form))
+}

@@ -1,0 +1,250 @@
+//! `GET /v1/explain` and `GET …/services/{name}/explain`: why a packet goes where it goes, and why an address or a Service
+//! does not answer.
+
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+use axum::extract::State;
+use futures::future::join_all;
+use http::HeaderMap;
+use model::{
+    kinds::{
+        resource::{Kind, ObjectKey, ServiceKey, Spec},
+        service::Protocol,
+    },
+    primitives::{
+        name::{Name, Namespace},
+        quantity::Port,
+    },
+    program::Place,
+    views::explain::{self, Explanation, GraphForm},
+    wire::{
+        ask::{Question, Reply},
+        trace::{Packet, Traced},
+    },
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery},
+        patch::not_found,
+    },
+    security::{Verb, on},
+};
+
+/// How long a node may take to read its kernel for one packet.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long all nodes together may take; what was not answered by then is not known.
+const PATIENCE_WITH_ALL: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct PacketQuery {
+    /// Where the packet comes from. Without it, the address itself is explained.
+    #[param(value_type = Option<String>, example = "198.51.100.7")]
+    source: Option<IpAddr>,
+    /// Where it goes.
+    #[param(value_type = String, example = "203.0.113.10")]
+    destination: IpAddr,
+    /// Its transport protocol; TCP when left out.
+    #[param(value_type = Option<Protocol>)]
+    protocol: Option<Protocol>,
+    /// Its destination port; asked for with a source.
+    #[param(minimum = 1, maximum = 65535)]
+    port: Option<u16>,
+    /// Only on this node.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+    /// Do not ask the nodes what their kernels hold.
+    #[serde(default)]
+    #[param(required = false)]
+    desired_only: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ServicePath {
+    namespace: Namespace,
+    name: Name,
+}
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ServiceQuery {
+    /// Only on this node.
+    #[param(value_type = Option<String>, max_length = 253)]
+    node: Option<Name>,
+    /// Draw the chain graph, for the node that is named, or for one without endpoints of its own.
+    #[param(inline)]
+    #[param(inline)]
+    graph: Option<GraphForm>,
+    /// Do not ask the nodes what their kernels hold.
+    #[serde(default)]
+    #[param(required = false)]
+    desired_only: bool,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let of_packet = Doc::new("explain", "Cluster", "Explains what becomes of a packet, or why an address answers or not.")
+        .describe(
+            "By the desired state, step by step, with the first that is broken; and by what the kernels of the nodes \
+             hold, read anew, with the first difference. With `source` and `port` it is about one packet, else about \
+             the address.",
+        )
+        .query::<PacketQuery>()
+        .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let of_service =
+        Doc::new("explainService", "Service", "Explains how connections to a Service fare, node by node.")
+            .describe(
+                "Each way in is followed on each node to its endpoints, with the first step that is broken.",
+            )
+            .in_namespace()
+            .named("name", "The name of the Service.")
+            .query::<ServiceQuery>()
+            .answer::<Explanation>(200, "The answer.", &OBJECT_TYPES, &[])
+            .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let path = "/v1/namespaces/{namespace}/services/{name}/explain";
+    router
+        .routes(
+            Route::at("/v1/explain")
+                .on(HttpMethod::Get, on(Verb::Explain, Kind::Service), of_packet, explain)
+                .done(),
+        )
+        .routes(
+            Route::at(path)
+                .on(HttpMethod::Get, on(Verb::Explain, Kind::Service), of_service, explain_service)
+                .done(),
+        )
+}
+
+async fn explain(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<PacketQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let PacketQuery { source, destination, protocol, port, node, desired_only } = query;
+    let bad = |what: &str| Err(Problem::bad_request(format!("query parameter: {what}")));
+    let packet = match (source, port) {
+        (Some(source), Some(port)) => {
+            let Some(port) = Port::new(port) else { return bad("`port` must be from 1 to 65535, not 0") };
+            if source.is_ipv4() != destination.is_ipv4() {
+                return bad("`source` and `destination` must be of one IP family");
+            }
+            Some(Packet { source, destination, protocol: protocol.unwrap_or(Protocol::Tcp), port })
+        }
+        (None, None) if protocol.is_none() => None,
+        (None, _) => return bad("`source` is missing; without a packet, name the destination only"),
+        (Some(_), None) => return bad("`port` is missing; a packet has a source, a destination and a port"),
+    };
+    let explanation = {
+        let view = app.view();
+        let shower = view.shower();
+        shower.announcing(|of| match &packet {
+            Some(packet) => explain::packet(of, packet, node.as_ref()),
+            None => explain::address(of, destination, node.as_ref()),
+        })
+    };
+    let explanation = if desired_only { explanation } else { ask(&app, explanation).await };
+    Ok(render(form, &explanation))
+}
+
+async fn explain_service(
+    State(app): State<Shared>,
+    ApiPath(ServicePath { namespace, name }): ApiPath<ServicePath>,
+    ApiQuery(query): ApiQuery<ServiceQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let ServiceQuery { node, graph, desired_only } = query;
+    let key = ServiceKey { namespace, name };
+    let explanation = {
+        let view = app.view();
+        let shower = view.shower();
+        let explained = shower.announcing(|of| explain::service(of, &key, node.as_ref()));
+        let mut explained = explained.ok_or_else(|| not_found(&key.object_key()))?;
+        let compiled = view.published().compiled.get(&key).map(|entry| &*entry.form);
+        if let (Some(graph), Some(compiled)) = (graph, compiled) {
+            let place = place(&view.published().snapshot, node.as_ref());
+            explained.graph = explain::graph(compiled, &place, graph).ok();
+        }
+        explained
+    };
+    let explanation = if desired_only { explanation } else { ask(&app, explanation).await };
+    Ok(render(form, &explanation))
+}
+
+/// The node whose graph is drawn; one that has no Workloads when none is named.
+fn place(snapshot: &model::cluster::snapshot::Snapshot, node: Option<&Name>) -> Place {
+    let nobody = || Name::parse("any-node").expect("this is a name");
+    let Some(node) = node else { return Place { node: nobody(), zone: None } };
+    let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+    let object = snapshot.get(&key);
+    let zone =
+        object.and_then(|object| if let Spec::Node(spec) = &object.spec { spec.zone.clone() } else { None });
+    Place { node: node.clone(), zone }
+}
+
+/// Asks each node about its packets, one after the other, all nodes at once.
+async fn ask(app: &Shared, mut explanation: Explanation) -> Explanation {
+    let mut by_node: BTreeMap<Name, Vec<(usize, Packet)>> = BTreeMap::new();
+    for (index, path) in explanation.paths.iter().enumerate() {
+        by_node.entry(path.node.clone()).or_default().push((index, path.packet));
+    }
+    let until = tokio::time::Instant::now() + PATIENCE_WITH_ALL;
+    let asked = by_node.iter().map(|(node, packets)| ask_node(app, node, packets, until));
+    for (index, said) in join_all(asked).await.into_iter().flatten() {
+        if let Some(path) = explanation.paths.get_mut(index) {
+            path.compare(said);
+        }
+    }
+    explanation.concluded()
+}
+
+/// Asks one node; one that does not answer is not asked again.
+async fn ask_node(
+    app: &Shared,
+    node: &Name,
+    packets: &[(usize, Packet)],
+    until: tokio::time::Instant,
+) -> Vec<(usize, Result<Traced, String>)> {
+    let mut said = Vec::new();
+    let mut silent: Option<String> = None;
+    for (index, packet) in packets {
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        if silent.is_none() && left.is_zero() {
+            silent = Some("there was no time left to ask the node".to_owned());
+        }
+        if let Some(why) = &silent {
+            said.push((*index, Err(why.clone())));
+            continue;
+        }
+        let reply = app.asks.ask(node, Question::Trace(*packet), PATIENCE.min(left)).await;
+        said.push((
+            *index,
+            match reply {
+                Ok(Reply::Trace(traced)) => Ok(traced),
+                Ok(Reply::Failed { message }) => Err(message),
+                Ok(Reply::Plan(_) | Reply::Doctor { .. } | Reply::Fix { .. } | Reply::Confirmed(_)) => {
+                    Err("the node answered another question".to_owned())
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    silent = Some(why.clone());
+                    Err(why)
+                }
+            },
+        ));
+    }
+    said
+}

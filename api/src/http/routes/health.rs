@@ -1,0 +1,75 @@
+//! Whether this server lives, and whether it can take writes.
+
+use std::sync::atomic::Ordering;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header};
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        error_chain::Chain,
+    },
+    context::server_state::App,
+    http::openapi::{Doc, Route, Routes},
+    security::Permission,
+};
+
+/// When to ask again, in seconds.
+const RETRY_SECS: u32 = 5;
+/// The status that is written and removed to see whether the store takes writes.
+const TRIAL: &str = "readyz";
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let live = Doc::new("healthz", "Server", "Answers while the process lives.").text(
+        200,
+        "It lives.",
+        "text/plain",
+    );
+    let ready = Doc::new(
+        "readyz",
+        "Server",
+        "Answers while the store answers and takes writes; else the problem says what it lacks.",
+    )
+    .text(200, "It is ready.", "text/plain");
+    router
+        .routes(Route::at("/healthz").on(HttpMethod::Get, Permission::Open, live, healthz).done())
+        .routes(Route::at("/readyz").on(HttpMethod::Get, Permission::Open, ready, readyz).done())
+}
+
+fn ok() -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"))], "ok\n").into_response()
+}
+
+async fn healthz() -> Response {
+    std::future::ready(ok()).await
+}
+
+async fn readyz(State(app): State<Shared>) -> Answer {
+    let head = app.hub.load().position().revision;
+    // The log after the head is empty: the cheapest question that the store can only answer when it works.
+    let read = app.store.changes(head, 1).await.map(drop).map_err(|error| error.to_string());
+    let tried = match read {
+        Ok(()) if app.has_failed.load(Ordering::Relaxed) => try_to_write(&app).await,
+        outcome => outcome,
+    };
+    tried.map(|()| ok()).map_err(|why| Problem::new(Code::Unavailable, why).retry_after(RETRY_SECS))
+}
+
+/// A store that did not take the last write may be read all the same, as one on a full disk is. Whether it takes writes again
+/// is only found by writing: a status that means nothing to anybody.
+async fn try_to_write(app: &App) -> Result<(), String> {
+    let written = async {
+        app.store.put_status(TRIAL, b"{}").await.map_err(|error| Chain(&error).to_string())?;
+        app.store.remove_status(TRIAL).await.map_err(|error| Chain(&error).to_string())
+    };
+    written.await.map_err(|why| format!("the last write was not taken, and none is: {why}"))?;
+    app.has_failed.store(false, Ordering::Relaxed);
+    Ok(())
+}

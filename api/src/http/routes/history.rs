@@ -1,0 +1,373 @@
+//! `/v1/history`: every accepted write with who asked for it, what it changed, and when the nodes had it.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Instant};
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    admission::rollback,
+    cluster::history::{Revised, RevisionEntry, RevisionHead, differences},
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        lag::{Steps, percentile},
+        rollup::NodeView,
+    },
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Position, Revision},
+    },
+    wire::plan::NodePlan,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use store::{HistoryQuery, ObjectFilter, StoreError};
+use utoipa::{IntoParams, ToSchema, openapi::HttpMethod};
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        error_chain::Chain,
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, NoQuery, limit},
+        plans::{self, Past},
+        schema,
+    },
+    security::{Access, Permission, Subject, Verb, access},
+    state::paging::Moment,
+};
+use model::bgp::listing::Part;
+
+/// Changed objects of one write that the listing names; further ones are counted.
+const CHANGES_NAMED_MAX: usize = 100;
+/// Entries of the history that are read at a time: their objects are in memory meanwhile.
+pub(super) const ENTRIES_AT_ONCE: usize = 200;
+/// When to come back when the store fails, in seconds.
+const UNAVAILABLE_RETRY_SECS: u32 = 5;
+
+/// Which writes a listing shows.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct RevisionsQuery {
+    /// Writes of a page.
+    #[param(minimum = 1, maximum = 5000, default = 500)]
+    limit: Option<u32>,
+    /// The token of the page before.
+    #[serde(rename = "continue")]
+    #[param(max_length = 2048)]
+    continue_token: Option<String>,
+    /// Only writes that changed an object of this kind.
+    kind: Option<Kind>,
+    /// Only writes that changed an object in this namespace.
+    #[param(value_type = Option<String>, max_length = 63)]
+    namespace: Option<Namespace>,
+    /// Only writes that changed an object of this name.
+    #[param(value_type = Option<String>, max_length = 253)]
+    name: Option<Name>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct RevisionPath {
+    revision: Revision,
+}
+
+/// What a write changed in the listings of the nodes.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RuleChanges {
+    /// The revision that it made.
+    revision: Revision,
+    /// The state from which the nodes worked it out.
+    position: Position,
+    /// The lines of each node, or why they are not known.
+    nodes: BTreeMap<Name, NodePlan>,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let list_doc = Doc::new("listHistory", "Cluster", "Lists accepted writes, the newest first.")
+        .describe(
+            "The last 10,000 writes are kept, up to 128 MiB, and the last 500 of the server itself. Whoever is named as \
+             author said so; `source` is the address that the request came from.",
+        )
+        .query::<RevisionsQuery>()
+        .answer::<schema::HistoryList>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let read_doc = Doc::new("readHistory", "Cluster", "Reads one write with every object before and after.")
+        .describe("Secrets are left out, as everywhere.")
+        .numbered("revision", "The revision that the write made.")
+        .answer::<schema::HistoryEntry>(200, "The write.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
+    let curve_doc = Doc::new("readConvergence", "Cluster", "Says when each node had a write verified in its kernel.")
+        .describe(
+            "Kept in memory for the last 256 writes of this life of the server. Times are from the commit until the report \
+             of the node arrived.",
+        )
+        .numbered("revision", "The revision that the write made.")
+        .answer::<schema::ConvergenceAnswer>(200, "The curve.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let rules_doc = Doc::new("readRuleChanges", "Cluster", "Says what a write changed in the kernel's listings of each node.")
+        .describe(
+            "Worked out anew, not recorded: each agent that is connected lists the lines that differ between the state before \
+             the write and the state after it, in the mode and by the version that it runs today. What the server itself \
+             decided after the write, such as who announces an address, is a write of its own.",
+        )
+        .numbered("revision", "The revision that the write made.")
+        .answer::<RuleChanges>(200, "The lines.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::HistoryDropped]);
+    let path = "/v1/history";
+    router
+        .routes(
+            Route::at(path)
+                .on(HttpMethod::Get, Permission::Each(Verb::List, Some(Subject::History)), list_doc, list)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{revision}}"))
+                .on(HttpMethod::Get, Permission::Each(Verb::Get, Some(Subject::History)), read_doc, read)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{revision}}/rules"))
+                .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::History), rules_doc, rules)
+                .done(),
+        )
+        .routes(
+            Route::at(format!("{path}/{{revision}}/convergence"))
+                .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::History), curve_doc, convergence)
+                .done(),
+        )
+}
+
+async fn list(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<RevisionsQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let RevisionsQuery { limit: rows, continue_token, kind, namespace, name } = query;
+    let rows = limit(rows)?;
+    let moment = Moment::new("HistoryList", &format!("{kind:?} {namespace:?} {name:?}"));
+    let before: Option<Revision> = moment.resume(continue_token.as_deref())?;
+    let filter = ObjectFilter { kind, namespace, name };
+    // One more tells whether there is more.
+    let query = HistoryQuery { before, filter, limit: rows + 1 };
+    let mut page = app.store.history(&query).await.map_err(unavailable)?;
+    let more_after = (page.heads.len() > rows).then(|| page.heads[rows - 1].revision);
+    page.heads.truncate(rows);
+    let access = access::current();
+    let items: Vec<_> = page.heads.into_iter().filter_map(|head| visible(&access, head)).collect();
+    let items: Vec<_> = items.iter().map(head).collect();
+    let mut envelope = moment.envelope(&Part { items, more_after });
+    envelope["metadata"]["floor"] = json!(page.floor);
+    Ok(render(form, &envelope))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let mut entry = entry_of(&app, revision).await?;
+    let access = access::current();
+    let is_empty = entry.objects.is_empty();
+    entry.objects.retain(|object| is_visible(&access, Verb::Get, &object.key));
+    if entry.objects.is_empty() && !is_empty {
+        return Err(access::forbidden(format!("{access} may not get any object of revision {revision}")));
+    }
+    let mut json = head(&entry.head());
+    json["objects"] = entry.objects.iter().map(revised).collect();
+    Ok(render(form, &json))
+}
+
+async fn rules(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let entry = entry_of(&app, revision).await?;
+    let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
+    let floor = app.store.history(&query).await.map_err(unavailable)?.floor;
+    if revision < floor {
+        return Err(dropped(revision, floor));
+    }
+    // What is written meanwhile is newer than this state, and changes nothing about what was before it.
+    let published = app.hub.load();
+    let head = published.position().revision;
+    if revision > head {
+        return Err(unknown(&app, revision).await?);
+    }
+    let after = former_after(&app, revision, head).await?;
+    let mut before = rollback::before_only(&entry);
+    for (key, object) in &after {
+        before.entry(key.clone()).or_insert_with(|| object.clone());
+    }
+    let nodes = plans::compare(&app, &published, &Past { before, after }).await;
+    Ok(render(form, &RuleChanges { revision, position: published.position(), nodes }))
+}
+
+/// What the objects were after a write that were written again up to `head`, whoever wrote.
+async fn former_after(app: &Shared, revision: Revision, head: Revision) -> Result<rollback::Former, Problem> {
+    let mut former = rollback::Former::new();
+    let mut next = revision.next();
+    loop {
+        let mut entries = app.store.revisions(next, ENTRIES_AT_ONCE).await.map_err(unavailable)?;
+        let is_full = entries.len() == ENTRIES_AT_ONCE;
+        entries.retain(|entry| entry.revision <= head);
+        rollback::before_all(&mut former, &entries);
+        let Some(last) = entries.last().filter(|_| is_full) else {
+            return Ok(former);
+        };
+        next = last.revision.next();
+    }
+}
+
+/// The entry of a write.
+pub(super) async fn entry_of(app: &Shared, revision: Revision) -> Result<RevisionEntry, Problem> {
+    let entry = app.store.revisions(revision, 1).await.map_err(unavailable)?.pop();
+    match entry.filter(|entry| entry.revision == revision) {
+        Some(entry) => Ok(entry),
+        None => Err(unknown(app, revision).await?),
+    }
+}
+
+async fn convergence(
+    State(app): State<Shared>,
+    ApiPath(RevisionPath { revision }): ApiPath<RevisionPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let Some((known, age_ms)) = app.convergence.of(revision, Instant::now()) else {
+        let detail = format!("there is no curve of revision {revision}; only the newest are kept, in memory");
+        return Err(Problem::new(Code::NotFound, detail));
+    };
+    let view = app.view();
+    let head = view.published().nodes_head();
+    let at = Position { epoch: head.epoch, revision };
+    // Nodes get nothing after what last concerned them, and are not behind for it.
+    let concerns_nodes = revision <= head.revision;
+    let views = view.table().views();
+    let steps = views.iter().map(|node| (node, known.get(node.name).copied().unwrap_or_default()));
+    let mut rows: Vec<_> = steps.filter(|(_, steps)| concerns_nodes || steps.verified.is_some()).collect();
+    // Those that lack it first, then the slowest.
+    rows.sort_by_key(|(node, steps)| (Reverse(steps.verified.unwrap_or(u64::MAX)), node.name.clone()));
+    let mut sorted: Vec<u64> = rows.iter().filter_map(|(_, steps)| steps.verified).collect();
+    sorted.reverse();
+    let row = |(node, steps): &(&NodeView<'_>, Steps)| {
+        let Steps { received, applied, verified, is_first_report: _ } = steps;
+        json!({
+            "node": node.name, "receivedMs": received, "appliedMs": applied, "verifiedMs": verified,
+            "why": verified.is_none().then(|| why(node, at)),
+        })
+    };
+    let nodes: Vec<Value> = rows.iter().map(row).map(without_null).collect();
+    let answer = json!({
+        "revision": revision, "concernsNodes": concerns_nodes, "ageMs": age_ms, "verified": sorted.len(),
+        "total": rows.len(), "p50Ms": percentile(&sorted, 50), "p99Ms": percentile(&sorted, 99), "maxMs": sorted.last(),
+        "nodes": nodes,
+    });
+    Ok(render(form, &without_null(answer)))
+}
+
+/// Why a node does not have a state verified.
+fn why(node: &NodeView<'_>, at: Position) -> &'static str {
+    let Some(report) = node.report.filter(|_| node.is_connected) else {
+        return "its agent does not report";
+    };
+    if report.received < at {
+        "its agent has not received it"
+    } else if report.applied < at {
+        "its agent has received it, and not applied it yet"
+    } else if report.verified < at {
+        "its agent has applied it, and not verified it yet"
+    } else {
+        "it had verified it before this server counted"
+    }
+}
+
+fn without_null(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    value
+}
+
+/// A write with what of it may be seen; nothing when that is nothing.
+fn visible(access: &Access, mut head: RevisionHead) -> Option<RevisionHead> {
+    let is_empty = head.touched.is_empty();
+    head.touched.retain(|(_, key)| is_visible(access, Verb::List, key));
+    (is_empty || !head.touched.is_empty()).then_some(head)
+}
+
+/// Whether the history of an object may be seen: that of a kind of object is seen by who may see both.
+fn is_visible(access: &Access, verb: Verb, key: &ObjectKey) -> bool {
+    let namespace = key.namespace.as_ref();
+    access.may(verb, Subject::History, namespace) && access.may_object(verb, key.kind, namespace)
+}
+
+/// A write as a listing shows it.
+fn head(head: &RevisionHead) -> Value {
+    let RevisionHead { revision, at, origin, touched } = head;
+    let change = |(kind, key): &(model::cluster::change::ChangeKind, ObjectKey)| json!({ "kind": kind, "object": name(key) });
+    let changes: Vec<_> = touched.iter().take(CHANGES_NAMED_MAX).map(change).collect();
+    let mut json = json!({
+        "revision": revision, "at": at, "changes": changes, "changesTotal": touched.len(),
+    });
+    let origin = serde_json::to_value(origin).expect("an origin has string keys only");
+    if let (Some(json), Value::Object(origin)) = (json.as_object_mut(), origin) {
+        json.extend(origin);
+    }
+    json
+}
+
+/// An object of a write with its states.
+fn revised(object: &Revised) -> Value {
+    let (fields, omitted) = differences(object.before.as_deref(), object.after.as_deref());
+    let json = json!({
+        "kind": object.kind(), "object": name(&object.key), "before": object.before.as_ref().map(|it| it.to_json()),
+        "after": object.after.as_ref().map(|it| it.to_json()), "fields": fields, "fieldsOmitted": omitted,
+    });
+    without_null(json)
+}
+
+fn name(key: &ObjectKey) -> Value {
+    without_null(json!({ "kind": key.kind, "namespace": key.namespace, "name": key.name }))
+}
+
+/// Why a revision is not in the history.
+pub(super) async fn unknown(app: &Shared, revision: Revision) -> Result<Problem, Problem> {
+    let head = app.hub.load().position().revision;
+    let query = HistoryQuery { before: None, filter: ObjectFilter::default(), limit: 0 };
+    let floor = app.store.history(&query).await.map_err(unavailable)?.floor;
+    Ok(if revision > head || revision.0 == 0 {
+        Problem::new(Code::NotFound, format!("there is no revision {revision}; the newest is {head}"))
+    } else if revision <= floor {
+        dropped(revision, floor)
+    } else {
+        let detail = format!(
+            "revision {revision} was a write of the server itself, of which only the newest are kept"
+        );
+        Problem::new(Code::HistoryDropped, detail)
+    })
+}
+
+/// The history begins later.
+pub(super) fn dropped(revision: Revision, floor: Revision) -> Problem {
+    let detail = format!("the history begins after revision {floor}, and {revision} is not after that");
+    Problem::new(Code::HistoryDropped, detail).hint("GET /v1/history lists what is kept")
+}
+
+/// The store failed.
+pub(super) fn unavailable(error: StoreError) -> Problem {
+    tracing::error!(error = %Chain(&error), "the history cannot be read");
+    Problem::new(Code::Unavailable, "the history cannot be read").retry_after(UNAVAILABLE_RETRY_SECS)
+}

@@ -1,0 +1,66 @@
+//! `GET /metrics`.
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, header};
+use model::{kinds::resource::Kind, observed::rollup::count_endpoints, primitives::name::Name};
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    context::server_state::{FEEDS_MAX, WATCHES_MAX},
+    http::openapi::{Doc, Route, Routes},
+    security::{Permission, Subject, Verb},
+    telemetry::{
+        bgp as bgp_metrics, health as health_metrics, metrics::Reading, store as store_metrics, traffic,
+    },
+};
+
+/// The OpenMetrics text format.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Adds the route.
+pub(super) fn add(router: Routes) -> Routes {
+    let doc = Doc::new("metrics", "Server", "Counters in the OpenMetrics text format.").text(
+        200,
+        "The counters.",
+        CONTENT_TYPE,
+    );
+    router.routes(
+        Route::at("/metrics")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Metrics), doc, metrics)
+            .done(),
+    )
+}
+
+async fn metrics(State(app): State<Shared>) -> Response {
+    let view = app.view();
+    let published = view.published();
+    let position = published.position();
+    let reading = Reading {
+        revision: position.revision.0,
+        epoch: position.epoch.0,
+        compiled: published.compiled.len(),
+        endpoints: published.compiled.after(None).map(|(_, entry)| count_endpoints(&entry.form)).sum(),
+        objects: Kind::ALL.map(|kind| (kind.as_str(), published.snapshot.count(kind))).to_vec(),
+        queue: app.writer.waiting(),
+        watchers: WATCHES_MAX - app.watches.available_permits(),
+        feeds: FEEDS_MAX - app.feeds.available_permits(),
+        nodes_connected: view.table().connected(),
+        is_leader: app.leadership.holds(),
+    };
+    let mut moment = traffic::registry(&app.traffic());
+    let table = view.table();
+    let is_reporting = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+    bgp_metrics::register(&mut moment, &app.bgp(), is_reporting);
+    let (book, guard) = (app.health.book(), app.health.guard());
+    health_metrics::register(&mut moment, &published.snapshot, &book, &guard, app.source.now());
+    drop((book, guard));
+    if let Some(figures) = app.store.figures() {
+        store_metrics::register(&mut moment, figures);
+    }
+    let text = app.metrics.render(reading, &moment);
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))], text).into_response()
+}

@@ -1,0 +1,51 @@
+//! What is read of one Service that has to exist.
+
+use http::HeaderMap;
+use model::{
+    kinds::resource::ServiceKey,
+    primitives::name::{Name, Namespace},
+};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Code, Problem},
+        negotiate::{Form, form},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES},
+        patch::not_found,
+    },
+    state::object_view::View,
+};
+
+/// The Service in the path.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct ServicePath {
+    namespace: Namespace,
+    name: Name,
+}
+
+/// Documents a route of one Service that answers with a `T`.
+pub(super) fn document<T: ToSchema>(doc: Doc, answer: &str) -> Doc {
+    doc.in_namespace()
+        .named("name", "The name of the Service.")
+        .answer::<T>(200, answer, &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound])
+}
+
+/// The form that is asked for, the Service, and the state that has it.
+pub(super) fn find<'a>(
+    app: &'a Shared,
+    ServicePath { namespace, name }: ServicePath,
+    headers: &HeaderMap,
+) -> Result<(Form, ServiceKey, View<'a>), Problem> {
+    let form = form(headers)?;
+    let (key, view) = (ServiceKey { namespace, name }, app.view());
+    if view.published().snapshot.service(&key).is_none() {
+        return Err(not_found(&key.object_key()));
+    }
+    Ok((form, key, view))
+}

@@ -1,0 +1,126 @@
+//! `GET /v1/overview` and its watch: how it is going, in one document, live.
+
+use std::{io::Write, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use flate2::{Compression, write::GzEncoder};
+use http::{HeaderMap, HeaderValue, header};
+use http_body_util::BodyExt;
+use model::views::overview::{Overview, diff::OverviewFrame};
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    base::{
+        body_stream as stream,
+        error::{Answer, Code, Problem},
+        negotiate::{StreamForm, accepts_gzip, form, render, stream_form},
+    },
+    http::{
+        middleware::RequestId,
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiQuery, NoQuery},
+    },
+    security::{Permission, Subject, Verb, access},
+    tasks::overview::stream::{OverviewWatch, seen},
+};
+
+/// When to come back when there are too many watches, in seconds.
+const RETRY_SECS: u32 = 10;
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let read = Doc::new("readOverview", "Cluster", "Says how it is going: every Service and Node in a line, and what is wrong.")
+        .describe(
+            "Problems are sorted by what they mean for users, and name the last write before them that touches what they are \
+             about, where it is known since when they last. Whoever may see some namespaces only sees their Services and the \
+             problems of these; `isWhole` says so. Compressed with gzip if accepted.",
+        )
+        .answer::<Overview>(200, "The document.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let watch_doc = Doc::new("watchOverview", "Cluster", "Streams the overview: the document, then what differs.")
+        .describe(
+            "The first line is the document with `type` `overview`. A `change` has what differs from the document that the \
+             lines before it make: fields that are there replace those of the document; of rows, `changed` are whole, and \
+             `removed` are gone; of problems, `order` has the ids of all in their order. At most four changes come in a \
+             second, and a reader that falls behind gets one for all that it missed. A `heartbeat` comes at least every 2 \
+             seconds without a change. An `error` ends the watch. With `Accept: text/event-stream` as server-sent events. \
+             Compressed with gzip if accepted, line by line.",
+        )
+        .answer::<OverviewFrame>(200, "One line each.", &["application/x-ndjson", "text/event-stream"], &[])
+        .problems(&[Code::NotAcceptable]);
+    router
+        .routes(
+            Route::at("/v1/overview")
+                .on(HttpMethod::Get, Permission::Each(Verb::Get, Some(Subject::Status)), read, overview)
+                .done(),
+        )
+        .routes(
+            Route::at("/v1/overview/watch")
+                .on(HttpMethod::Get, Permission::Each(Verb::Get, Some(Subject::Status)), watch_doc, watch)
+                .done(),
+        )
+}
+
+async fn overview(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+    let form = form(&headers)?;
+    let shown = app.overview.current(&app).await.ok_or_else(ending)?;
+    let at = app.source.now();
+    let part = seen(&access::current(), &shown.overview);
+    let overview = Overview { at, ..part.map_or_else(|| shown.overview.clone(), |part| *part) };
+    let answer = render(form, &overview);
+    if accepts_gzip(&headers) { compressed(answer).await } else { Ok(answer) }
+}
+
+/// The server ends while somebody asks.
+pub(super) fn ending() -> Problem {
+    Problem::new(Code::Unavailable, "the server is stopping").retry_after(RETRY_SECS)
+}
+
+async fn compressed(answer: Response) -> Answer {
+    let (mut parts, body) = answer.into_parts();
+    let failed = || Problem::new(Code::Internal, "the answer cannot be compressed");
+    let plain = body.collect().await.map_err(|_| failed())?.to_bytes();
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let packed = encoder.write_all(&plain).and_then(|()| encoder.finish()).map_err(|_| failed())?;
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.insert(header::VARY, HeaderValue::from_static("accept, accept-encoding"));
+    Ok(Response::from_parts(parts, Body::from(packed)))
+}
+
+async fn watch(
+    State(app): State<Shared>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    RequestId(request_id): RequestId,
+    headers: HeaderMap,
+) -> Answer {
+    let form = stream_form(&headers)?;
+    let gzip = accepts_gzip(&headers);
+    let permit = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| {
+        Problem::new(Code::TooManyRequests, "too many watches are open").retry_after(RETRY_SECS)
+    })?;
+    let (pieces, body) = stream::pieces();
+    let stop = app.stop_streams.child_token();
+    let watch = OverviewWatch { app, access: access::current(), form, gzip, request_id, stop };
+    tokio::spawn(async move {
+        watch.run(pieces).await;
+        drop(permit);
+    });
+    let mut response = body.into_response();
+    let content_type = match form {
+        StreamForm::Ndjson => "application/x-ndjson",
+        StreamForm::Sse => "text/event-stream",
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::VARY, HeaderValue::from_static("accept, accept-encoding"));
+    if gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    Ok(response)
+}

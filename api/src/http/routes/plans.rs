@@ -1,0 +1,138 @@
+//! Plans: what a write would do to objects, addresses and every node, and the way to do exactly that.
+
+use axum::extract::{Request, State};
+use http::HeaderMap;
+use model::{admission::admit, primitives::name::Name, wire::plan::Plan};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+
+use super::{
+    Shared,
+    apply::{apply_set_of, decode_all},
+};
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        body,
+        mutation::{self as mutate, Manner},
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, NoQuery},
+        plans,
+        schema::{ApplyAnswer, ApplyBody},
+    },
+    security::{Permission, Verb},
+};
+
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct PlanQuery {
+    /// The set that would own the objects from then on.
+    apply_set: Option<Name>,
+    /// Remove the members of the set that the body does not name.
+    #[serde(default)]
+    #[param(required = false)]
+    prune: bool,
+    /// Give Services other addresses when pools lose the ones they have, as far as there are any.
+    #[serde(default)]
+    #[param(required = false)]
+    evict: bool,
+    /// How many may be removed; five, or a fifth of the set if that is more, when left out.
+    #[param(minimum = 0, maximum = 5000)]
+    prune_limit: Option<u32>,
+    /// Whether the nodes are asked what would happen on them.
+    #[serde(default = "yes")]
+    #[param(required = false, default = true)]
+    nodes: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Which plan.
+#[derive(Debug, Clone, Deserialize)]
+struct PlanPath {
+    plan: String,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let doc = Doc::new("plan", "Cluster", "Says what an apply would do, also on every node, and does nothing.")
+        .describe(
+            "The body is that of `POST /v1/apply`. Each agent that is connected lists the lines of its kernel's listings, \
+             and of its announcements, that would go and come. The plan is kept for an hour by this control \
+             server, but not more than 64 of them, and can be applied by its id.",
+        )
+        .query::<PlanQuery>()
+        .body::<ApplyBody>(&OBJECT_TYPES, "The objects.")
+        .answer::<Plan>(200, "The plan.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::Conflict, Code::PruneLimit, Code::Invalid]);
+    let apply = Doc::new("applyPlan", "Cluster", "Does what a plan says, if its objects are as they were.")
+        .describe(
+            "An object that was changed, made or removed since the plan was made refuses it. What guards hold counts as \
+             confirmed: the plan has named it.",
+        )
+        .named_text("plan", "The id of the plan.")
+        .authored()
+        .answer::<ApplyAnswer>(
+            200,
+            "All of it is accepted.",
+            &OBJECT_TYPES,
+            &[super::resource::REVISION],
+        )
+        .problems(&[Code::NotAcceptable, Code::PlanOutdated, Code::Invalid]);
+    router
+        .routes(
+            Route::at("/v1/plan").on(HttpMethod::Post, Permission::Each(Verb::Plan, None), doc, plan).done(),
+        )
+        .routes(
+            Route::at("/v1/plans/{plan}/apply")
+                .on(HttpMethod::Post, Permission::Each(Verb::Update, None), apply, apply_plan)
+                .done(),
+        )
+}
+
+async fn plan(State(app): State<Shared>, ApiQuery(query): ApiQuery<PlanQuery>, request: Request) -> Answer {
+    let form = form(request.headers())?;
+    let PlanQuery { apply_set, prune, evict, prune_limit, nodes } = query;
+    let apply_set = apply_set_of(apply_set.as_ref(), prune, prune_limit)?;
+    let (parts, body) = request.into_parts();
+    let (bytes, items) = body::read_many(&parts.headers, body).await?;
+    let operations = decode_all(&items)?;
+    let request = admit::Request { operations, apply_set, evict, ..admit::Request::default() };
+    let plan = plans::make(&app, plans::Wish { request, bytes: bytes.len(), asks_nodes: nodes }).await?;
+    Ok(render(form, &plan))
+}
+
+async fn apply_plan(
+    State(app): State<Shared>,
+    ApiPath(PlanPath { plan: id }): ApiPath<PlanPath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let outdated = |detail: String| {
+        Problem::new(Code::PlanOutdated, detail).hint("make the plan again, and look at what is different")
+    };
+    let kept = app.plans.get(&id, app.source.now());
+    let kept = kept.ok_or_else(|| {
+        outdated(format!(
+            "there is no plan {id}; plans are kept for an hour by the control server that made them"
+        ))
+    })?;
+    let evict = kept.request.evict;
+    let manner = Manner { is_dry_run: false, evict, confirm: true, form, bytes: kept.bytes };
+    let moved = [Code::NotFound, Code::AlreadyExists, Code::PreconditionFailed, Code::Conflict];
+    let written = mutate::write(&app, kept.request, manner).await.map_err(|problem| {
+        if moved.contains(&problem.code()) {
+            outdated(format!("since the plan was made: {}", problem.detail()))
+        } else {
+            problem
+        }
+    })?;
+    Ok(mutate::answer_many(&app, manner, &written))
+}

@@ -1,0 +1,412 @@
+//! Objects of one kind: list, create, read, replace, change, delete. The kinds differ only in what the model says.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::IntoResponse,
+};
+use http::{HeaderMap, StatusCode, header};
+use model::{
+    admission::{
+        admit::{self, Operation},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Kind, Object, ObjectKey},
+};
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        etag::{self, IfMatch},
+        negotiate::{form, render},
+    },
+    http::{
+        body,
+        mutation::{self as mutate, Manner},
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, CollectionPath, ListQuery, NoQuery, ObjectPath, PoolMutationQuery},
+        patch::{self, not_found},
+        schema,
+    },
+    security::{Verb, access, each, on},
+    state::{idempotency, paging::Page},
+};
+
+pub(super) const ETAG: (&str, &str) = ("ETag", "Names the state of intent; to be sent as `If-Match`.");
+pub(super) const REVISION: (&str, &str) = ("X-Revision", "The revision of the state that holds the write.");
+pub(super) const DRY_RUN: (&str, &str) = ("X-Dry-Run", "`true` when nothing was changed.");
+const LOCATION: (&str, &str) = ("Location", "The path of the new object.");
+
+/// Adds the routes of a kind.
+pub(super) fn add(router: Routes, kind: Kind) -> Routes {
+    match kind {
+        Kind::Service => add_kind::<schema::Service, schema::ServiceList>(router, kind),
+        Kind::EndpointSet => add_kind::<schema::EndpointSet, schema::EndpointSetList>(router, kind),
+        Kind::Workload => add_kind::<schema::Workload, schema::WorkloadList>(router, kind),
+        Kind::Node => add_kind::<schema::Node, schema::NodeList>(router, kind),
+        Kind::AddressPool => add_kind::<schema::AddressPool, schema::AddressPoolList>(router, kind),
+        Kind::BfdProfile => add_kind::<schema::BfdProfile, schema::BfdProfileList>(router, kind),
+        Kind::BgpPeer => add_kind::<schema::BgpPeer, schema::BgpPeerList>(router, kind),
+        Kind::Advertisement => add_kind::<schema::Advertisement, schema::AdvertisementList>(router, kind),
+        Kind::Address => super::addresses::add(router),
+        Kind::EndpointHealth => {
+            add_records::<schema::EndpointHealth, schema::EndpointHealthList>(router, kind)
+        }
+    }
+}
+
+fn add_kind<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
+    let prefix = if kind.is_namespaced() { "/v1/namespaces/{namespace}" } else { "/v1" };
+    let path = format!("{prefix}/{}", kind.plural());
+    let router = router.routes(collection::<O, L>(&path, kind).done()).routes(one::<O>(&path, kind).done());
+    if kind.is_namespaced() { router.routes(everywhere::<L>(kind).done()) } else { router }
+}
+
+/// The routes of a namespaced kind that only the server writes.
+fn add_records<O: utoipa::ToSchema, L: utoipa::ToSchema>(router: Routes, kind: Kind) -> Routes {
+    let path = format!("/v1/namespaces/{{namespace}}/{}", kind.plural());
+    let all = Route::at(&path).on(
+        HttpMethod::Get,
+        on(Verb::List, kind),
+        list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind} records.")),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            list(app, kind, path, query, headers)
+        },
+    );
+    let one = Route::at(format!("{path}/{{name}}")).on(
+        HttpMethod::Get,
+        on(Verb::Get, kind),
+        read_doc::<O>(kind),
+        move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+            read(app, kind, path, query, headers)
+        },
+    );
+    router.routes(all.done()).routes(one.done()).routes(everywhere::<L>(kind).done())
+}
+
+fn collection<O: utoipa::ToSchema, L: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
+    Route::at(path)
+        .on(
+            HttpMethod::Get,
+            on(Verb::List, kind),
+            list_doc::<L>(kind, &format!("list{kind}s"), format!("Lists {kind}s.")),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+                list(app, kind, path, query, headers)
+            },
+        )
+        .on(
+            HttpMethod::Post,
+            on(Verb::Create, kind),
+            create_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
+                create(app, kind, path, query, request)
+            },
+        )
+}
+
+fn one<O: utoipa::ToSchema>(path: &str, kind: Kind) -> Route {
+    Route::at(format!("{path}/{{name}}"))
+        .on(
+            HttpMethod::Get,
+            on(Verb::Get, kind),
+            read_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| async move {
+                read(app, kind, path, query, headers)
+            },
+        )
+        .on(
+            HttpMethod::Put,
+            on(Verb::Update, kind),
+            replace_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
+                replace(app, kind, path, query, request)
+            },
+        )
+        .on(
+            HttpMethod::Patch,
+            on(Verb::Update, kind),
+            patch_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), request: Request| {
+                change(app, kind, path, query, request)
+            },
+        )
+        .on(
+            HttpMethod::Delete,
+            on(Verb::Delete, kind),
+            delete_doc::<O>(kind),
+            move |State(app): State<Shared>, ApiPath(path), ApiQuery(query), headers: HeaderMap| {
+                delete(app, kind, path, query, headers)
+            },
+        )
+}
+
+fn everywhere<L: utoipa::ToSchema>(kind: Kind) -> Route {
+    let doc = Doc::new(
+        format!("list{kind}sEverywhere"),
+        kind.as_str(),
+        format!("Lists the {kind}s of all namespaces."),
+    );
+    let doc = doc
+        .query::<ListQuery>()
+        .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::PageExpired]);
+    Route::at(format!("/v1/{}", kind.plural())).on(
+        HttpMethod::Get,
+        each(Verb::List, kind),
+        doc,
+        move |State(app): State<Shared>, ApiQuery(query), headers: HeaderMap| async move {
+            list(app, kind, CollectionPath { namespace: None }, query, headers)
+        },
+    )
+}
+
+fn doc(kind: Kind, id: String, summary: String) -> Doc {
+    let doc = Doc::new(id, kind.as_str(), summary).problems(&[Code::NotAcceptable]);
+    if kind.is_namespaced() { doc.in_namespace() } else { doc }
+}
+
+fn list_doc<L: utoipa::ToSchema>(kind: Kind, id: &str, summary: String) -> Doc {
+    doc(kind, id.to_owned(), summary)
+        .query::<ListQuery>()
+        .answer::<L>(200, "A page of the listing.", &OBJECT_TYPES, &[])
+        .problems(&[Code::PageExpired])
+}
+
+fn create_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    doc(kind, format!("create{kind}"), format!("Creates a {kind}."))
+        .mutation(kind)
+        .header("Idempotency-Key", "Makes a repetition of the request to the same control server answer as the first did, for a day.")
+        .body::<O>(&OBJECT_TYPES, "The object. What the server sets may be left out.")
+        .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
+        .problems(&[Code::AlreadyExists, Code::Conflict, Code::Invalid])
+}
+
+fn read_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    doc(kind, format!("read{kind}"), format!("Reads a {kind} with its status."))
+        .named("name", "The name of the object.")
+        .answer::<O>(200, "The object.", &OBJECT_TYPES, &[ETAG])
+        .problems(&[Code::NotFound])
+}
+
+fn replace_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    doc(kind, format!("replace{kind}"), format!("Replaces a {kind}, or creates it with `If-None-Match: *`."))
+        .describe("Allocated addresses and ports that the body leaves out are kept.")
+        .named("name", "The name of the object.")
+        .mutation(kind)
+        .header(
+            "If-Match",
+            "The `ETag` of the state to replace, or `*` for any. Needed, unless the object is created.",
+        )
+        .header("If-None-Match", "`*`: create, and do not replace.")
+        .body::<O>(&OBJECT_TYPES, "The object as it should be.")
+        .answer::<O>(200, "It is replaced, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
+        .answer::<O>(201, "It is created.", &OBJECT_TYPES, &[ETAG, LOCATION, REVISION, DRY_RUN])
+        .problems(&[Code::NotFound, Code::Conflict, Code::Invalid])
+        .problems(&[Code::PreconditionFailed, Code::PreconditionRequired])
+}
+
+fn patch_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    doc(kind, format!("patch{kind}"), format!("Changes fields of a {kind} by JSON merge patch (RFC 7396)."))
+        .named("name", "The name of the object.")
+        .mutation(kind)
+        .header("If-Match", "The `ETag` of the state to change; any state when left out.")
+        .body::<schema::MergePatch>(
+            &["application/merge-patch+json", "application/json"],
+            "The fields to change; `null` removes one.",
+        )
+        .answer::<O>(200, "It is changed, or was so already.", &OBJECT_TYPES, &[ETAG, REVISION, DRY_RUN])
+        .problems(&[Code::NotFound, Code::Conflict, Code::Invalid, Code::PreconditionFailed])
+}
+
+fn delete_doc<O: utoipa::ToSchema>(kind: Kind) -> Doc {
+    // A pool stays while Services hold its addresses, and what other objects name stays while they do.
+    let is_named = matches!(kind, Kind::AddressPool | Kind::BfdProfile | Kind::BgpPeer);
+    let refusals: &[Code] = if is_named { &[Code::Invalid] } else { &[] };
+    doc(kind, format!("delete{kind}"), format!("Deletes a {kind}."))
+        .named("name", "The name of the object.")
+        .mutation(kind)
+        .header("If-Match", "The `ETag` of the state to delete; any state when left out.")
+        .answer::<O>(
+            200,
+            "It is deleted; this was its last state.",
+            &OBJECT_TYPES,
+            &[ETAG, REVISION, DRY_RUN],
+        )
+        .problems(&[Code::NotFound, Code::PreconditionFailed])
+        .problems(refusals)
+}
+
+fn list(app: Shared, kind: Kind, path: CollectionPath, query: ListQuery, headers: HeaderMap) -> Answer {
+    list_matching(app, kind, path, query, headers, ("", |_| true))
+}
+
+/// Lists the objects that match, beside what the query asks for; the text names what is matched.
+pub(super) fn list_matching(
+    app: Shared,
+    kind: Kind,
+    path: CollectionPath,
+    query: ListQuery,
+    headers: HeaderMap,
+    (filter, matches): (&str, impl Fn(&Object) -> bool),
+) -> Answer {
+    let form = form(&headers)?;
+    let (limit, selector) = (query.limit()?, query.selector()?);
+    let now = app.source.now();
+    let identity = (kind, &path.namespace, format!("{selector}{filter}"));
+    let resume = app.pages.resume(app.hub.load(), query.continue_token.as_deref(), &identity, now)?;
+    let after = resume.after.as_deref().map(|text| {
+        ObjectKey::parse_store_key(text).ok_or_else(|| Problem::bad_request("`continue` has no valid key"))
+    });
+    let after = after.transpose()?;
+    let view = app.view_of(Arc::clone(&resume.published));
+    let shower = view.shower();
+    let listed = resume.published.snapshot.list(kind, path.namespace.as_ref(), after.as_ref());
+    let access = access::current();
+    let is_seen = |object: &Object| access.may_object(Verb::List, kind, object.metadata.namespace.as_ref());
+    let mut rest = listed
+        .filter(|object| is_seen(object) && selector.matches(&object.metadata.labels) && matches(object));
+    let chosen: Vec<_> = rest.by_ref().take(limit).collect();
+    let beyond = rest.next().is_some();
+    let page = Page {
+        more_after: chosen.last().filter(|_| beyond).map(|object| object.key().to_store_key()),
+        remaining: (beyond && selector.is_empty() && filter.is_empty()).then(|| rest.count() + 1),
+        items: chosen.into_iter().map(|object| shower.object(object)).collect(),
+    };
+    let envelope = app.pages.envelope(&format!("{kind}List"), &resume.published, page, &identity, now);
+    Ok(render(form, &envelope))
+}
+
+async fn create(
+    app: Shared,
+    kind: Kind,
+    path: CollectionPath,
+    query: PoolMutationQuery,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let target = request.uri().to_string();
+    let (parts, body) = request.into_parts();
+    let (bytes, value) = body::read_one(&parts.headers, body).await?;
+    let serve = async {
+        let expect = Expect { kind: Some(kind), namespace: path.namespace, name: None };
+        let object = decode(&value, &expect).map_err(Problem::invalid)?;
+        let manner = query.manner(kind, form, bytes.len())?;
+        let written = mutate::write(&app, alone(Operation::Create(object)), manner).await?;
+        mutate::answer_object(&app, manner, StatusCode::CREATED, &written)
+    };
+    idempotency::once(&app.idempotency, &parts.headers, app.source.now(), (&target, &bytes), serve).await
+}
+
+fn read(app: Shared, kind: Kind, path: ObjectPath, _: NoQuery, headers: HeaderMap) -> Answer {
+    let form = form(&headers)?;
+    let key = key(kind, path);
+    let view = app.view();
+    let object = view.published().snapshot.get(&key).ok_or_else(|| not_found(&key))?;
+    let mut response = render(form, &view.shower().object(object)).into_response();
+    response.headers_mut().insert(header::ETAG, etag::header_value(&object.metadata));
+    Ok(response)
+}
+
+async fn replace(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: PoolMutationQuery,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let demand = etag::if_match(&parts.headers)?;
+    let create_only = etag::create_only(&parts.headers)?;
+    if demand.is_none() && !create_only {
+        let detail = "PUT replaces the whole object, so it must say which state it means";
+        return Err(Problem::new(Code::PreconditionRequired, detail)
+            .hint("send `If-Match` with the `ETag` you have read, `If-Match: *` for any state, or `If-None-Match: *` to create"));
+    }
+    if demand.is_some() && create_only {
+        return Err(Problem::bad_request("`If-Match` and `If-None-Match` exclude each other"));
+    }
+    let (bytes, value) = body::read_one(&parts.headers, body).await?;
+    let key = key(kind, path);
+    let expect = Expect { kind: Some(kind), namespace: key.namespace.clone(), name: Some(key.name.clone()) };
+    let object = decode(&value, &expect).map_err(Problem::invalid)?;
+    let manner = query.manner(kind, form, bytes.len())?;
+    match demand {
+        None => create_at(&app, object, manner).await,
+        Some(demand) => {
+            let if_revision = current_revision(&app, &key, &demand).await?;
+            let written =
+                mutate::write(&app, alone(Operation::Replace { object, if_revision }), manner).await?;
+            mutate::answer_object(&app, manner, StatusCode::OK, &written)
+        }
+    }
+}
+
+async fn create_at(app: &Shared, object: Object, manner: Manner) -> Answer {
+    let key = object.key();
+    match mutate::write(app, alone(Operation::Create(object)), manner).await {
+        Ok(written) => mutate::answer_object(app, manner, StatusCode::CREATED, &written),
+        Err(problem) if problem.code() == Code::AlreadyExists => {
+            let detail = format!("{key} exists, and `If-None-Match: *` asks that it must not");
+            Err(Problem::new(Code::PreconditionFailed, detail).hint("replace it with `If-Match`"))
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+async fn change(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: PoolMutationQuery,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let demand = etag::if_match(&parts.headers)?;
+    let (bytes, changes) = body::read_patch(&parts.headers, body).await?;
+    let manner = query.manner(kind, form, bytes)?;
+    patch::patch(&app, &key(kind, path), &changes, demand.as_ref(), manner).await
+}
+
+async fn delete(
+    app: Shared,
+    kind: Kind,
+    path: ObjectPath,
+    query: PoolMutationQuery,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let key = key(kind, path);
+    let if_revision = match etag::if_match(&headers)? {
+        Some(demand) => current_revision(&app, &key, &demand).await?,
+        None => None,
+    };
+    let manner = query.manner(kind, form, 0)?;
+    let written = mutate::write(&app, alone(Operation::Delete { key, if_revision }), manner).await?;
+    mutate::answer_object(&app, manner, StatusCode::OK, &written)
+}
+
+async fn current_revision(
+    app: &Shared,
+    key: &ObjectKey,
+    demand: &IfMatch,
+) -> Result<Option<model::primitives::quantity::Revision>, Problem> {
+    app.decide(|published| {
+        // Without an object there is nothing to match: that it does not exist says more than the precondition would.
+        let object = published.snapshot.get(key).ok_or_else(|| not_found(key))?;
+        etag::required_revision(demand, object)
+    })
+    .await
+}
+
+fn key(kind: Kind, path: ObjectPath) -> ObjectKey {
+    ObjectKey { kind, namespace: path.namespace, name: path.name }
+}
+
+fn alone(operation: Operation) -> admit::Request {
+    admit::Request { operations: vec![operation], ..admit::Request::default() }
+}

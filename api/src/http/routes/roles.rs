@@ -1,0 +1,190 @@
+//! `/v1/roles`: what tokens may be bound to.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    extract::{Request, State},
+    response::IntoResponse,
+};
+use http::HeaderMap;
+use model::primitives::{
+    name::Label,
+    violation::{Violation, ViolationCode},
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{ToSchema, openapi::HttpMethod};
+
+use super::{Shared, tokens::failed};
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        body,
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, NoQuery},
+    },
+    security::{
+        Permission, Subject, Verb,
+        access::{self, Grant},
+        roles::{ROLES_MAX, Role, RoleBody, Rule, VAULT_PREFIX, built_in},
+        tokens::Binding,
+    },
+    write::caller,
+};
+
+/// A role as it is shown.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Role)]
+struct Shown {
+    /// Its name.
+    #[schema(value_type = String)]
+    name: Label,
+    /// Whether it is always there, and always the same.
+    built_in: bool,
+    /// What it allows.
+    rules: Vec<Rule>,
+}
+
+/// The roles.
+#[derive(Debug, Serialize, ToSchema)]
+struct RoleList {
+    /// By name, the built-in ones first.
+    #[schema(max_items = 300)]
+    items: Vec<Shown>,
+}
+
+/// Which role.
+#[derive(Debug, Clone, Deserialize)]
+struct RolePath {
+    name: Label,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let asks = |verb| Permission::On(verb, Subject::Role);
+    let all = Doc::new("listRoles", "Security", "Lists the roles.")
+        .answer::<RoleList>(200, "The roles.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let one = Doc::new("readRole", "Security", "Reads a role.")
+        .named("name", "The name of the role.")
+        .answer::<Shown>(200, "The role.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound]);
+    let put = Doc::new("writeRole", "Security", "Makes or replaces a role.")
+        .describe(
+            "Nobody can put into a role what they may not do themselves. Tokens that are bound to it may do at once what it \
+             says. The built-in roles cannot be replaced.",
+        )
+        .named("name", "The name of the role.")
+        .authored()
+        .body::<RoleBody>(&OBJECT_TYPES, "What it allows.")
+        .answer::<Shown>(200, "It is so.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::Conflict, Code::Invalid]);
+    let remove = Doc::new("deleteRole", "Security", "Removes a role that no token is bound to.")
+        .named("name", "The name of the role.")
+        .authored()
+        .answer::<Shown>(200, "It is removed; this is what it was.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NotFound, Code::Conflict]);
+    let single = Route::at("/v1/roles/{name}")
+        .on(HttpMethod::Get, asks(Verb::Get), one, read)
+        .on(HttpMethod::Put, asks(Verb::Update), put, write)
+        .on(HttpMethod::Delete, asks(Verb::Delete), remove, delete);
+    router
+        .routes(Route::at("/v1/roles").on(HttpMethod::Get, asks(Verb::List), all, list).done())
+        .routes(single.done())
+}
+
+async fn list(State(app): State<Shared>, ApiQuery(_): ApiQuery<NoQuery>, headers: HeaderMap) -> Answer {
+    let form = form(&headers)?;
+    let directory = app.desk.directory();
+    let fixed = built_in().iter().map(|(name, role)| show(name, role));
+    let written = directory.written_roles().iter().map(|(name, (_, role))| show(name, role));
+    Ok(render(form, &RoleList { items: fixed.chain(written).collect() }))
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(RolePath { name }): ApiPath<RolePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let directory = app.desk.directory();
+    let role = directory.role(&name).ok_or_else(|| unknown(&name))?;
+    Ok(render(form, &show(&name, role)))
+}
+
+async fn write(
+    State(app): State<Shared>,
+    ApiPath(RolePath { name }): ApiPath<RolePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    request: Request,
+) -> Answer {
+    let form = form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let (_, value) = body::read_one(&parts.headers, body).await?;
+    let body: RoleBody = body::typed(&value)?;
+    caller::note_object(format!("Role {name}"));
+    refuse_built_in(&name)?;
+    let role = Arc::new(Role::new(body).map_err(Problem::invalid)?);
+    let access = access::current();
+    let whole = Binding { role: name.clone(), namespaces: None, pools: None, endpoint_ranges: None };
+    if !access.has_all_of(&Grant { role: Arc::clone(&role), binding: whole }) {
+        let message = format!("must not be more than {access} may do");
+        return Err(Problem::invalid(vec![Violation::new("/rules", ViolationCode::Forbidden, message)]));
+    }
+    let directory = app.desk.directory();
+    let written: &BTreeMap<_, _> = directory.written_roles();
+    let version = written.get(&name).map_or(0, |(version, _)| *version);
+    if version == 0 && written.len() >= ROLES_MAX {
+        let detail = format!("there are {ROLES_MAX} roles, and there may be no more");
+        return Err(Problem::new(Code::Conflict, detail).hint("remove those that no token is bound to"));
+    }
+    let key = format!("{VAULT_PREFIX}{name}");
+    app.vault.put(&key, version, &role.body).await.map_err(failed)?;
+    tracing::info!(%name, "a role was written");
+    Ok(render(form, &show(&name, &role)))
+}
+
+async fn delete(
+    State(app): State<Shared>,
+    ApiPath(RolePath { name }): ApiPath<RolePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    caller::note_object(format!("Role {name}"));
+    refuse_built_in(&name)?;
+    let directory = app.desk.directory();
+    let (version, role) = directory.written_roles().get(&name).ok_or_else(|| unknown(&name))?;
+    let is_bound = |(_, _, token): &(_, _, &Arc<crate::security::tokens::Token>)| {
+        token.bindings.iter().any(|to| to.role == name)
+    };
+    if let Some((_, _, token)) = directory.tokens().find(is_bound) {
+        let detail = format!("token {} is bound to role {name}", token.name);
+        return Err(Problem::new(Code::Conflict, detail).hint("revoke the tokens that are bound to it first"));
+    }
+    let shown = show(&name, role);
+    let key = format!("{VAULT_PREFIX}{name}");
+    app.vault.remove(&key, *version).await.map_err(failed)?;
+    tracing::info!(%name, "a role was removed");
+    Ok(render(form, &shown).into_response())
+}
+
+fn refuse_built_in(name: &Label) -> Result<(), Problem> {
+    if !built_in().contains_key(name) {
+        return Ok(());
+    }
+    let detail = format!("role {name} is built in, and always the same");
+    Err(Problem::new(Code::Conflict, detail).hint("write a role of another name"))
+}
+
+fn unknown(name: &Label) -> Problem {
+    Problem::new(Code::NotFound, format!("there is no role {name}")).hint("GET /v1/roles lists them")
+}
+
+fn show(name: &Label, role: &Role) -> Shown {
+    Shown { name: name.clone(), built_in: built_in().contains_key(name), rules: role.body.rules.clone() }
+}

@@ -1,0 +1,96 @@
+//! What went through Services, as the agents last reported it: one whole, or the busiest of all.
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    kinds::resource::Kind,
+    observed::traffic::{BUSIEST_LISTED_MAX, Busiest, ServiceTraffic, SortBy},
+    primitives::name::Namespace,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+
+use super::{
+    Shared,
+    of_service::{ServicePath, document, find},
+};
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::{ApiPath, ApiQuery, NoQuery},
+    },
+    security::{Subject, Verb, access, each, on},
+};
+
+/// Services listed when nobody says how many.
+const BUSIEST_LISTED_DEFAULT: usize = 20;
+
+/// Which Services are listed, and in which order.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct BusiestQuery {
+    /// Only Services in this namespace.
+    #[param(value_type = Option<String>, max_length = 63)]
+    namespace: Option<Namespace>,
+    /// What the first have most of.
+    #[param(inline, default = "connectionRate")]
+    sort_by: Option<SortBy>,
+    /// How many.
+    #[param(minimum = 1, maximum = 1000, default = 20)]
+    limit: Option<usize>,
+}
+
+/// Adds the routes.
+pub(super) fn add(router: Routes) -> Routes {
+    let one = Doc::new("readTraffic", "Service", "Reads what went through one Service, by node and endpoint.")
+        .describe(
+            "The figures are those of the agents' last reports, which come every 10 s or so, counted since each node \
+             programmed the endpoint. Sums that never fall are at `/metrics`.",
+        );
+    let one = document::<ServiceTraffic>(one, "The traffic.");
+    let busiest = Doc::new("listTraffic", "Service", "Lists the Services with most traffic.")
+        .describe("The figures are those of the agents' last reports. Services without any are not listed.")
+        .query::<BusiestQuery>()
+        .answer::<Busiest>(200, "The Services.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable]);
+    let path = "/v1/namespaces/{namespace}/services/{name}/traffic";
+    router.routes(Route::at(path).on(HttpMethod::Get, on(Verb::Get, Kind::Service), one, read).done()).routes(
+        Route::at("/v1/traffic").on(HttpMethod::Get, each(Verb::List, Kind::Service), busiest, list).done(),
+    )
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiPath(path): ApiPath<ServicePath>,
+    ApiQuery(_): ApiQuery<NoQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let (form, service, view) = find(&app, path, &headers)?;
+    let compiled = view.published().compiled.get(&service).map(|entry| &*entry.form);
+    let views = view.table().views();
+    let traffic = app.traffic().service(&service, compiled, &views, app.source.now());
+    Ok(render(form, &traffic))
+}
+
+async fn list(
+    State(app): State<Shared>,
+    ApiQuery(query): ApiQuery<BusiestQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let BusiestQuery { namespace, sort_by, limit } = query;
+    let limit = limit.unwrap_or(BUSIEST_LISTED_DEFAULT);
+    if !(1..=BUSIEST_LISTED_MAX).contains(&limit) {
+        return Err(Problem::bad_request(format!("`limit` must be 1–{BUSIEST_LISTED_MAX}, is {limit}")));
+    }
+    access::current().need(Verb::List, Subject::Object(Kind::Service), namespace.as_ref())?;
+    let view = app.view();
+    let views = view.table().views();
+    let busiest = app.traffic().busiest(namespace.as_ref(), sort_by.unwrap_or_default(), limit, &views);
+    Ok(render(form, &busiest))
+}

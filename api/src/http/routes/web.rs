@@ -1,0 +1,89 @@
+//! `GET /` and `GET /web/…`: the status page. Nothing of it says anything about the cluster; what it shows it asks the API.
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, State},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use utoipa::openapi::HttpMethod;
+
+use super::Shared;
+use crate::{
+    base::{
+        assets::INDEX,
+        error::{Answer, Code, Problem},
+        negotiate::{self, Coding},
+    },
+    http::openapi::{Doc, Route, Routes},
+    security::Permission,
+};
+
+/// A browser asks each time whether a file is still the one it has: a page never runs files of two versions.
+const REVALIDATE: HeaderValue = HeaderValue::from_static("no-cache");
+
+/// Adds the documented route.
+pub(super) fn add(router: Routes) -> Routes {
+    let doc = Doc::new("index", "Server", "The status page.")
+        .describe("Its files are below `/web/`. What it shows it asks this API.")
+        .text(200, "The page.", "text/html")
+        .empty(304, "It is what `If-None-Match` says.")
+        .problems(&[Code::NotFound]);
+    router.routes(Route::at("/").on(HttpMethod::Get, Permission::Open, doc, index).done())
+}
+
+/// Adds the files, which are no part of the API.
+pub(super) fn serve(router: Router<Shared>) -> Router<Shared> {
+    router.route("/web/{*file}", get(file))
+}
+
+async fn index(State(app): State<Shared>, headers: HeaderMap) -> Answer {
+    answer(&app, INDEX, &headers).await
+}
+
+async fn file(State(app): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    answer(&app, &name, &headers).await
+}
+
+async fn answer(app: &Shared, name: &str, headers: &HeaderMap) -> Answer {
+    let (assets, wanted) = (app.assets.clone(), name.to_owned());
+    // The first time, a file is packed.
+    let found = tokio::task::spawn_blocking(move || assets.get(&wanted)).await.unwrap_or_default();
+    let asset = found.ok_or_else(|| Problem::of_status(StatusCode::NOT_FOUND, &format!("/web/{name}")))?;
+    let (coding, bytes) = asset.form(|coding| negotiate::accepts(headers, coding));
+    let tag = asset.tag(coding);
+    let mut response = if is_known(headers, &tag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        whole(bytes.clone(), asset.content_type, coding)
+    };
+    let own = response.headers_mut();
+    own.insert(header::ETAG, tag);
+    own.insert(header::CACHE_CONTROL, REVALIDATE);
+    own.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    Ok(response)
+}
+
+/// Whether the client has that form (RFC 9110, 13.1.2: compared weakly).
+fn is_known(headers: &HeaderMap, tag: &HeaderValue) -> bool {
+    let tag = tag.to_str().unwrap_or_default();
+    let given = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut given = given.flat_map(|text| text.split(',')).map(str::trim);
+    given.any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+}
+
+fn whole(bytes: Bytes, content_type: &'static str, coding: Coding) -> Response {
+    let mut response = Body::from(bytes).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    match coding {
+        Coding::Identity => {}
+        Coding::Gzip | Coding::Brotli => {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding.as_str()));
+        }
+    }
+    response
+}

@@ -1,0 +1,92 @@
+//! `GET /v1/what-if`: what the failure of nodes would do. Nothing is changed by asking.
+
+use std::collections::BTreeSet;
+
+use axum::extract::State;
+use http::HeaderMap;
+use model::{
+    observed::rollup::what_if::{WhatIf, what_if},
+    primitives::name::Name,
+};
+use serde::Deserialize;
+use utoipa::{IntoParams, openapi::HttpMethod};
+
+use super::{Shared, feed::require_node};
+use crate::{
+    base::{
+        error::{Answer, Code, Problem},
+        negotiate::{form, render},
+    },
+    http::{
+        openapi::{Doc, OBJECT_TYPES, Route, Routes},
+        params::ApiQuery,
+    },
+    security::{Permission, Subject, Verb},
+};
+
+/// Nodes that may fail together in one question.
+const FAILED_MAX: usize = 500;
+/// Characters of the list of nodes.
+const FAIL_LENGTH_MAX: usize = 4096;
+
+/// Which nodes fail.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct WhatIfQuery {
+    /// The names of the Nodes, separated by commas; none when left out, which tells what hangs on one node as it is.
+    #[param(max_length = 4096, example = "node-1,node-2")]
+    fail: Option<String>,
+}
+
+/// Adds the route.
+pub(super) fn add(router: Routes) -> Routes {
+    let doc = Doc::new("whatIf", "Cluster", "Says what the failure of nodes would do.")
+        .describe(
+            "Addresses that other nodes would announce, or nobody; Services that would lose endpoints; and what would \
+             hang on one node after that. It rests on the recorded order of candidates and on what agents report; nodes \
+             that do not report count as failed already.",
+        )
+        .query::<WhatIfQuery>()
+        .answer::<WhatIf>(200, "What it would do.", &OBJECT_TYPES, &[])
+        .problems(&[Code::NotAcceptable, Code::NodeNotFound]);
+    router.routes(
+        Route::at("/v1/what-if")
+            .on(HttpMethod::Get, Permission::On(Verb::Get, Subject::Status), doc, read)
+            .done(),
+    )
+}
+
+async fn read(
+    State(app): State<Shared>,
+    ApiQuery(WhatIfQuery { fail }): ApiQuery<WhatIfQuery>,
+    headers: HeaderMap,
+) -> Answer {
+    let form = form(&headers)?;
+    let failed = names(fail.as_deref().unwrap_or_default())?;
+    let view = app.view();
+    let published = view.published();
+    for node in &failed {
+        require_node(&published.snapshot, node)?;
+    }
+    let shower = view.shower();
+    let services = published.compiled.after(None).map(|(_, entry)| &*entry.form);
+    let found = shower.announcing(|of| what_if(of, services, failed));
+    Ok(render(form, &found))
+}
+
+fn names(fail: &str) -> Result<BTreeSet<Name>, Problem> {
+    if fail.len() > FAIL_LENGTH_MAX {
+        return Err(Problem::bad_request(format!("`fail` must have at most {FAIL_LENGTH_MAX} characters")));
+    }
+    let words = fail.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let names: BTreeSet<Name> = words
+        .map(|word| {
+            Name::parse(word).map_err(|error| Problem::bad_request(format!("`fail`: `{word}` {error}")))
+        })
+        .collect::<Result<_, _>>()?;
+    if names.len() > FAILED_MAX {
+        return Err(Problem::bad_request(format!("`fail` must name at most {FAILED_MAX} Nodes")));
+    }
+    Ok(names)
+}

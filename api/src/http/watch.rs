@@ -1,0 +1,364 @@
+//! The public watch: current objects or a resume token first, then every change in order.
+//!
+//! A watch reads the ring of recent commits at its own pace. One that falls behind the ring is ended with an error event
+//! and must list again; nothing is queued for it beyond the pieces of its stream. Like feeds, watches go by a beat, so that what a
+//! thousand of them are told of at once is put into words once.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use model::{
+    cluster::change::ChangeKind,
+    kinds::{
+        resource::{Kind, Object},
+        selector::LabelSelector,
+    },
+    primitives::{
+        name::Namespace,
+        quantity::{Epoch, Position, Revision},
+    },
+};
+use serde::Serialize;
+use serde_json::Value;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::{
+    base::{
+        body_stream::{Gone, HEARTBEAT, PIECE_BYTES, Pieces},
+        error::{Code, Problem, ProblemBody},
+        negotiate::StreamForm,
+    },
+    context::server_state::App,
+    security::{Access, Verb, access::unauthenticated},
+    state::{
+        change_ring::{Before, RecentChange},
+        published::Published,
+    },
+};
+
+use crate::stream::watching::ShownCommit;
+
+/// What a watcher wants to see.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    /// Of these kinds.
+    pub(crate) kinds: BTreeSet<Kind>,
+    /// In this namespace; objects without one match only when it is left out.
+    pub(crate) namespace: Option<Namespace>,
+    /// With these labels.
+    pub(crate) selector: LabelSelector,
+    /// Of these, what whoever watches may see.
+    pub(crate) access: Arc<Access>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum EventType {
+    /// An object exists, or has come to match.
+    Added,
+    /// An object has changed.
+    Modified,
+    /// An object is gone, or no longer matches.
+    Deleted,
+    /// Everything up to `position` has been sent.
+    Bookmark,
+    /// Nothing happened.
+    Heartbeat,
+    /// The watch ends; `problem` says why.
+    Error,
+}
+
+/// One event of a watch.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WatchEvent {
+    /// What happened.
+    #[serde(rename = "type")]
+    pub(crate) event_type: EventType,
+    /// The revision at which it happened.
+    pub(crate) revision: Revision,
+    /// Where the watch can be resumed; only on the last event of a revision, on bookmarks and heartbeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) position: Option<Position>,
+    /// On the bookmark that ends the list of current objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) initial: Option<bool>,
+    /// The object; of a deletion, its last state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::http::schema::Object>)]
+    pub(crate) object: Option<Value>,
+    /// Why the watch ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::base::error::ProblemBody>)]
+    pub(crate) problem: Option<Box<ProblemBody>>,
+}
+
+/// What a watch works with.
+pub(crate) struct Watch {
+    /// The server.
+    pub(crate) app: Arc<App>,
+    /// What to send.
+    pub(crate) filter: Filter,
+    /// Where to go on.
+    pub(crate) resume: Option<Revision>,
+    /// How to send it.
+    pub(crate) form: StreamForm,
+    /// For the error event.
+    pub(crate) request_id: String,
+    /// Ends the watch.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Filter {
+    fn covers(&self, object: &Object) -> bool {
+        let in_namespace = |wanted: &Namespace| object.metadata.namespace.as_ref() == Some(wanted);
+        let kind = object.spec.kind();
+        self.kinds.contains(&kind)
+            && self.namespace.as_ref().is_none_or(in_namespace)
+            && self.access.may_object(Verb::Watch, kind, object.metadata.namespace.as_ref())
+    }
+
+    fn selects(&self, object: &Object) -> bool {
+        self.selector.matches(&object.metadata.labels)
+    }
+
+    /// What a change is to this watcher: an object that stops matching is deleted for it, one that begins to is added.
+    fn judge(&self, change: &RecentChange) -> Option<EventType> {
+        if !self.covers(&change.object) {
+            return None;
+        }
+        // Without knowledge of the state before, the object may have matched.
+        let matched = match &change.before {
+            Before::Nothing => false,
+            Before::Object(object) => self.selects(object),
+            Before::Unknown => true,
+        };
+        let matches = change.kind != ChangeKind::Deleted && self.selects(&change.object);
+        match (matched, matches) {
+            (false, false) => None,
+            (false, true) => Some(EventType::Added),
+            (true, false) => Some(EventType::Deleted),
+            (true, true) => Some(EventType::Modified),
+        }
+    }
+}
+
+impl Watch {
+    /// Serves the watcher until it goes away or falls behind.
+    pub(crate) async fn run(self, pieces: Pieces) {
+        let mut sink = Sink { pieces, form: self.form, buffer: Vec::new() };
+        // The watcher went away: there is nobody to tell.
+        let _ = self.serve(&mut sink).await;
+    }
+
+    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+        let mut beat = self.app.watching.beat.subscribe();
+        let published = self.app.hub.load();
+        let epoch = published.epoch;
+        let mut at = match self.resume {
+            Some(revision) => revision,
+            None => self.initial(&published, sink).await?,
+        };
+        let mut first = Some(published);
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        loop {
+            // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+            if !self.is_allowed() {
+                return self.revoked(at, sink).await;
+            }
+            let newest = first.take().unwrap_or_else(|| Arc::clone(&beat.borrow_and_update()));
+            // The first state was the newest, which a beat may be behind.
+            let is_ahead = newest.epoch == epoch && newest.position().revision > at;
+            if newest.epoch != epoch || (is_ahead && !self.follow(&newest, &mut at, sink).await?) {
+                self.app.metrics.watch_overruns.inc();
+                return self.expired(epoch, at, sink).await;
+            }
+            drop(newest);
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                () = sink.pieces.closed() => return Err(Gone),
+                changed = beat.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                }
+                _ = heartbeat.tick() => {
+                    let position = Some(Position { epoch, revision: at });
+                    sink.event(&WatchEvent { position, ..event(EventType::Heartbeat, at) }).await?;
+                    sink.flush().await?;
+                }
+            }
+        }
+    }
+
+    /// Sends the current objects and the bookmark that ends them.
+    async fn initial(&self, published: &Arc<Published>, sink: &mut Sink) -> Result<Revision, Gone> {
+        for kind in &self.filter.kinds {
+            let namespace = self.filter.namespace.as_ref();
+            let mut after = None;
+            loop {
+                // In batches, because what shows objects must not be held while the client is waited for.
+                let batch = self.batch(published, *kind, namespace, after.as_ref());
+                let Some((last, events)) = batch else { break };
+                for event in &events {
+                    sink.event(event).await?;
+                }
+                after = Some(last);
+            }
+        }
+        let revision = published.snapshot.revision();
+        let position = Some(published.position());
+        sink.event(&WatchEvent { position, initial: Some(true), ..event(EventType::Bookmark, revision) })
+            .await?;
+        sink.flush().await?;
+        Ok(revision)
+    }
+
+    fn batch(
+        &self,
+        published: &Arc<Published>,
+        kind: Kind,
+        namespace: Option<&Namespace>,
+        after: Option<&model::kinds::resource::ObjectKey>,
+    ) -> Option<(model::kinds::resource::ObjectKey, Vec<WatchEvent>)> {
+        let objects: Vec<_> = published.snapshot.list(kind, namespace, after).take(BATCH_OBJECTS).collect();
+        let last = objects.last()?.key();
+        let view = self.app.view_of(Arc::clone(published));
+        let shower = view.shower();
+        let chosen =
+            objects.into_iter().filter(|object| self.filter.covers(object) && self.filter.selects(object));
+        let events = chosen.map(|object| WatchEvent {
+            object: Some(shower.object(object)),
+            ..event(EventType::Added, object.metadata.revision())
+        });
+        Some((last, events.collect()))
+    }
+
+    /// Sends the changes after `at`; `false` when the ring no longer has them.
+    async fn follow(
+        &self,
+        published: &Arc<Published>,
+        at: &mut Revision,
+        sink: &mut Sink,
+    ) -> Result<bool, Gone> {
+        let stretch = self.app.watching.stretches.since(*at, published);
+        let Some(stretch) = stretch else { return Ok(false) };
+        for commit in &stretch.commits {
+            self.tell(published, commit, sink).await?;
+            *at = commit.revision();
+        }
+        sink.flush().await?;
+        Ok(true)
+    }
+
+    /// Sends what of a commit the watcher wants to see; the position is on the last event.
+    async fn tell(
+        &self,
+        published: &Arc<Published>,
+        commit: &ShownCommit,
+        sink: &mut Sink,
+    ) -> Result<(), Gone> {
+        let revision = commit.revision();
+        let chosen: Vec<_> = commit
+            .changes()
+            .filter_map(|(change, object)| Some((self.filter.judge(change)?, change, object)))
+            .collect();
+        let count = chosen.len();
+        for (at, (event_type, change, object)) in chosen.into_iter().enumerate() {
+            self.app.metrics.watch_events.inc();
+            let is_last = at + 1 == count;
+            let position = is_last.then_some(Position { epoch: published.epoch, revision });
+            let object = object.get_or_init(|| self.show(published, change).to_string().into());
+            sink.event_of(&WatchEvent { position, ..event(event_type, revision) }, object).await?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, published: &Arc<Published>, change: &RecentChange) -> Value {
+        match change.kind {
+            ChangeKind::Deleted => change.object.to_json(),
+            ChangeKind::Added | ChangeKind::Modified => {
+                self.app.view_of(Arc::clone(published)).shower().object(&change.object)
+            }
+        }
+    }
+
+    /// Whether whoever watches may still see what they could at the beginning.
+    fn is_allowed(&self) -> bool {
+        let renewed = self.app.desk.renew(&self.filter.access, self.app.source.now());
+        renewed.is_some_and(|renewed| renewed.is_as(&self.filter.access))
+    }
+
+    async fn revoked(&self, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+        let problem =
+            unauthenticated("the token ends, or another thing is bound to it than when the watch began");
+        let problem = problem.finish("/v1/watch", &self.request_id);
+        sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
+        sink.flush().await
+    }
+
+    async fn expired(&self, epoch: Epoch, at: Revision, sink: &mut Sink) -> Result<(), Gone> {
+        let problem = resume_expired(Position { epoch, revision: at }).finish("/v1/watch", &self.request_id);
+        sink.event(&WatchEvent { problem: Some(Box::new(problem)), ..event(EventType::Error, at) }).await?;
+        sink.flush().await
+    }
+}
+
+/// Objects shown at once while the current ones are listed.
+const BATCH_OBJECTS: usize = 256;
+
+/// The token leads nowhere.
+pub(crate) fn resume_expired(position: Position) -> Problem {
+    Problem::new(Code::ResumeExpired, format!("there is no way from {position} to the present"))
+        .hint("watch again without `resume`: the current objects come first")
+}
+
+fn event(event_type: EventType, revision: Revision) -> WatchEvent {
+    WatchEvent { event_type, revision, position: None, initial: None, object: None, problem: None }
+}
+
+struct Sink {
+    pieces: Pieces,
+    form: StreamForm,
+    buffer: Vec<u8>,
+}
+
+impl Sink {
+    async fn event(&mut self, event: &WatchEvent) -> Result<(), Gone> {
+        let json = serde_json::to_string(event).expect("events have string keys only");
+        self.write(event.position, &[&json]).await
+    }
+
+    /// An event with its object, which is JSON already: the last field of the event.
+    async fn event_of(&mut self, event: &WatchEvent, object: &str) -> Result<(), Gone> {
+        let json = serde_json::to_string(event).expect("events have string keys only");
+        let head = json.strip_suffix('}').expect("an event is an object");
+        self.write(event.position, &[head, ",\"object\":", object, "}"]).await
+    }
+
+    async fn write(&mut self, position: Option<Position>, json: &[&str]) -> Result<(), Gone> {
+        if self.form == StreamForm::Sse {
+            if let Some(position) = position {
+                self.buffer.extend_from_slice(format!("id: {position}\n").as_bytes());
+            }
+            self.buffer.extend_from_slice(b"data: ");
+        }
+        json.iter().for_each(|part| self.buffer.extend_from_slice(part.as_bytes()));
+        // An event of a browser's event source ends with an empty line.
+        self.buffer.extend_from_slice(if self.form == StreamForm::Sse { b"\n\n" } else { b"\n" });
+        if self.buffer.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.pieces.send(Bytes::from(std::mem::take(&mut self.buffer))).await
+    }
+}

@@ -1,0 +1,47 @@
+//! The key with which nodes authenticate to each other: made once, kept in the vault, told to agents only.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use model::primitives::secret::Secret;
+use store::{Store, StoreError, VaultError};
+
+use crate::base::clock_and_random::Source;
+
+/// Where it is stored.
+const VAULT_KEY: &str = "peer-key";
+/// Where servers before the vault stored it.
+const STATUS_KEY: &str = "peer-key";
+/// Bytes of the key, before they are written as base64.
+const KEY_BYTES: usize = 32;
+
+/// The key of this cluster: the stored one, or a new one that is stored now. Of several replicas that begin at once, the
+/// first decides.
+pub(crate) async fn obtain(store: &dyn Store, source: &dyn Source) -> Result<Secret, StoreError> {
+    loop {
+        let stored = store.vault().await?.remove(VAULT_KEY);
+        if let Some(key) = stored.as_ref().and_then(|record| read(&record.body)) {
+            return Ok(key);
+        }
+        let earlier = store.statuses().await?.remove(STATUS_KEY).and_then(|body| read(&body));
+        let key = earlier.unwrap_or_else(|| Secret::new(BASE64_STANDARD.encode(source.secret())));
+        let at = stored.map_or(0, |record| record.version);
+        match store.put_vault(VAULT_KEY, at, Some(key.reveal().as_bytes())).await {
+            Ok(_) => {
+                store.remove_status(STATUS_KEY).await?;
+                return Ok(key);
+            }
+            Err(VaultError::Stale { .. }) => {}
+            Err(VaultError::Unavailable(error)) => return Err(error),
+            Err(VaultError::TooLarge { .. }) => {
+                // A vault that is full of other things: agents get another key after a restart.
+                tracing::warn!("the key of the nodes was not stored: the vault is full");
+                return Ok(key);
+            }
+        }
+    }
+}
+
+fn read(body: &[u8]) -> Option<Secret> {
+    let text = std::str::from_utf8(body).ok()?;
+    let is_key = BASE64_STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == KEY_BYTES);
+    is_key.then(|| Secret::new(text.to_owned()))
+}

@@ -1,0 +1,48 @@
+//! `check`: whether a server would start with a configuration, without starting it and without changing anything.
+
+use anyhow::{Context, bail};
+use store::Looked;
+use tokio::net::TcpListener;
+
+use super::say;
+use crate::{
+    base::{
+        clock_and_random::{Source, System},
+        config::Config,
+    },
+    server::tls,
+};
+
+/// Looks at what a configuration names. That the configuration itself is consistent was found when it was loaded.
+pub(super) async fn run(config: &Config) -> anyhow::Result<()> {
+    say("ok: every setting can be used")?;
+    tracing_subscriber::EnvFilter::try_new(&config.log)
+        .with_context(|| format!("--log {} is not a filter", config.log))?;
+    if let Some(files) = config.settings.tls.as_ref().and_then(|tls| tls.files.as_ref()) {
+        tls::check(files, System.now()).await?;
+        say(&format!("ok: the key fits the certificate of --tls-cert-file {}", files.certificate.display()))?;
+    }
+    let store = &config.store;
+    let server = match store::look_with(store, &config.store_options).await.context("--store")? {
+        Looked::Absent => {
+            say(&format!("ok: --store {store} would be made"))?;
+            None
+        }
+        Looked::Ready => {
+            say(&format!("ok: --store {store} can be opened"))?;
+            None
+        }
+        Looked::InUse { holder } => {
+            say(&format!("ok: --store {store} is in use by {holder}"))?;
+            Some(holder)
+        }
+    };
+    let listen = config.listen;
+    match (TcpListener::bind(listen).await, server) {
+        (Ok(_), _) => say(&format!("ok: --listen {listen} is free")),
+        (Err(_), Some(holder)) => {
+            say(&format!("ok: --listen {listen} is in use, as by the server that runs ({holder})"))
+        }
+        (Err(error), None) => bail!("--listen {listen}: {error}"),
+    }
+}

@@ -1,0 +1,59 @@
+//! `store migrate`: everything from one store into another, read back and compared.
+
+use anyhow::{Context, bail, ensure};
+use store::{Contents, Looked, Options, Store};
+
+use super::{Migrate, say};
+use crate::base::clock_and_random::{Source, System};
+
+/// Entries of the audit log that are copied at a time.
+const AUDIT_AT_ONCE: usize = 500;
+
+/// Copies, and says how far it came.
+pub(super) async fn run(Migrate { from, to }: &Migrate, options: &Options) -> anyhow::Result<()> {
+    ensure!(from != to, "--from and --to are the same store");
+    match store::look_with(from, options).await.with_context(|| format!("--from {from}"))? {
+        Looked::Absent => bail!("--from {from}: there is no store"),
+        Looked::InUse { holder } => bail!("--from {from} is in use by {holder}; stop that server first"),
+        Looked::Ready => {}
+    }
+    if let Looked::InUse { holder } =
+        store::look_with(to, options).await.with_context(|| format!("--to {to}"))?
+    {
+        bail!("--to {to} is in use by {holder}; name an empty store");
+    }
+    let now = System.now();
+    let source = store::open_with(from, options, now).await.with_context(|| format!("--from {from}"))?;
+    let (position, contents) = Contents::of(&*source, true).await.context("--from cannot be read")?;
+    let target = store::open_with(to, options, now).await.with_context(|| format!("--to {to}"))?;
+    let (at, there) = Contents::of(&*target, true).await.context("--to cannot be read")?;
+    ensure!(there.is_empty(), "--to {to} is not empty: it is at {at}; name an empty store");
+    let new = target.replace(at, &contents, position.epoch, now).await.context("nothing was copied")?;
+    let (_, read) = Contents::of(&*target, true).await.context("the copy cannot be read back")?;
+    ensure!(read == contents, "{to} does not hold what {from} holds: remove it, and begin again");
+    let audit = copy_audit(&*source, &*target).await?;
+    let is_still = source.load().await.context("--from cannot be read again")?.position == position;
+    source.resign().await;
+    target.resign().await;
+    ensure!(is_still, "somebody wrote to {from} meanwhile: stop every server, remove {to}, and begin again");
+    let Contents { revision: _, objects, history, history_floor: _, vault } = &contents;
+    let (objects, history, vault) = (objects.len(), history.len(), vault.len());
+    say(&format!(
+        "{objects} objects, {history} writes of the history, {vault} records of the vault and {audit} entries of the audit \
+         log were copied and compared"
+    ))?;
+    say(&format!("{from} was at {position}, {to} is at {new}: start servers with --store {to} only"))
+}
+
+/// Copies the audit log, the newest entries first; answers how many there are.
+async fn copy_audit(source: &dyn Store, target: &dyn Store) -> anyhow::Result<usize> {
+    let mut before = None;
+    let mut count = 0;
+    loop {
+        let entries = source.audit(before, AUDIT_AT_ONCE).await.context("the audit log cannot be read")?;
+        let Some(last) = entries.last() else { return Ok(count) };
+        before = Some(last.number);
+        count += entries.len();
+        target.put_audit(&entries).await.context("the audit log cannot be copied")?;
+    }
+}

@@ -1,0 +1,66 @@
+//! `store restore`: a backup in place of what a store keeps.
+//!
+//! The file is read whole before the store is opened. The store begins a new life, so that agents and watches begin anew
+//! instead of taking an older revision for a newer one.
+
+use std::io::{BufRead, IsTerminal, Read, Write};
+
+use anyhow::{Context, bail, ensure};
+use store::{Contents, Looked, backup::Backup};
+
+use super::{Restore, difference::Difference, files, say};
+use crate::base::{
+    clock_and_random::{Source, System},
+    config::Config,
+};
+
+/// What join tokens are stored under: they are good for one use, and must not be good for another after a restore.
+const JOINS: &str = "joins/";
+/// An answer is a word.
+const ANSWER_BYTES_MAX: u64 = 64;
+
+/// Restores, or says what it would do.
+pub(super) async fn run(config: &Config, Restore { from, dry_run, yes }: &Restore) -> anyhow::Result<()> {
+    let Backup { made_at, position: taken, mut contents } = files::read(from)?;
+    contents.vault.retain(|key, _| !key.starts_with(JOINS));
+    say(&format!("{}: made {made_at} of {taken}", from.display()))?;
+    let url = &config.store;
+    let looked = store::look_with(url, &config.store_options).await?;
+    if let Looked::InUse { holder } = &looked {
+        bail!("--store {url} is in use by {holder}; stop that server first");
+    }
+    if *dry_run && looked == Looked::Absent {
+        say(&format!("{} objects would be put into a new store", contents.objects.len()))?;
+        return say("nothing was changed");
+    }
+    let now = System.now();
+    let store = store::open_with(url, &config.store_options, now).await?;
+    let (at, before) = Contents::of(&*store, false).await.context("the store cannot be read")?;
+    say(&Difference::between(&before, &contents).to_string())?;
+    if *dry_run {
+        store.resign().await;
+        return say("nothing was changed");
+    }
+    confirm(&format!("put this in place of what {url} keeps at {at}"), *yes)?;
+    let restored = store.replace(at, &contents, taken.epoch, now).await.context("nothing was restored")?;
+    let read = Contents::of(&*store, true).await;
+    store.resign().await;
+    let (_, read) = read.context("what was restored cannot be read back")?;
+    ensure!(read == contents, "what {url} keeps is not what the backup holds: restore again");
+    say(&format!("restored; the store is at {restored}: agents and watches begin anew"))?;
+    say("tokens and certificates that were revoked after the backup are good again: revoke them again")
+}
+
+/// Asks whoever is at the terminal; nobody there has to have said it before.
+fn confirm(what: &str, yes: bool) -> anyhow::Result<()> {
+    if yes {
+        return Ok(());
+    }
+    let (input, mut error) = (std::io::stdin(), std::io::stderr());
+    ensure!(input.is_terminal(), "to {what}, say --yes: there is no terminal to ask at");
+    write!(error, "{what}? [y/N] ")?;
+    let mut answer = String::new();
+    input.lock().take(ANSWER_BYTES_MAX).read_line(&mut answer)?;
+    ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "nothing was changed");
+    Ok(())
+}

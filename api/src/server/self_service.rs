@@ -1,0 +1,151 @@
+//! The control servers as a Service of their own cluster: each writes an EndpointSet with its address, and the nodes' health
+//! checks say which of them are alive, so that whoever needs the API asks one virtual address.
+//!
+//! Nothing is removed when a server ends: one that comes back is used again without a write, and one that is gone for good is
+//! taken away by whoever took its machine away.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use model::{
+    admission::{
+        admit::{Operation, Request},
+        decode::{Expect, decode},
+    },
+    kinds::resource::{Object, ServiceKey},
+    primitives::name::Name,
+};
+use serde_json::{Value, json};
+
+use crate::context::server_state::App;
+
+/// The port of the Service, as that of the Kubernetes API in its own cluster.
+const PORT: u16 = 443;
+/// What the port is called.
+const PORT_NAME: &str = "https";
+/// Between two looks at a server, in milliseconds; one that died is left out after three of them.
+const CHECK_INTERVAL_MS: u32 = 1000;
+/// Time that a look may take, in milliseconds.
+const CHECK_TIMEOUT_MS: u32 = 500;
+/// Between two attempts to write it, when the store or the rules refuse it.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// What is published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    key: ServiceKey,
+    address: SocketAddr,
+    service: Object,
+    endpoints: Object,
+}
+
+/// Why this server cannot be published.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CannotPublish {
+    /// Nobody else reaches the address that it listens on.
+    #[error("--publish-as needs a --listen address that the nodes reach, not {0}")]
+    Address(SocketAddr),
+    /// Service and replica make no name of an object.
+    #[error(
+        "--publish-as: {0} is no name of an object: give a --replica-name of lower-case letters, digits, - and ."
+    )]
+    Name(String),
+    /// The address is none that an endpoint may have.
+    #[error("--publish-as: --listen is no address of an endpoint: {0}")]
+    Endpoint(String),
+}
+
+impl Publication {
+    /// This server, listening on `address`, as an endpoint of a Service.
+    ///
+    /// # Errors
+    /// It cannot be one.
+    pub fn of(service: ServiceKey, replica: &str, address: SocketAddr) -> Result<Self, CannotPublish> {
+        if address.ip().is_loopback() || address.ip().is_unspecified() {
+            return Err(CannotPublish::Address(address));
+        }
+        let name = format!("{}-{replica}", service.name);
+        let set = Name::parse(&name).map_err(|_| CannotPublish::Name(name))?;
+        let object = |value: &Value| {
+            decode(value, &Expect::default()).map_err(|violations| {
+                let words = violations.iter().map(|one| format!("{} {}", one.pointer, one.message));
+                CannotPublish::Endpoint(words.collect::<Vec<_>>().join("; "))
+            })
+        };
+        let endpoints = object(&endpoints(&service, &set, address))?;
+        Ok(Self { service: object(&service_of(&service, address))?, endpoints, key: service, address })
+    }
+}
+
+/// The Service, for when there is none. Whoever has one keeps what they wrote.
+fn service_of(key: &ServiceKey, address: SocketAddr) -> Value {
+    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+    json!({
+        "kind": "Service",
+        "metadata": { "namespace": key.namespace, "name": key.name },
+        "spec": {
+            "type": "ClusterIP",
+            "ipFamilies": [family],
+            "ports": [{ "name": PORT_NAME, "port": PORT, "targetPort": address.port(), "protocol": "TCP" }],
+            "healthCheck": { "type": "Tcp", "intervalMs": CHECK_INTERVAL_MS, "timeoutMs": CHECK_TIMEOUT_MS },
+        },
+    })
+}
+
+fn endpoints(key: &ServiceKey, set: &Name, address: SocketAddr) -> Value {
+    json!({
+        "kind": "EndpointSet",
+        "metadata": { "namespace": key.namespace, "name": set },
+        "spec": {
+            "service": key.name,
+            "ports": [{ "name": PORT_NAME, "protocol": "TCP", "port": address.port() }],
+            "endpoints": [{ "address": address.ip() }],
+        },
+    })
+}
+
+/// Writes it, again until it is accepted.
+pub async fn run(app: Arc<App>, publication: Publication) {
+    let Publication { key, address, service, endpoints } = publication;
+    loop {
+        let is_there = app.hub.load().snapshot.get(&key.object_key()).is_some();
+        let mut operations = vec![Operation::Apply(endpoints.clone())];
+        if !is_there {
+            operations.push(Operation::Create(service.clone()));
+        }
+        let request = Request { operations, ..Request::default() };
+        match app.writer.write(request, app.source.draw(), 0).await {
+            Ok(_) => return tracing::info!(service = %key, %address, "published as an endpoint"),
+            // Another server may have made the Service in between: then the next attempt finds it.
+            Err(error) => tracing::warn!(service = %key, %address, ?error, "not published yet"),
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn key() -> ServiceKey {
+        ServiceKey::try_from("tidegate/control".to_owned()).unwrap()
+    }
+
+    #[test]
+    fn what_is_published_is_valid_and_named_by_service_and_replica() {
+        let made = Publication::of(key(), "control-1.example", "192.0.2.1:7440".parse().unwrap()).unwrap();
+        assert_eq!(made.service.key().name.as_str(), "control");
+        assert_eq!(made.endpoints.key().name.as_str(), "control-control-1.example");
+    }
+
+    #[test]
+    fn an_address_that_nobody_else_reaches_and_a_name_that_is_none_are_refused_in_words() {
+        let refused = |replica: &str, address: &str| {
+            Publication::of(key(), replica, address.parse().unwrap()).unwrap_err().to_string()
+        };
+        assert!(refused("a", "0.0.0.0:7440").contains("--listen"));
+        assert!(refused("a", "[::1]:7440").contains("--listen"));
+        assert!(refused("a", "[fe80::1]:7440").contains("/spec/endpoints/0/address"));
+        assert!(refused("My_Machine", "192.0.2.1:7440").contains("--replica-name"));
+    }
+}

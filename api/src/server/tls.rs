@@ -1,0 +1,300 @@
+//! The TLS of the server: which certificate it shows, which it accepts, and how both are renewed while it runs.
+//!
+//! Nothing is ever half in force: certificate and key are read together, and what does not fit leaves the old ones in place.
+
+use std::{
+    fmt, io,
+    path::PathBuf,
+    sync::{Arc, Weak},
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use model::primitives::quantity::Timestamp;
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, ring},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    time_provider::TimeProvider,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::{
+    CertificateFiles, TlsOptions,
+    base::{clock_and_random::Source, config::tls::TlsMin, error_chain::Chain},
+    context::server_state::App,
+    security::{
+        ca::{Authority, SERVER_LIFE_SECS},
+        certificates::Proven,
+        vault::Vault,
+    },
+};
+
+/// Time between two looks whether certificates are to be replaced.
+const LOOK: Duration = Duration::from_secs(2);
+/// Bytes of a file with a certificate or key: a chain has a few kilobytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// What is spoken inside, the preferred first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Why a certificate cannot be used. No message holds anything of a key.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{flag} {path} cannot be read")]
+    Unreadable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A file holds something else.
+    #[error("{flag} {path} must hold {expected} as PEM")]
+    Malformed {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What.
+        expected: &'static str,
+    },
+    /// They do not belong together, or are of a kind that is not used.
+    #[error("the certificate and the key cannot be used together: {0}")]
+    Unfit(rustls::Error),
+    /// Our own authority cannot sign.
+    #[error("the certificate of the server cannot be signed")]
+    Unsigned(#[source] rcgen::Error),
+    /// The server was started without TLS.
+    #[error("the server has no authority: --tls is off")]
+    Off,
+}
+
+/// The TLS of a server that runs.
+pub struct Tls {
+    config: ArcSwap<ServerConfig>,
+    options: TlsOptions,
+    authority: Arc<Authority>,
+    vault: Arc<Vault>,
+    source: Arc<dyn Source>,
+}
+
+/// Certificate and key, and what decides when others are due.
+struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+/// What tells one version of the files from the next.
+type Stamp = [Option<(SystemTime, u64)>; 2];
+
+impl Tls {
+    /// Reads or makes the certificate, and looks after it from then on.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub async fn start(app: &Arc<App>) -> Result<Arc<Self>, TlsError> {
+        let (Some(options), Some(authority)) = (app.settings.tls.clone(), app.authority.clone()) else {
+            return Err(TlsError::Off);
+        };
+        let source = Arc::clone(&app.source);
+        let (stamp, begun) = (stamp(&options).await, source.now());
+        let identity = obtain(&options, &authority, &*source).await?;
+        let config = configure(options.min, identity, &authority, &source)?;
+        let vault = Arc::clone(&app.vault);
+        let tls = Arc::new(Self { config: ArcSwap::from_pointee(config), options, authority, vault, source });
+        let pin = tls.authority.trusted().pin;
+        tracing::info!(
+            pin = format!("sha256:{pin}"),
+            "TLS is ready; this is the certificate that agents and clients can pin"
+        );
+        tokio::spawn(look_after(Arc::downgrade(&tls), stamp, begun));
+        Ok(tls)
+    }
+
+    /// Does the handshake of a connection; answers what its certificate proves, if it shows one.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Proven>)> {
+        let stream = TlsAcceptor::from(self.config.load_full()).accept(stream).await?;
+        let certificates = stream.get_ref().1.peer_certificates();
+        let proven = certificates.and_then(|chain| Proven::read(chain.first()?, &self.vault, &self.source));
+        Ok((stream, proven))
+    }
+
+    async fn renew(&self) -> Result<(), TlsError> {
+        let identity = obtain(&self.options, &self.authority, &*self.source).await?;
+        self.config.store(Arc::new(configure(self.options.min, identity, &self.authority, &self.source)?));
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Replaces the certificate when it is due; ends with the server.
+async fn look_after(tls: Weak<Tls>, mut in_force: Stamp, mut begun: Timestamp) {
+    let mut turn = tokio::time::interval(LOOK);
+    // What was found at the last look, if it could not be used, and whether that was said.
+    let mut unusable: Option<(Stamp, bool)> = None;
+    loop {
+        turn.tick().await;
+        let Some(tls) = tls.upgrade() else { return };
+        let (found, now) = (stamp(&tls.options).await, tls.source.now());
+        let is_old = tls.options.files.is_none()
+            && now.unix_seconds().saturating_sub(begun.unix_seconds()) > SERVER_LIFE_SECS / 3 * 2;
+        if found == in_force && !is_old {
+            unusable = None;
+            continue;
+        }
+        match tls.renew().await {
+            Ok(()) => {
+                (in_force, begun, unusable) = (found, now, None);
+                tracing::info!("the certificate of the server was replaced");
+            }
+            Err(error) => {
+                // Whoever replaces two files does so one after the other; what stays so is a mistake.
+                let (is_same, was_said) =
+                    unusable.map_or((false, false), |(last, said)| (last == found, said && last == found));
+                if is_same && !was_said {
+                    tracing::error!(error = %Chain(&error), "the new certificate cannot be used; the old one stays in force");
+                }
+                unusable = Some((found, is_same));
+            }
+        }
+    }
+}
+
+async fn stamp(options: &TlsOptions) -> Stamp {
+    let Some(CertificateFiles { certificate, key }) = &options.files else { return [None, None] };
+    let of = async |path: &PathBuf| {
+        let metadata = tokio::fs::metadata(path).await.ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    [of(certificate).await, of(key).await]
+}
+
+async fn obtain(
+    options: &TlsOptions,
+    authority: &Authority,
+    source: &dyn Source,
+) -> Result<Identity, TlsError> {
+    let Some(files) = &options.files else {
+        let (chain, key) = authority.sign_server(&options.names, source).map_err(TlsError::Unsigned)?;
+        return Ok(Identity { chain, key });
+    };
+    // Before what is pinned changes, so that a pair that does not fit changes nothing.
+    let identity = read_pair(files, source.now()).await?;
+    if let Some(last) = identity.chain.last() {
+        authority.trust_also(last);
+    }
+    Ok(identity)
+}
+
+/// Whether files hold certificates and the key that fits the first of them.
+pub(crate) async fn check(files: &CertificateFiles, now: Timestamp) -> Result<(), TlsError> {
+    read_pair(files, now).await.map(drop)
+}
+
+async fn read_pair(
+    CertificateFiles { certificate, key }: &CertificateFiles,
+    now: Timestamp,
+) -> Result<Identity, TlsError> {
+    let flag = "--tls-cert-file";
+    let malformed = || TlsError::Malformed { flag, path: certificate.clone(), expected: "certificates" };
+    let pem = read(flag, certificate).await?;
+    let chain: Vec<_> =
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| malformed())?;
+    if chain.is_empty() {
+        return Err(malformed());
+    }
+    warn_of_end(&chain, now);
+    let flag = "--tls-key-file";
+    let pem = read(flag, key).await?;
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| TlsError::Malformed {
+        flag,
+        path: key.clone(),
+        expected: "one private key",
+    })?;
+    let signing = provider().key_provider.load_private_key(key.clone_key()).map_err(TlsError::Unfit)?;
+    rustls::sign::CertifiedKey::new(chain.clone(), signing).keys_match().map_err(TlsError::Unfit)?;
+    Ok(Identity { chain, key })
+}
+
+async fn read(flag: &'static str, path: &PathBuf) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |cause| TlsError::Unreadable { flag, path: path.clone(), cause };
+    let length = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(TlsError::Malformed { flag, path: path.clone(), expected: "at most 1 MiB" });
+    }
+    tokio::fs::read(path).await.map_err(unreadable)
+}
+
+fn warn_of_end(chain: &[CertificateDer<'_>], now: Timestamp) {
+    let ends = chain.iter().filter_map(|certificate| {
+        let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    });
+    if ends.min().is_some_and(|end| end <= now.unix_seconds()) {
+        tracing::error!("a certificate of --tls-cert-file has expired; clients refuse it");
+    }
+}
+
+fn configure(
+    min: TlsMin,
+    identity: Identity,
+    authority: &Authority,
+    source: &Arc<dyn Source>,
+) -> Result<ServerConfig, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.certificate().clone()).map_err(TlsError::Unfit)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| TlsError::Unfit(rustls::Error::General(error.to_string())))?;
+    let Identity { chain, key } = identity;
+    let clock = Arc::new(Clock(Arc::clone(source)));
+    let versions: &[_] = match min {
+        TlsMin::V1_2 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsMin::V1_3 => &[&rustls::version::TLS13],
+    };
+    let mut config = ServerConfig::builder_with_details(provider(), clock)
+        .with_protocol_versions(versions)
+        .map_err(TlsError::Unfit)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Unfit)?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
+    // A connection that is resumed shows no certificate again; each shows its own.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The server's clock, as TLS asks for it.
+struct Clock(Arc<dyn Source>);
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+impl TimeProvider for Clock {
+    fn current_time(&self) -> Option<UnixTime> {
+        let unix = u64::try_from(self.0.now().unix_seconds()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(unix)))
+    }
+}

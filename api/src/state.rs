@@ -1,0 +1,20 @@
+//! State of the server: what is published, what agents report, and caches that are computed from both.
+
+pub(crate) mod change_ring;
+pub(crate) mod compiled_set;
+pub(crate) mod convergence;
+pub(crate) mod frame_batch;
+pub(crate) mod health_state;
+pub(crate) mod idempotency;
+pub(crate) mod kept_plans;
+pub(crate) mod leadership;
+pub(crate) mod node_reports;
+pub(crate) mod object_view;
+pub(crate) mod overview_announced;
+pub(crate) mod overview_cache;
+pub(crate) mod overview_services;
+pub(crate) mod paging;
+pub(crate) mod pending_triggers;
+pub(crate) mod published;
+pub(crate) mod queries;
+pub(crate) mod series;

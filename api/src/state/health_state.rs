@@ -1,0 +1,74 @@
+//! Health of endpoints as agents report it, shared between the handlers of reports and the health judge.
+
+use model::{
+    kinds::resource::ServiceKey,
+    observed::health::{Guard, HealthBook, HealthNews},
+    primitives::name::Name,
+};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::Notify;
+
+/// What reports bring, what is held, and who is woken by either.
+#[derive(Debug)]
+pub(crate) struct HealthDesk {
+    book: Mutex<HealthBook>,
+    guard: Mutex<Guard>,
+    news: Mutex<BTreeSet<ServiceKey>>,
+    pub(crate) bell: Notify,
+}
+
+impl HealthDesk {
+    /// A desk without news. `guard_percent`: how many of the checked endpoints may leave service at once.
+    pub(crate) fn new(guard_percent: u8) -> Self {
+        Self {
+            book: Mutex::default(),
+            guard: Mutex::new(Guard::new(guard_percent)),
+            news: Mutex::default(),
+            bell: Notify::new(),
+        }
+    }
+
+    /// What the agents say. Whoever needs the guard as well takes this first.
+    pub(crate) fn book(&self) -> MutexGuard<'_, HealthBook> {
+        // A report that panicked in the middle leaves words that the next complete report puts right.
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What has left service of late, and what is held.
+    pub(crate) fn guard(&self) -> MutexGuard<'_, Guard> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves what a report brings.
+    pub(crate) fn report(&self, node: &Name, news: HealthNews) {
+        if news.services.is_empty() && !news.is_complete {
+            return;
+        }
+        let changed = self.book().take(node, news);
+        self.ring(changed);
+    }
+
+    /// Lets go what is held, after a look at it.
+    pub(crate) fn confirm<T>(&self, look: impl FnOnce(&Guard) -> T) -> T {
+        let mut guard = self.guard();
+        let seen = look(&guard);
+        let concerned = guard.confirm();
+        drop(guard);
+        self.ring(concerned);
+        seen
+    }
+
+    fn ring(&self, services: BTreeSet<ServiceKey>) {
+        if !services.is_empty() {
+            self.news.lock().unwrap_or_else(PoisonError::into_inner).extend(services);
+            self.bell.notify_one();
+        }
+    }
+
+    pub(crate) fn take_news(&self) -> BTreeSet<ServiceKey> {
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

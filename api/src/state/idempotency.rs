@@ -1,0 +1,203 @@
+//! Answers kept by `Idempotency-Key`, so that a client that lost an answer can ask again without doing it twice.
+//!
+//! They are kept by the control server that gave them: a repetition at another one is judged anew. What is created by name
+//! cannot be there twice for that, and is refused as existing.
+//!
+//! Only successes are kept: a refused request changed nothing and is judged anew when it is repeated.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http_body_util::BodyExt;
+use model::primitives::{
+    quantity::Timestamp,
+    violation::{Violation, ViolationCode},
+};
+
+use crate::{
+    base::error::{Answer, Code, Problem},
+    security::access,
+};
+
+/// The header.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// Says that the answer was given before.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// Keys held; the oldest goes first.
+const KEYS_MAX: usize = 10_000;
+/// Bytes of answers held; the oldest goes first.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Age at which an answer is forgotten, in seconds: one day.
+const AGE_MAX_SECS: i64 = 24 * 60 * 60;
+/// Characters of a key; enough for any UUID or hash.
+const KEY_LENGTH_MAX: usize = 255;
+/// When to ask again while the first request is being served, in seconds.
+const IN_FLIGHT_RETRY_SECS: u32 = 1;
+
+/// The answers held.
+#[derive(Debug, Default)]
+pub(crate) struct Idempotency {
+    hasher: RandomState,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    entries: BTreeMap<String, Entry>,
+    order: VecDeque<String>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    fingerprint: u64,
+    at: Timestamp,
+    answer: Option<Kept>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+/// The right and duty to answer for one key; forgets the key when dropped without an answer.
+#[derive(Debug)]
+struct Claim {
+    store: Arc<Idempotency>,
+    key: String,
+    kept: bool,
+}
+
+/// Serves a request at most once per key.
+pub(crate) async fn once<F: Future<Output = Answer>>(
+    store: &Arc<Idempotency>,
+    headers: &HeaderMap,
+    now: Timestamp,
+    request: (&str, &[u8]),
+    serve: F,
+) -> Answer {
+    let Some(key) = read_key(headers)? else { return serve.await };
+    // What one was answered is not for another who happens to use the same key.
+    let key = access::current().key() + &key;
+    let fingerprint = store.hasher.hash_one(request);
+    let mut claim = match store.claim(&key, fingerprint, now)? {
+        Claimed::Replay(kept) => return Ok(replay(kept)),
+        Claimed::First => Claim { store: Arc::clone(store), key, kept: false },
+    };
+    let (parts, body) = serve.await?.into_parts();
+    let body =
+        body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
+    let kept = Kept { status: parts.status, headers: parts.headers.clone(), body: body.clone() };
+    claim.keep(kept);
+    Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+enum Claimed {
+    First,
+    Replay(Kept),
+}
+
+fn read_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    let text = value.to_str().ok().filter(|text| (1..=KEY_LENGTH_MAX).contains(&text.len()));
+    let problem = || {
+        let detail =
+            format!("the header `Idempotency-Key` must be 1 to {KEY_LENGTH_MAX} visible ASCII characters");
+        Problem::bad_request(detail)
+    };
+    text.map(|text| Some(text.to_owned())).ok_or_else(problem)
+}
+
+fn replay(kept: Kept) -> Response {
+    let mut response = (kept.status, kept.headers, kept.body).into_response();
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}
+
+impl Idempotency {
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        // Every change below is complete before the guard goes, so a panicking holder leaves a usable state.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn claim(&self, key: &str, fingerprint: u64, now: Timestamp) -> Result<Claimed, Problem> {
+        let mut held = self.lock();
+        held.forget_old(now);
+        if let Some(entry) = held.entries.get(key) {
+            if entry.fingerprint != fingerprint {
+                let message = "has been used for another request; use a fresh key for each request";
+                let violation =
+                    Violation::new("", ViolationCode::Conflict, format!("`Idempotency-Key` {message}"));
+                return Err(Problem::invalid(vec![violation]));
+            }
+            return entry.answer.clone().map(Claimed::Replay).ok_or_else(|| {
+                Problem::new(
+                    Code::Conflict,
+                    "the first request with this `Idempotency-Key` is still being served",
+                )
+                .retry_after(IN_FLIGHT_RETRY_SECS)
+            });
+        }
+        if held.entries.len() >= KEYS_MAX && !held.forget_oldest() {
+            return Err(Problem::new(
+                Code::TooManyRequests,
+                "too many requests with an `Idempotency-Key` at once",
+            )
+            .retry_after(IN_FLIGHT_RETRY_SECS));
+        }
+        held.entries.insert(key.to_owned(), Entry { fingerprint, at: now, answer: None });
+        Ok(Claimed::First)
+    }
+}
+
+impl Claim {
+    fn keep(&mut self, kept: Kept) {
+        let mut held = self.store.lock();
+        if let Some(entry) = held.entries.get_mut(&self.key) {
+            let bytes = kept.body.len();
+            entry.answer = Some(kept);
+            held.bytes += bytes;
+            held.order.push_back(self.key.clone());
+        }
+        while held.bytes > BYTES_MAX && held.forget_oldest() {}
+        self.kept = true;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.store.lock().entries.remove(&self.key);
+        }
+    }
+}
+
+impl Held {
+    fn forget_old(&mut self, now: Timestamp) {
+        while let Some(key) = self.order.front() {
+            let entry = self.entries.get(key);
+            if entry.is_some_and(|entry| now.unix_seconds() - entry.at.unix_seconds() < AGE_MAX_SECS) {
+                return;
+            }
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) -> bool {
+        let Some(key) = self.order.pop_front() else { return false };
+        let answer = self.entries.remove(&key).and_then(|entry| entry.answer);
+        self.bytes -= answer.map_or(0, |kept| kept.body.len());
+        true
+    }
+}

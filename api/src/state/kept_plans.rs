@@ -1,0 +1,121 @@
+//! Plans that can be applied: what was asked, pinned to the objects as they were. In memory, for an hour, and not too many.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use model::{
+    admission::admit::{ApplySet, Operation, Outcome, Request},
+    cluster::change::Action,
+    kinds::resource::{Object, ObjectKey},
+    primitives::quantity::Timestamp,
+};
+
+use crate::state::published::Published;
+
+/// Plans kept; the oldest goes first.
+const PLANS_MAX: usize = 64;
+/// Bytes of the bodies of all plans kept: eight of the largest; the oldest plan goes first.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// The plans that can be applied.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    plans: BTreeMap<String, (Timestamp, KeptPlan)>,
+    order: VecDeque<String>,
+    bytes: usize,
+}
+
+/// One of them.
+#[derive(Debug, Clone)]
+pub(crate) struct KeptPlan {
+    /// The write, which holds only while each of its objects is as it was.
+    pub(crate) request: Request,
+    /// Bytes of the body that asked for it.
+    pub(crate) bytes: usize,
+}
+
+impl KeptPlan {
+    /// Pins a request to the objects that it was planned on.
+    pub(crate) fn of(request: Request, bytes: usize, outcomes: &[Outcome], published: &Published) -> Self {
+        let revision = |key: &ObjectKey| published.snapshot.get(key).map(|object| object.metadata.revision());
+        let pin = |object: Object| match revision(&object.key()) {
+            Some(revision) => Operation::Replace { object, if_revision: Some(revision) },
+            None => Operation::Create(object),
+        };
+        let mut operations: Vec<Operation> = request
+            .operations
+            .into_iter()
+            .map(|operation| match operation {
+                Operation::Apply(object) => pin(object),
+                Operation::Create(_)
+                | Operation::Replace { .. }
+                | Operation::Delete { .. }
+                | Operation::Restore { .. }
+                | Operation::Retry { .. }
+                | Operation::Announce { .. }
+                | Operation::Judge { .. }
+                | Operation::Lose { .. } => operation,
+            })
+            .collect();
+        let pruned = outcomes.iter().filter(|outcome| outcome.action == Action::Pruned);
+        operations.extend(pruned.map(|outcome| {
+            let key = outcome.object.key();
+            Operation::Delete { if_revision: revision(&key), key }
+        }));
+        // What is pruned is named, so that nothing else is.
+        let apply_set = request.apply_set.map(|set| ApplySet { prune: false, prune_limit: None, ..set });
+        Self { request: Request { operations, apply_set, ..request }, bytes }
+    }
+}
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is complete before the lock is given back.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a plan until it expires, or until there are too many.
+    pub(crate) fn keep(&self, id: &str, plan: KeptPlan, expires: Timestamp, now: Timestamp) {
+        let mut inner = self.lock();
+        inner.bytes += plan.bytes;
+        inner.plans.insert(id.to_owned(), (expires, plan));
+        inner.order.push_back(id.to_owned());
+        inner.make_room(now);
+    }
+
+    /// The plan of this id, while it is kept.
+    pub(crate) fn get(&self, id: &str, now: Timestamp) -> Option<KeptPlan> {
+        let inner = self.lock();
+        let (expires, plan) = inner.plans.get(id)?;
+        (now < *expires).then(|| plan.clone())
+    }
+
+    /// Forgets what has expired.
+    pub(crate) fn forget_old(&self, now: Timestamp) {
+        self.lock().make_room(now);
+    }
+}
+
+impl Inner {
+    fn make_room(&mut self, now: Timestamp) {
+        while let Some(oldest) = self.order.front() {
+            let is_over = self.order.len() > PLANS_MAX || self.bytes > BYTES_MAX;
+            let is_old = self.plans.get(oldest).is_none_or(|(expires, _)| *expires <= now);
+            // A plan that is larger than all others together is kept alone.
+            let must_go = is_old || (is_over && self.order.len() > 1);
+            if !must_go {
+                return;
+            }
+            if let Some((_, plan)) = self.order.pop_front().and_then(|id| self.plans.remove(&id)) {
+                self.bytes -= plan.bytes;
+            }
+        }
+    }
+}

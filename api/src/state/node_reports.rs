@@ -1,0 +1,283 @@
+//! What the agents report, by node. Held in memory; only "last seen" is stored now and then, because everything else
+//! comes again with the next report.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use model::{
+    cluster::snapshot::Snapshot,
+    kinds::resource::{Kind, ObjectKey},
+    observed::{
+        lease::{ANNOUNCEMENT_LEASE_SECS, Gone, Heard},
+        rollup::NodeView,
+    },
+    primitives::{name::Name, quantity::Timestamp},
+    wire::report::Report,
+};
+use serde::{Deserialize, Serialize};
+use store::Store;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::error_chain::Chain;
+
+/// A node counts as connected while its agent reported within this time, in seconds.
+pub(crate) const LEASE_SECS: i64 = ANNOUNCEMENT_LEASE_SECS;
+/// How often "last seen" of a node is stored, in seconds: precise enough after a restart, 17 writes a second for 1,000.
+const LAST_SEEN_STORED_EVERY_SECS: i64 = 60;
+/// Prefix of the stored keys.
+const STATUS_PREFIX: &str = "node-last-seen/";
+
+/// What is stored of a node.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LastSeen {
+    last_report: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    report: Option<Arc<Report>>,
+    last_report: Option<Timestamp>,
+    stored_at: Option<Timestamp>,
+    feed: Option<CancellationToken>,
+    /// A feed without state: the agent takes that from another control server.
+    questions: Option<CancellationToken>,
+    /// The start of the agent before the one that reports now.
+    previous_boot_id: Option<String>,
+    /// When a start of the agent reported again that another had already followed.
+    contested_at: Option<Timestamp>,
+}
+
+impl Entry {
+    /// Notices two agents with one name: after a restart the old start never reports again, of two agents each does.
+    fn note_boot(&mut self, boot_id: &str, now: Timestamp) {
+        let Some(current) = self.report.as_ref().map(|report| &report.boot_id) else { return };
+        if current == boot_id {
+            return;
+        }
+        if self.previous_boot_id.as_deref() == Some(boot_id) {
+            self.contested_at = Some(now);
+        }
+        self.previous_boot_id = Some(current.clone());
+    }
+}
+
+/// What is known of all nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    entries: Mutex<BTreeMap<Name, Entry>>,
+    /// Nodes that are no candidates for addresses because they are silent.
+    gone: Mutex<Gone>,
+}
+
+/// What was known of a node before a report.
+#[derive(Debug, Default)]
+pub(crate) struct Earlier {
+    /// The report before, in this life of the server.
+    pub(crate) report: Option<Arc<Report>>,
+    /// When it came, or when the last before came.
+    pub(crate) last_report: Option<Timestamp>,
+}
+
+/// What is known of one node at one instant.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    /// Whether its agent reported within the lease.
+    pub(crate) is_connected: bool,
+    is_contested: bool,
+    is_lost: bool,
+    last_report: Option<Timestamp>,
+    report: Option<Arc<Report>>,
+}
+
+/// What is known of all nodes at one instant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Table(BTreeMap<Name, Row>);
+
+impl Table {
+    /// The view of every Node.
+    pub(crate) fn views(&self) -> Vec<NodeView<'_>> {
+        self.0.iter().map(|(name, row)| row.view(name)).collect()
+    }
+
+    /// The view of one Node.
+    pub(crate) fn view(&self, name: &Name) -> Option<NodeView<'_>> {
+        self.0.get_key_value(name).map(|(name, row)| row.view(name))
+    }
+
+    /// How many agents report.
+    pub(crate) fn connected(&self) -> usize {
+        self.0.values().filter(|row| row.is_connected).count()
+    }
+}
+
+impl Row {
+    fn view<'a>(&'a self, name: &'a Name) -> NodeView<'a> {
+        let Self { is_connected, is_contested, is_lost, last_report, report } = self;
+        NodeView {
+            name,
+            is_connected: *is_connected,
+            is_contested: *is_contested,
+            is_lost: *is_lost,
+            last_report: *last_report,
+            report: report.as_deref(),
+        }
+    }
+}
+
+impl Nodes {
+    /// Starts with what was stored.
+    pub(crate) fn of(statuses: &BTreeMap<String, Vec<u8>>) -> Self {
+        let read = |(key, body): (&String, &Vec<u8>)| {
+            let name = Name::parse(key.strip_prefix(STATUS_PREFIX)?).ok()?;
+            let LastSeen { last_report } = serde_json::from_slice(body).ok()?;
+            let entry =
+                Entry { last_report: Some(last_report), stored_at: Some(last_report), ..Entry::default() };
+            Some((name, entry))
+        };
+        Self { entries: Mutex::new(statuses.iter().filter_map(read).collect()), gone: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Entry>> {
+        // Every change below is one assignment after another; a panicking holder leaves nothing half done.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a report; gives what was known before.
+    pub(crate) async fn report(
+        &self,
+        store: &dyn Store,
+        name: &Name,
+        report: Arc<Report>,
+        now: Timestamp,
+    ) -> Earlier {
+        let (is_due, earlier) = {
+            let mut entries = self.lock();
+            let entry = entries.entry(name.clone()).or_default();
+            entry.note_boot(&report.boot_id, now);
+            let earlier =
+                Earlier { report: entry.report.replace(report), last_report: entry.last_report.replace(now) };
+            let age = entry.stored_at.map(|at| now.unix_seconds() - at.unix_seconds());
+            let is_due = age.is_none_or(|age| age >= LAST_SEEN_STORED_EVERY_SECS);
+            if is_due {
+                entry.stored_at = Some(now);
+            }
+            (is_due, earlier)
+        };
+        if is_due {
+            store_last_seen(store, name, now).await;
+        }
+        earlier
+    }
+
+    /// When the agents of these Nodes last reported.
+    pub(crate) fn heard(&self, nodes: impl Iterator<Item = (Name, bool)>) -> Vec<Heard> {
+        let entries = self.lock();
+        let last_report = |node: &Name| entries.get(node).and_then(|entry| entry.last_report);
+        nodes.map(|(node, is_gone)| Heard { last_report: last_report(&node), node, is_gone }).collect()
+    }
+
+    /// Nodes that are no candidates for addresses because they are silent, and those kept although they are.
+    pub(crate) fn gone(&self) -> Gone {
+        self.gone.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says which Nodes are no candidates for addresses because they are silent.
+    pub(crate) fn set_gone(&self, gone: Gone) {
+        *self.gone.lock().unwrap_or_else(PoisonError::into_inner) = gone;
+    }
+
+    /// What is known of the Nodes that exist.
+    pub(crate) fn table(&self, snapshot: &Snapshot, now: Timestamp) -> Table {
+        let gone = self.gone();
+        let entries = self.lock();
+        let row = |name: &Name| {
+            let entry = entries.get(name);
+            let last_report = entry.and_then(|entry| entry.last_report);
+            let report = entry.and_then(|entry| entry.report.clone());
+            let is_recent = |at: Timestamp| now.unix_seconds() - at.unix_seconds() <= LEASE_SECS;
+            let is_connected = report.is_some() && last_report.is_some_and(is_recent);
+            let is_contested = entry.and_then(|entry| entry.contested_at).is_some_and(is_recent);
+            let is_lost = !is_connected && gone.nodes.contains(name);
+            Row { is_connected, is_contested, is_lost, last_report, report }
+        };
+        let names = snapshot.list(Kind::Node, None, None).map(|object| &object.metadata.name);
+        Table(names.map(|name| (name.clone(), row(name))).collect())
+    }
+
+    /// Begins a feed to a node. Older feeds to the same node end: its agent has come back by another connection.
+    pub(crate) fn begin_feed(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
+        let token = parent.child_token();
+        let mut entries = self.lock();
+        let entry = entries.entry(name.clone()).or_default();
+        let older = [entry.feed.replace(token.clone()), entry.questions.take()];
+        drop(entries);
+        older.into_iter().flatten().for_each(|older| older.cancel());
+        token
+    }
+
+    /// Begins a feed without state to a node. An older one to the same node ends.
+    pub(crate) fn begin_questions(&self, name: &Name, parent: &CancellationToken) -> CancellationToken {
+        let token = parent.child_token();
+        let older = self.lock().entry(name.clone()).or_default().questions.replace(token.clone());
+        if let Some(older) = older {
+            older.cancel();
+        }
+        token
+    }
+
+    /// Forgets nodes that no longer exist.
+    pub(crate) async fn forget_deleted(&self, store: &dyn Store, snapshot: &Snapshot) {
+        let exists = |name: &Name| {
+            snapshot.get(&ObjectKey { kind: Kind::Node, namespace: None, name: name.clone() }).is_some()
+        };
+        let gone: Vec<Name> = {
+            let mut entries = self.lock();
+            let gone: Vec<_> = entries.keys().filter(|name| !exists(name)).cloned().collect();
+            for name in &gone {
+                entries.remove(name);
+            }
+            gone
+        };
+        for name in gone {
+            if let Err(error) = store.remove_status(&format!("{STATUS_PREFIX}{name}")).await {
+                tracing::warn!(node = %name, error = %Chain(&error), "last seen of a deleted node was not removed");
+            }
+        }
+    }
+}
+
+async fn store_last_seen(store: &dyn Store, name: &Name, last_report: Timestamp) {
+    let body = serde_json::to_vec(&LastSeen { last_report }).expect("a timestamp serialises");
+    if let Err(error) = store.put_status(&format!("{STATUS_PREFIX}{name}"), &body).await {
+        // Only the time shown after a restart is lost.
+        tracing::warn!(node = %name, error = %Chain(&error), "last seen was not stored");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(boot_id: &str) -> Arc<Report> {
+        let json = serde_json::json!({
+            "bootId": boot_id, "agentVersion": "0", "mode": "nftables", "received": "1-1", "applied": "1-1", "verified": "1-1",
+        });
+        Arc::new(serde_json::from_value(json).unwrap())
+    }
+
+    #[test]
+    fn a_restart_is_no_contest_and_two_agents_are() {
+        let now = Timestamp::from_unix_seconds(1_771_000_000);
+        let mut entry = Entry::default();
+        let mut see = |boot_id: &str| {
+            entry.note_boot(boot_id, now);
+            entry.report = Some(report(boot_id));
+            entry.contested_at
+        };
+        assert_eq!([see("a"), see("a"), see("b"), see("b"), see("c")], [None; 5], "restarts");
+        assert_eq!(see("b"), Some(now), "a start that had been followed speaks again");
+    }
+}

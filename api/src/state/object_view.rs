@@ -1,0 +1,227 @@
+//! How an object is shown: intent from the store, status rolled up from what the agents report at this moment.
+//!
+//! What is known of the nodes is gathered when the first object needs it. Endpoints change most and their status does not
+//! depend on nodes, so the answers to their writes never walk over the nodes.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use model::{
+    bgp::book::BgpBook,
+    cluster::compiled::CompiledService,
+    kinds::resource::{Object, ServiceKey, Spec},
+    observed::{
+        announcements::AnnouncementBook,
+        assign::Scene,
+        health::Bench,
+        rollup::{
+            Announcing, NodeViews, Observed, address_pool_status, address_status, advertisement_status,
+            bfd_profile_status, bgp_peer_status, endpoint_set_status, node_bgp_status, node_status,
+            pool_announced, service_announced, service_health, service_status, with_sessions,
+            workload_status,
+        },
+        service_health::ServiceHealth,
+        status::{
+            AddressPoolStatus, AddressStatus, AdvertisementStatus, BfdProfileStatus, BgpPeerStatus,
+            NodeCounts, NodeStatus, ServiceStatus,
+        },
+    },
+    primitives::{
+        name::Name,
+        quantity::{Position, Timestamp},
+    },
+};
+use serde_json::Value;
+
+use crate::state::{
+    health_state::HealthDesk,
+    node_reports::{Nodes, Table},
+    published::Published,
+};
+
+/// What the agents say, kept for all requests.
+#[derive(Clone, Copy)]
+pub(crate) struct Books<'a> {
+    /// Of their parts in addresses.
+    pub(crate) announcements: &'a Mutex<AnnouncementBook>,
+    /// Of sessions and routes.
+    pub(crate) bgp: &'a Mutex<BgpBook>,
+    /// Of the endpoints that they check.
+    pub(crate) health: &'a HealthDesk,
+}
+
+/// One state with what is known of the nodes, from which any number of objects can be shown.
+pub(crate) struct View<'a> {
+    published: Arc<Published>,
+    nodes: &'a Nodes,
+    books: Books<'a>,
+    now: Timestamp,
+    table: OnceLock<Table>,
+}
+
+/// A view that is ready to show objects.
+pub(crate) struct Shower<'a> {
+    view: &'a View<'a>,
+    nodes: OnceLock<NodeViews<'a>>,
+}
+
+impl<'a> View<'a> {
+    /// Looks at a state.
+    pub(crate) fn new(published: Arc<Published>, nodes: &'a Nodes, books: Books<'a>, now: Timestamp) -> Self {
+        Self { published, nodes, books, now, table: OnceLock::new() }
+    }
+
+    /// Prepares to show objects; the roll-up is prepared once for all of them.
+    pub(crate) fn shower(&self) -> Shower<'_> {
+        Shower { view: self, nodes: OnceLock::new() }
+    }
+
+    /// The state.
+    pub(crate) fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// The moment that is looked at.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// What is known of the nodes.
+    pub(crate) fn table(&self) -> &Table {
+        self.table.get_or_init(|| self.nodes.table(&self.published.snapshot, self.now))
+    }
+}
+
+impl Shower<'_> {
+    /// An object in its published form, with status.
+    pub(crate) fn object(&self, object: &Object) -> Value {
+        let status = match &object.spec {
+            Spec::Service(_) => self.service(object).map(serde_json::to_value),
+            Spec::Node(_) => self.node(object).map(serde_json::to_value),
+            Spec::AddressPool(_) => self.pool(object).map(serde_json::to_value),
+            Spec::BgpPeer(_) => self.bgp_peer(object).map(serde_json::to_value),
+            Spec::BfdProfile(_) => Some(serde_json::to_value(self.bfd_profile(object))),
+            Spec::Advertisement(_) => self.advertisement(object).map(serde_json::to_value),
+            Spec::Address(_) => self.address(object).map(serde_json::to_value),
+            // It is itself what was made of what is observed.
+            Spec::EndpointHealth(_) => None,
+            Spec::Workload(spec) => object.metadata.namespace.as_ref().map(|namespace| {
+                let snapshot = &self.view.published().snapshot;
+                serde_json::to_value(workload_status(snapshot, namespace, &object.metadata, spec))
+            }),
+            Spec::EndpointSet(spec) => object.metadata.namespace.as_ref().map(|namespace| {
+                let snapshot = &self.view.published().snapshot;
+                serde_json::to_value(endpoint_set_status(snapshot, namespace, spec))
+            }),
+        };
+        let mut json = object.to_json();
+        if let Some(status) = status {
+            json["status"] = status.expect("published statuses serialise to JSON");
+        }
+        json
+    }
+
+    /// The status of a Service.
+    pub(crate) fn service(&self, object: &Object) -> Option<ServiceStatus> {
+        let spec = object.as_service()?;
+        let key =
+            ServiceKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone() };
+        let published = self.view.published();
+        let compiled = published.compiled.get(&key).map(|entry| &*entry.form);
+        let has_records = published.snapshot.addresses_of(&key).next().is_some();
+        let announced_on_record =
+            has_records.then(|| self.announcing(|of| service_announced(of, &key))).flatten();
+        Some(service_status(
+            &published.snapshot,
+            &key,
+            spec,
+            compiled,
+            published.epoch,
+            self.nodes(),
+            Observed { announced_on_record, health: self.health(&key) },
+        ))
+    }
+
+    /// How far the nodes are with a form of a Service; nothing where they are told nothing.
+    pub(crate) fn progress(&self, key: &ServiceKey, form: &CompiledService) -> NodeCounts {
+        let wanted = Position { epoch: self.view.published().epoch, revision: form.revision };
+        if form.is_programmable() { self.nodes().count(key, wanted) } else { NodeCounts::default() }
+    }
+
+    /// The health of a Service's endpoints; nothing where they are not checked.
+    pub(crate) fn health(&self, key: &ServiceKey) -> Option<ServiceHealth> {
+        let published = self.view.published();
+        let form = &published.compiled.get(key).filter(|entry| entry.form.health_check.is_some())?.form;
+        let table = self.view.table();
+        let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let desk = self.view.books.health;
+        let book = desk.book();
+        let checkers = &published.network.checkers;
+        let bench = Bench { book: &book, checkers, is_heard: &is_heard, now: self.view.now };
+        let guard = desk.guard();
+        Some(service_health(&published.snapshot, form, &bench, &guard))
+    }
+
+    /// The status of an AddressPool.
+    pub(crate) fn pool(&self, object: &Object) -> Option<AddressPoolStatus> {
+        let Spec::AddressPool(spec) = &object.spec else { return None };
+        let announced = self.announcing(|of| pool_announced(&of.scene, &object.metadata.name, spec));
+        let mut status = address_pool_status(&self.view.published().snapshot, &object.metadata.name, spec);
+        status.conditions.push(announced);
+        Some(status)
+    }
+
+    /// The status of an Advertisement.
+    pub(crate) fn advertisement(&self, object: &Object) -> Option<AdvertisementStatus> {
+        let spec = object.as_advertisement()?;
+        Some(self.announcing(|of| advertisement_status(&of.scene, spec)))
+    }
+
+    /// The status of a BgpPeer.
+    pub(crate) fn bgp_peer(&self, object: &Object) -> Option<BgpPeerStatus> {
+        let spec = object.as_bgp_peer()?;
+        let Published { snapshot, asn, .. } = self.view.published();
+        let name = &object.metadata.name;
+        let status = bgp_peer_status(snapshot, name, spec, *asn);
+        Some(self.announcing(|of| with_sessions(of, name, spec, status)))
+    }
+
+    /// The status of a BfdProfile.
+    pub(crate) fn bfd_profile(&self, object: &Object) -> BfdProfileStatus {
+        bfd_profile_status(&self.view.published().snapshot, &object.metadata.name)
+    }
+
+    /// The status of an Address.
+    pub(crate) fn address(&self, object: &Object) -> Option<AddressStatus> {
+        let record = object.as_address()?;
+        Some(self.announcing(|of| address_status(of, record)))
+    }
+
+    fn nodes(&self) -> &NodeViews<'_> {
+        self.nodes.get_or_init(|| NodeViews::new(self.view.table().views()))
+    }
+
+    /// Looks at announcements.
+    pub(crate) fn announcing<T>(&self, look: impl FnOnce(&Announcing<'_>) -> T) -> T {
+        let published = self.view.published();
+        let compiled = |key: &ServiceKey| published.compiled.get(key).map(|entry| Arc::clone(&entry.form));
+        let scene = Scene {
+            snapshot: &published.snapshot,
+            epoch: published.epoch,
+            nodes: self.nodes().all(),
+            compiled: &compiled,
+        };
+        let Books { announcements, bgp, health: _ } = self.view.books;
+        let book = announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let bgp = bgp.lock().unwrap_or_else(PoisonError::into_inner);
+        look(&Announcing { scene, book: &book, bgp: &bgp })
+    }
+
+    /// The status of a Node.
+    pub(crate) fn node(&self, object: &Object) -> Option<NodeStatus> {
+        let Spec::Node(spec) = &object.spec else { return None };
+        let view = self.view.table().view(&object.metadata.name)?;
+        let Published { snapshot, asn, .. } = self.view.published();
+        let bgp = node_bgp_status(snapshot, object, *asn);
+        Some(NodeStatus { bgp, ..node_status(spec, &view, self.view.published.nodes_head()) })
+    }
+}

@@ -1,0 +1,56 @@
+//! Announcement of addresses and BGP sessions, counted for the overview.
+
+use crate::state::object_view::{Shower, View};
+use model::{
+    kinds::resource::Kind,
+    observed::{
+        rollup::{AddressStanding, address_standing},
+        status::{Condition, ConditionStatus, ConditionType},
+    },
+    primitives::name::Name,
+    views::overview::{AddressTotals, BgpSessionTotals},
+};
+use std::{collections::BTreeMap, net::IpAddr};
+/// What is known of addresses and sessions, gathered in one look at the books.
+#[derive(Default)]
+pub(crate) struct Announced {
+    pub(crate) standing: BTreeMap<IpAddr, AddressStanding>,
+    pub(crate) totals: AddressTotals,
+    pub(crate) by_owner: BTreeMap<Name, usize>,
+    pub(crate) sessions: BTreeMap<Name, BgpSessionTotals>,
+}
+
+pub(crate) fn announced(view: &View<'_>, shower: &Shower<'_>) -> Announced {
+    let mut announced = Announced::default();
+    let records = view.published().snapshot.list(Kind::Address, None, None);
+    let records =
+        records.filter_map(|object| object.as_address()).filter(|record| !record.services.is_empty());
+    let is_connected = |node: &Name| view.table().view(node).is_some_and(|view| view.is_connected);
+    shower.announcing(|of| {
+        for record in records {
+            let (standing, owner) = address_standing(of, record);
+            announced.standing.insert(record.address, standing);
+            announced.totals.total += 1;
+            *match standing {
+                AddressStanding::Announced => &mut announced.totals.announced,
+                AddressStanding::Waiting => &mut announced.totals.waiting,
+                AddressStanding::Conflicting => &mut announced.totals.conflicting,
+            } += 1;
+            if let Some(owner) = owner {
+                *announced.by_owner.entry(owner.clone()).or_default() += 1;
+            }
+        }
+        for (node, report) in of.bgp.reports().filter(|(_, report)| !report.sessions.is_empty()) {
+            let established = report.sessions.iter().filter(|session| session.is_established()).count();
+            let established = if is_connected(node) { established } else { 0 };
+            let sessions = BgpSessionTotals { total: report.sessions.len(), established };
+            announced.sessions.insert(node.clone(), sessions);
+        }
+    });
+    announced
+}
+
+/// Whether a condition is true.
+pub(crate) fn holds(conditions: &[Condition], wanted: ConditionType) -> bool {
+    conditions.iter().any(|one| one.condition_type == wanted && one.status == ConditionStatus::True)
+}

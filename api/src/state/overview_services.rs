@@ -1,0 +1,183 @@
+//! What the last look worked out of each Service, so that the next works out only what follows from something else.
+//!
+//! The share of a Service in the document follows from its object, its form and how far the nodes are with that form. Where it has
+//! load balancer addresses or asks for some, or where its endpoints are checked, it follows from much else, and from the time: such
+//! shares are worked out at every look. Every Service is passed at every look, but for most that is a comparison.
+
+use std::{cmp::Ordering, net::IpAddr, sync::Arc};
+
+use model::{
+    cluster::compiled::CompiledService,
+    kinds::{
+        resource::{Kind, Object, ServiceKey},
+        service::{ServiceSpec, ServiceType},
+    },
+    observed::{
+        rollup::AddressStanding,
+        status::{ConditionType, EndpointCounts, NodeCounts, Phase},
+    },
+    primitives::name::{Name, Namespace},
+    views::overview::{
+        ServiceRow,
+        memory::Finding,
+        nodes::says_failures,
+        services::{self, ServiceView},
+    },
+};
+
+use crate::state::overview_announced::{Announced, holds};
+use crate::state::{
+    compiled_set::Entry,
+    object_view::{Shower, View},
+    published::Published,
+};
+
+/// Shares of Services in the document, in the order of their keys.
+#[derive(Default)]
+pub(crate) struct Kept(Vec<Share>);
+
+/// What one Service adds to the document.
+pub(crate) struct Share {
+    /// Nothing where it follows from more than can be compared.
+    basis: Option<Basis>,
+    /// Its row, before findings are explained there.
+    pub(crate) row: Arc<ServiceRow>,
+    /// What is wrong with it.
+    pub(crate) findings: Vec<Finding>,
+    /// Its endpoints.
+    pub(crate) endpoints: EndpointCounts,
+    /// Whether it is ready.
+    pub(crate) is_ready: bool,
+}
+
+/// What a share follows from. Held, so that nothing else can come to lie at the same address.
+struct Basis {
+    object: Arc<Object>,
+    entry: Option<Arc<Entry<CompiledService>>>,
+    /// Of neighbours that are alike held once: while a node is away it may be named by all Services.
+    counts: Arc<NodeCounts>,
+}
+
+/// What a look is made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Look<'a> {
+    /// The state.
+    pub(crate) view: &'a View<'a>,
+    /// What shows it.
+    pub(crate) shower: &'a Shower<'a>,
+    /// What is known of addresses.
+    pub(crate) announced: &'a Announced,
+}
+
+/// A Service of the state.
+struct Present<'a> {
+    key: ServiceKey,
+    object: &'a Arc<Object>,
+    spec: &'a ServiceSpec,
+    entry: Option<&'a Arc<Entry<CompiledService>>>,
+}
+
+impl Kept {
+    /// The shares of this moment, and how many of them had to be worked out.
+    pub(crate) fn look(&mut self, look: Look<'_>) -> (&[Share], usize) {
+        let published = look.view.published();
+        // All are in the order of the keys, so they are walked side by side.
+        let mut before = std::mem::take(&mut self.0).into_iter().peekable();
+        let mut forms = published.compiled.after(None).peekable();
+        let mut last_counts = Arc::new(NodeCounts::default());
+        let mut worked_out = 0;
+        self.0.reserve(published.snapshot.count(Kind::Service));
+        for object in published.snapshot.list(Kind::Service, None, None) {
+            let (Some(spec), Some(namespace)) = (object.as_service(), &object.metadata.namespace) else {
+                continue;
+            };
+            let key = ServiceKey { namespace: namespace.clone(), name: object.metadata.name.clone() };
+            while before.next_if(|one| one.order(&key) == Ordering::Less).is_some() {}
+            while forms.next_if(|(at, _)| **at < key).is_some() {}
+            let old = before.next_if(|one| one.order(&key) == Ordering::Equal);
+            let entry = forms.next_if(|(at, _)| **at == key).map(|(_, entry)| entry);
+            let present = Present { key, object, spec, entry };
+            let basis = present.basis(&look, &mut last_counts);
+            let share = match old {
+                Some(old) if is_same(old.basis.as_ref(), basis.as_ref()) => Some(old),
+                Some(_) | None => {
+                    worked_out += 1;
+                    present.share(&look, basis)
+                }
+            };
+            self.0.extend(share);
+        }
+        (&self.0, worked_out)
+    }
+}
+
+impl Share {
+    fn order(&self, key: &ServiceKey) -> Ordering {
+        let of = |namespace: &Namespace, name: &Name| namespace.cmp(&key.namespace).then(name.cmp(&key.name));
+        of(&self.row.namespace, &self.row.name)
+    }
+}
+
+/// Whether nothing has changed that a share follows from.
+fn is_same(before: Option<&Basis>, now: Option<&Basis>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    let Basis { object, entry, counts } = before;
+    let is_same_form = match (entry, &now.entry) {
+        (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    is_same_form && Arc::ptr_eq(object, &now.object) && *counts == now.counts
+}
+
+impl Present<'_> {
+    /// What the share follows from, if that is all that it follows from.
+    fn basis(&self, look: &Look<'_>, last_counts: &mut Arc<NodeCounts>) -> Option<Basis> {
+        let form = self.entry.map(|entry| &entry.form);
+        let snapshot = &look.view.published().snapshot;
+        let is_checked = form.is_some_and(|form| form.health_check.is_some());
+        let is_balanced = self.spec.service_type == ServiceType::LoadBalancer;
+        if is_checked || is_balanced || snapshot.addresses_of(&self.key).next().is_some() {
+            return None;
+        }
+        let counts = form.map(|form| look.shower.progress(&self.key, form)).unwrap_or_default();
+        // What is said of a failure depends on what else fails on that node.
+        if counts.not_verified.values().any(|problem| problem.phase == Phase::Failed) {
+            return None;
+        }
+        if **last_counts != counts {
+            *last_counts = Arc::new(counts);
+        }
+        Some(Basis {
+            object: Arc::clone(self.object),
+            entry: self.entry.map(Arc::clone),
+            counts: Arc::clone(last_counts),
+        })
+    }
+
+    fn share(&self, look: &Look<'_>, basis: Option<Basis>) -> Option<Share> {
+        let Present { key, object, spec, entry } = self;
+        let Look { view, shower, announced } = look;
+        let published: &Published = view.published();
+        let status = shower.service(object)?;
+        let is_said_of_node = |node: &Name| view.table().view(node).is_some_and(|view| says_failures(&view));
+        let is_announced =
+            |address: &IpAddr| announced.standing.get(address) == Some(&AddressStanding::Announced);
+        let sight = ServiceView {
+            key,
+            object,
+            spec,
+            status: &status,
+            compiled: entry.map(|entry| &*entry.form),
+            health: published.snapshot.endpoint_health(key),
+            announced: status.load_balancer.ingress.iter().filter(|one| is_announced(&one.ip)).count(),
+        };
+        let mut findings = Vec::new();
+        let row = Arc::new(services::judge(&sight, &is_said_of_node, &mut findings));
+        let is_ready = holds(&status.conditions, ConditionType::Ready);
+        Some(Share { basis, row, findings, endpoints: status.endpoints, is_ready })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,450 @@
+//! What is published: one immutable state that every reader shares, and a bell that rings when there is a newer one.
+//!
+//! Only the writer publishes. Readers load the state once and work on it however long they need.
+
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use model::{
+    cluster::{
+        change::{Change, ChangeKind, Commit},
+        snapshot::Snapshot,
+    },
+    compile::{affected, network, node_state},
+    kinds::{
+        advertisement::AdvertisementType,
+        resource::{Kind, Object, ObjectKey, ServiceKey},
+    },
+    primitives::{
+        name::Name,
+        quantity::{Epoch, Position, Revision},
+        secret::Secret,
+    },
+    wire::feed::{Frame, NetworkState, NodeState},
+};
+use store::Loaded;
+use tokio::sync::watch;
+
+use crate::state::{
+    change_ring::{Before, Ring},
+    compiled_set::{AddressSet, CompiledSet, Span, line},
+    frame_batch::Chunk,
+};
+
+/// The state at one revision, with everything that is derived from it.
+#[derive(Debug, Clone)]
+pub(crate) struct Published {
+    /// The life of the store.
+    pub(crate) epoch: Epoch,
+    /// The objects.
+    pub(crate) snapshot: Snapshot,
+    /// The compiled Services.
+    pub(crate) compiled: CompiledSet,
+    /// The compiled load balancer addresses.
+    pub(crate) addresses: AddressSet,
+    /// The recent commits.
+    pub(crate) recent: Ring,
+    /// Facts about the whole cluster.
+    pub(crate) network: Arc<NetworkState>,
+    /// The same as a line of the feed.
+    pub(crate) network_line: Arc<Chunk>,
+    network_changed_at: Revision,
+    /// When what nodes are told of BGP last changed for others than a changed Node itself.
+    bgp_changed_at: Revision,
+    /// The AS of Nodes that state none.
+    pub(crate) asn: u32,
+}
+
+/// One commit with the states around it.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// The state before.
+    pub(crate) before: Snapshot,
+    /// The state after.
+    pub(crate) after: Snapshot,
+    /// What happened.
+    pub(crate) commit: Commit,
+}
+
+/// Where the published state is kept.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    current: ArcSwap<Published>,
+    bell: watch::Sender<Position>,
+    peer_key: Secret,
+    asn: u32,
+}
+
+impl Published {
+    /// Derives everything from what a store holds.
+    pub(crate) fn of(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
+        let Loaded { position, objects, recent } = loaded;
+        let snapshot = Snapshot::from_objects(position.revision, objects);
+        let network = NetworkState { peer_key: Some(peer_key), ..network(&snapshot) };
+        Self {
+            epoch: position.epoch,
+            compiled: CompiledSet::of(&snapshot),
+            addresses: AddressSet::of(&snapshot),
+            recent: Ring::of(position.revision, &recent),
+            network_line: network_line(&network),
+            network: Arc::new(network),
+            network_changed_at: position.revision,
+            bgp_changed_at: position.revision,
+            asn,
+            snapshot,
+        }
+    }
+
+    /// Where this state is in history.
+    pub(crate) fn position(&self) -> Position {
+        Position { epoch: self.epoch, revision: self.snapshot.revision() }
+    }
+
+    /// The settings of a node if they may have changed after a revision. Costs a look-up when they have not.
+    pub(crate) fn node_state_after(&self, node: &Name, revision: Revision) -> Option<NodeState> {
+        let key = ObjectKey { kind: Kind::Node, namespace: None, name: node.clone() };
+        let changed_at = self.snapshot.get(&key).map(|object| object.metadata.revision())?;
+        (changed_at.max(self.bgp_changed_at) > revision).then(|| self.node_state(node))
+    }
+
+    /// The settings of a node.
+    pub(crate) fn node_state(&self, node: &Name) -> NodeState {
+        node_state(&self.snapshot, node, self.asn)
+    }
+
+    /// Where a node is that has everything.
+    pub(crate) fn nodes_head(&self) -> Position {
+        let revision =
+            self.compiled.changed_at().max(self.addresses.changed_at()).max(self.network_changed_at);
+        Position { epoch: self.epoch, revision }
+    }
+
+    /// The state after some commits. Costs what the commits changed, not what there is.
+    pub(crate) fn advance(&self, steps: Vec<Step>) -> Self {
+        let mut next = self.clone();
+        let mut touched: Vec<(ServiceKey, Revision)> = Vec::new();
+        let mut touched_addresses: Vec<(IpAddr, Revision)> = Vec::new();
+        let mut node_changed_at = None;
+        for Step { before, after, commit } in steps {
+            let mut services = BTreeSet::new();
+            for change in &commit.changes {
+                services.extend(affected(&before, &after, change));
+                if let Some(record) = change.object.as_address() {
+                    touched_addresses.push((record.address, commit.revision));
+                }
+                if change.object.spec.kind() == Kind::Node {
+                    node_changed_at = Some(commit.revision);
+                }
+                if concerns_bgp(&before, change) {
+                    next.bgp_changed_at = commit.revision;
+                }
+            }
+            touched.extend(services.into_iter().map(|key| (key, commit.revision)));
+            next.recent.push(&commit, |kind, key, _| match kind {
+                ChangeKind::Added => Before::Nothing,
+                ChangeKind::Modified | ChangeKind::Deleted => {
+                    before.get(key).map_or(Before::Unknown, |object| Before::Object(Arc::clone(object)))
+                }
+            });
+            next.snapshot = after;
+        }
+        // The last commit that touches a Service is the one whose revision its new form carries.
+        touched.sort();
+        for pair in touched.chunk_by(|a, b| a.0 == b.0) {
+            if let (Some((key, _)), Some(span)) = (pair.last(), Span::of(pair)) {
+                next.compiled.recompile(&next.snapshot, key, span);
+            }
+        }
+        touched_addresses.sort();
+        for pair in touched_addresses.chunk_by(|a, b| a.0 == b.0) {
+            if let (Some((address, _)), Some(span)) = (pair.last(), Span::of(pair)) {
+                next.addresses.recompile(&next.snapshot, address, span);
+            }
+        }
+        if let Some(revision) = node_changed_at {
+            let peer_key = next.network.peer_key.clone();
+            let network = NetworkState { peer_key, ..network(&next.snapshot) };
+            if network != *next.network {
+                next.network_line = network_line(&network);
+                next.network = Arc::new(network);
+                next.network_changed_at = revision;
+            }
+        }
+        next
+    }
+}
+
+/// Rendered once, however many nodes are told.
+fn network_line(network: &NetworkState) -> Arc<Chunk> {
+    Arc::new(Chunk::of(vec![line(&Frame::Network(network.clone()))]))
+}
+
+/// Whether a change may be one of what nodes are told of BGP, beside what a Node says of itself.
+fn concerns_bgp(before: &Snapshot, change: &Change) -> bool {
+    let is_bgp = |object: &Object| {
+        object.as_advertisement().is_some_and(|spec| spec.advertisement_type == AdvertisementType::Bgp)
+    };
+    match change.object.spec.kind() {
+        Kind::BgpPeer | Kind::BfdProfile => true,
+        Kind::Advertisement => {
+            is_bgp(&change.object) || before.get(&change.object.key()).is_some_and(|object| is_bgp(object))
+        }
+        Kind::Node
+        | Kind::AddressPool
+        | Kind::Workload
+        | Kind::Service
+        | Kind::EndpointSet
+        | Kind::EndpointHealth
+        | Kind::Address => false,
+    }
+}
+
+impl Hub {
+    /// Publishes the first state. `asn` is the AS of Nodes that state none.
+    pub(crate) fn new(loaded: Loaded, peer_key: Secret, asn: u32) -> Self {
+        let published = Published::of(loaded, peer_key.clone(), asn);
+        let (bell, _) = watch::channel(published.position());
+        Self { current: ArcSwap::from_pointee(published), bell, peer_key, asn }
+    }
+
+    /// The newest state.
+    pub(crate) fn load(&self) -> Arc<Published> {
+        self.current.load_full()
+    }
+
+    /// A bell of one's own. Take it before loading the state, so that no change falls between.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Position> {
+        self.bell.subscribe()
+    }
+
+    /// Waits until the published state is at a position or beyond it, at most so long; says whether it is.
+    pub(crate) async fn reach(&self, position: Position, patience: Duration) -> bool {
+        let mut bell = self.subscribe();
+        let is_reached = bell.wait_for(|published| *published >= position);
+        matches!(tokio::time::timeout(patience, is_reached).await, Ok(Ok(_)))
+    }
+
+    /// Publishes the state after some commits. Only the writer calls this.
+    pub(crate) fn publish(&self, steps: Vec<Step>) {
+        self.replace(self.load().advance(steps));
+    }
+
+    /// Publishes what a store holds, from nothing. Only the writer calls this.
+    pub(crate) fn reload(&self, loaded: Loaded) {
+        self.replace(Published::of(loaded, self.peer_key.clone(), self.asn));
+    }
+
+    fn replace(&self, published: Published) {
+        let position = published.position();
+        self.current.store(Arc::new(published));
+        self.bell.send_replace(position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::state::compiled_set::Delta;
+    use model::{
+        admission::{
+            admit::{Admitted, Entropy, Operation, Request, admit},
+            decode::{Expect, decode},
+        },
+        cluster::config::ClusterConfig,
+        primitives::{name::Label, quantity::Timestamp},
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Numbers that look random and are the same each time (Knuth's constants).
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % sides
+        }
+    }
+
+    fn object(kind: &str, name: String, spec: Value) -> Operation {
+        let value = json!({ "kind": kind, "metadata": { "name": name }, "spec": spec });
+        Operation::Apply(decode(&value, &Expect::default()).unwrap())
+    }
+
+    fn node(dice: &mut Dice, name: &str) -> Operation {
+        let spec = json!({ "unschedulable": dice.roll(4) == 0, "bgp": { "asn": 65_000 + dice.roll(2) } });
+        let labels = json!({ "rack": dice.roll(3).to_string() });
+        let value = json!({ "kind": "Node", "metadata": { "name": name, "labels": labels }, "spec": spec });
+        Operation::Apply(decode(&value, &Expect::default()).unwrap())
+    }
+
+    /// A write of anything that a node's BGP is made of, or of something else.
+    fn operation(dice: &mut Dice) -> Operation {
+        let number = dice.roll(3);
+        let in_rack = json!([{ "matchLabels": { "rack": dice.roll(3).to_string() } }]);
+        let gone = |kind, name: String| Operation::Delete {
+            key: ObjectKey { kind, namespace: None, name: Name::parse(&name).unwrap() },
+            if_revision: None,
+        };
+        match dice.roll(12) {
+            0..=2 => {
+                let mut spec = json!({
+                    "peerAddress": format!("10.0.0.{}", dice.roll(4)), "peerASN": 65_001, "holdTime": 3 + dice.roll(3),
+                    "nodeSelectors": in_rack, "disabled": dice.roll(4) == 0,
+                });
+                if dice.roll(2) == 0 {
+                    spec["bfdProfile"] = json!(format!("f{}", dice.roll(2)));
+                }
+                object("BgpPeer", format!("p{number}"), spec)
+            }
+            3 => gone(Kind::BgpPeer, format!("p{number}")),
+            4..=5 => object(
+                "BfdProfile",
+                format!("f{}", dice.roll(2)),
+                json!({ "receiveInterval": 100 + dice.roll(3) }),
+            ),
+            6..=7 => {
+                let mut spec = json!({ "type": "BGP", "nodeSelectors": in_rack, "med": 1 });
+                if dice.roll(2) == 0 {
+                    spec = json!({ "type": "L2" });
+                }
+                object("Advertisement", format!("a{number}"), spec)
+            }
+            8 => gone(Kind::Advertisement, format!("a{number}")),
+            9..=10 => {
+                let name = if dice.roll(2) == 0 { "n0" } else { "n1" };
+                node(dice, name)
+            }
+            _ => object(
+                "AddressPool",
+                "lab".to_owned(),
+                json!({ "addresses": ["198.51.100.0/28"], "priority": 1 + dice.roll(5) }),
+            ),
+        }
+    }
+
+    /// Random writes; a feed that looks only where [`Published::node_state_after`] tells it to has what it would have by
+    /// looking at everything each time.
+    #[test]
+    fn a_feed_misses_nothing_by_looking_only_where_something_changed() {
+        let config =
+            ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
+        let mut dice = Dice(7);
+        let position = Position { epoch: Epoch(1), revision: Revision(1) };
+        let loaded = Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let mut published = Published::of(loaded, Secret::new("key".to_owned()), config.asn());
+        let names = ["n0", "n1"].map(|name| Name::parse(name).unwrap());
+        let mut operations: Vec<_> = names.iter().map(|name| node(&mut dice, name.as_str())).collect();
+        let mut sent: BTreeMap<Name, (Revision, NodeState)> = BTreeMap::new();
+        let (mut changes, mut told) = (0, 0);
+        for seed in 0..4000 {
+            operations.push(operation(&mut dice));
+            let request = Request { operations: vec![operations.remove(0)], ..Request::default() };
+            let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
+            let Ok(Admitted { snapshot, changes: done, .. }) =
+                admit(&published.snapshot, &config, &request, &entropy)
+            else {
+                continue;
+            };
+            if !done.is_empty() {
+                let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes: done };
+                let before = published.snapshot.clone();
+                assert_eq!(
+                    before.follow(&commit).as_ref(),
+                    Some(&snapshot),
+                    "what another server makes of it"
+                );
+                assert_eq!(snapshot.follow(&commit), None, "once");
+                published = published.advance(vec![Step { before, after: snapshot, commit }]);
+            }
+            for name in &names {
+                // A feed does not see every state.
+                if dice.roll(3) == 0 {
+                    continue;
+                }
+                let whole = published.node_state(name);
+                let revision = published.snapshot.revision();
+                let (seen, state) = sent.entry(name.clone()).or_insert_with(|| (revision, whole.clone()));
+                changes += u32::from(*state != whole);
+                if let Some(new) = published.node_state_after(name, *seen) {
+                    told += 1;
+                    *state = new;
+                }
+                *seen = revision;
+                assert_eq!(*state, whole, "{name} at {revision}");
+            }
+        }
+        assert!(
+            changes > 300 && told >= changes,
+            "the writes say something: {changes} changes, {told} looks"
+        );
+    }
+
+    /// Random writes of two Services, published one by one by one server and several at once by another. Whoever has the state
+    /// of the former and goes on at the latter is told everything that differs, also what was something else for a while only.
+    #[test]
+    fn who_goes_on_at_a_server_that_publishes_several_commits_at_once_misses_nothing() {
+        let config =
+            ClusterConfig::new(vec!["10.96.0.0/16".parse().unwrap()], 30000..=32767, Vec::new()).unwrap();
+        let mut dice = Dice(11);
+        let position = Position { epoch: Epoch(1), revision: Revision(1) };
+        let loaded = || Loaded { position, objects: Vec::new(), recent: Vec::new() };
+        let mut one = Published::of(loaded(), Secret::new("key".to_owned()), config.asn());
+        let mut other = one.clone();
+        let forms = |published: &Published| -> BTreeMap<ServiceKey, Value> {
+            let all = published.compiled.after(None);
+            // The number of a form may differ between servers; what it says may not.
+            all.map(|(key, entry)| (key.clone(), json!(entry.form.cluster_ips))).collect()
+        };
+        let (mut waiting, mut seen) = (Vec::new(), vec![(one.snapshot.revision(), forms(&one))]);
+        for seed in 0..3000 {
+            let name = format!("s{}", dice.roll(2));
+            let operation = if dice.roll(2) == 0 {
+                let key = ObjectKey {
+                    kind: Kind::Service,
+                    namespace: Some(Label::parse("default").unwrap()),
+                    name: Name::parse(&name).unwrap(),
+                };
+                Operation::Delete { key, if_revision: None }
+            } else {
+                let address = format!("10.96.1.{}", 2 * dice.roll(2) + u64::from(name == "s1"));
+                let spec = json!({ "clusterIP": address, "ports": [{ "port": 80 }] });
+                object("Service", name, spec)
+            };
+            let request = Request { operations: vec![operation], ..Request::default() };
+            let entropy = Entropy { now: Timestamp::from_unix_seconds(1_771_000_000), seed };
+            let Ok(Admitted { snapshot, changes, .. }) = admit(&one.snapshot, &config, &request, &entropy)
+            else {
+                continue;
+            };
+            if changes.is_empty() {
+                continue;
+            }
+            let commit = Commit { revision: snapshot.revision(), at: entropy.now, changes };
+            let before = one.snapshot.clone();
+            let step = || Step { before: before.clone(), after: snapshot.clone(), commit: commit.clone() };
+            waiting.push(step());
+            one = one.advance(vec![step()]);
+            seen.push((one.snapshot.revision(), forms(&one)));
+            if dice.roll(4) != 0 {
+                continue;
+            }
+            other = other.advance(std::mem::take(&mut waiting));
+            for (revision, mut state) in std::mem::take(&mut seen) {
+                for delta in other.compiled.since(revision).expect("few are gone") {
+                    match delta {
+                        Delta::Changed(entry) => {
+                            state.insert(entry.form.service.clone(), json!(entry.form.cluster_ips));
+                        }
+                        Delta::Removed(key, _) => drop(state.remove(&key)),
+                    }
+                }
+                assert_eq!(state, forms(&other), "from {revision} to {}", other.snapshot.revision());
+            }
+            seen.push((one.snapshot.revision(), forms(&one)));
+        }
+        assert!(one.snapshot.revision().0 > 500, "only {} commits", one.snapshot.revision());
+    }
+}

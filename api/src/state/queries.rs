@@ -1,0 +1,284 @@
+//! Questions to agents: lines put into their open feeds, and answers that come back by request.
+//!
+//! ```text
+//! ask(node, question) ──line──▶ post of the node ──▶ its open feed ──▶ agent
+//!        ▲                                                              │
+//!        └───────── waits, at most so long ◀── answer(node, id) ◀── PUT ┘
+//! ```
+//! Nothing rests on an answer: who asks waits a bounded time, and a question that nobody waits for is forgotten. Ids begin
+//! somewhere else in each life of the server, so that a late answer to an earlier server is nobody's.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use model::{
+    primitives::name::Name,
+    wire::{
+        ask::{AskId, Question, Reply},
+        feed::Frame,
+    },
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    base::error::{Code, Problem},
+    state::compiled_set::line,
+};
+
+/// Questions to one node that wait for their answers: an agent answers one at a time, and more would only time out.
+const PER_NODE_MAX: usize = 8;
+/// Questions to all nodes that wait for their answers: a few to each node of the largest cluster we aim at.
+const WAITING_MAX: usize = 4096;
+/// Bytes of one question, well within what agents read as one line: as much as an `apply` may hold, compiled.
+const QUESTION_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of all questions that wait for their answers.
+const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AskError {
+    /// No feed of the node is open.
+    #[error("the agent is not connected")]
+    NotConnected,
+    /// The node, or the server, has enough open questions.
+    #[error("too many questions wait for their answers")]
+    Busy,
+    /// The question is longer than [`QUESTION_BYTES_MAX`].
+    #[error("the question is larger than an agent is sent: {0} bytes, at most {QUESTION_BYTES_MAX}")]
+    TooLarge(usize),
+    /// No answer came in time.
+    #[error("the agent did not answer within {} seconds", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+/// When to come back where too many questions are open, in seconds.
+const BUSY_RETRY_SECS: u32 = 1;
+
+impl AskError {
+    /// As an answer to a request about this node.
+    pub(crate) fn problem(self, node: &Name) -> Problem {
+        let detail = format!("Node {node}: {self}");
+        match self {
+            Self::NotConnected | Self::TimedOut(_) => Problem::new(Code::NodeSilent, detail)
+                .hint("look at `tidegate describe node`, and at the agent on the machine"),
+            Self::Busy => Problem::new(Code::TooManyRequests, detail).retry_after(BUSY_RETRY_SECS),
+            Self::TooLarge(_) => Problem::new(Code::PayloadTooLarge, detail),
+        }
+    }
+}
+
+/// The open questions.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    next: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The ends of the open feeds.
+    posts: BTreeMap<Name, mpsc::Sender<Bytes>>,
+    waiting: BTreeMap<AskId, Waiting>,
+    waiting_bytes: usize,
+}
+
+/// A question that waits for its answer.
+#[derive(Debug)]
+struct Waiting {
+    node: Name,
+    bytes: usize,
+    reply: oneshot::Sender<Reply>,
+}
+
+/// Forgets a question when nobody waits for its answer any longer, whatever made them stop.
+struct Asked<'a> {
+    asks: &'a Asks,
+    id: AskId,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.asks.lock().forget(self.id);
+    }
+}
+
+impl Inner {
+    fn forget(&mut self, id: AskId) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&id)?;
+        self.waiting_bytes -= waiting.bytes;
+        Some(waiting)
+    }
+}
+
+impl Asks {
+    /// No questions. `secret` decides where ids begin.
+    pub(crate) fn new(secret: &[u8; 32]) -> Self {
+        let [a, b, c, d, e, f, ..] = *secret;
+        // 48 bits, so that ids are whole numbers in every reader of JSON.
+        let first = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        Self { next: AtomicU64::new(first), inner: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Every change is complete before the lock is given back; nothing that can panic is between.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens the post of a node for a feed that begins; the feed before it gets no more questions.
+    pub(crate) fn open(&self, node: &Name) -> mpsc::Receiver<Bytes> {
+        let (post, lines) = mpsc::channel(PER_NODE_MAX);
+        self.lock().posts.insert(node.clone(), post);
+        lines
+    }
+
+    /// Forgets the posts of feeds that have ended.
+    pub(crate) fn forget_closed(&self) {
+        self.lock().posts.retain(|_, post| !post.is_closed());
+    }
+
+    /// Asks a node and waits for the answer, at most so long. Dropping the future forgets the question.
+    pub(crate) async fn ask(
+        &self,
+        node: &Name,
+        question: Question,
+        patience: Duration,
+    ) -> Result<Reply, AskError> {
+        let id = AskId(self.next.fetch_add(1, Ordering::Relaxed));
+        let line = line(&Frame::Ask { id, question });
+        let (reply, answer) = oneshot::channel();
+        let _asked = self.put(node, id, line, reply)?;
+        match tokio::time::timeout(patience, answer).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(_)) | Err(_) => Err(AskError::TimedOut(patience)),
+        }
+    }
+
+    fn put(
+        &self,
+        node: &Name,
+        id: AskId,
+        line: Bytes,
+        reply: oneshot::Sender<Reply>,
+    ) -> Result<Asked<'_>, AskError> {
+        let bytes = line.len();
+        if bytes > QUESTION_BYTES_MAX {
+            return Err(AskError::TooLarge(bytes));
+        }
+        let mut inner = self.lock();
+        let of_node = inner.waiting.values().filter(|waiting| waiting.node == *node).count();
+        let post = inner.posts.get(node).filter(|post| !post.is_closed()).ok_or(AskError::NotConnected)?;
+        if of_node >= PER_NODE_MAX
+            || inner.waiting.len() >= WAITING_MAX
+            || inner.waiting_bytes + bytes > WAITING_BYTES_MAX
+        {
+            return Err(AskError::Busy);
+        }
+        post.try_send(line).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => AskError::Busy,
+            mpsc::error::TrySendError::Closed(_) => AskError::NotConnected,
+        })?;
+        inner.waiting_bytes += bytes;
+        inner.waiting.insert(id, Waiting { node: node.clone(), bytes, reply });
+        drop(inner);
+        Ok(Asked { asks: self, id })
+    }
+
+    /// Takes an answer; says whether anybody waited for it from this node.
+    pub(crate) fn answer(&self, node: &Name, id: AskId, reply: Reply) -> bool {
+        let mut inner = self.lock();
+        if inner.waiting.get(&id).is_none_or(|waiting| waiting.node != *node) {
+            return false;
+        }
+        let waiting = inner.forget(id);
+        drop(inner);
+        waiting.is_some_and(|waiting| waiting.reply.send(reply).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is answered in these tests is answered at once, and what is not never.
+    const PATIENCE: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn node(name: &str) -> Name {
+        Name::parse(name).unwrap()
+    }
+
+    fn asks() -> Asks {
+        Asks::new(&[0; 32])
+    }
+
+    fn id_of(line: &Bytes) -> AskId {
+        let frame: Frame = serde_json::from_slice(line).unwrap();
+        let Frame::Ask { id, question: Question::Doctor } = frame else {
+            panic!("not the question: {frame:?}")
+        };
+        id
+    }
+
+    #[tokio::test]
+    async fn an_answer_reaches_who_asked() {
+        let asks = asks();
+        let mut feed = asks.open(&node("a"));
+        let name = node("a");
+        let (reply, ()) = tokio::join!(asks.ask(&name, Question::Doctor, LONG), async {
+            let id = id_of(&feed.recv().await.unwrap());
+            let of = |findings| Reply::Doctor { findings, clock: None };
+            assert!(!asks.answer(&node("b"), id, of(Vec::new())), "another node answers for itself only");
+            assert!(asks.answer(&node("a"), id, of(Vec::new())));
+            assert!(!asks.answer(&node("a"), id, of(Vec::new())), "once");
+        });
+        assert_eq!(reply, Ok(Reply::Doctor { findings: Vec::new(), clock: None }));
+        let inner = asks.lock();
+        assert_eq!((inner.waiting.len(), inner.waiting_bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_feed_is_said_to_be_gone_at_once() {
+        let asks = asks();
+        let name = node("a");
+        let ask = || asks.ask(&name, Question::Doctor, PATIENCE);
+        assert_eq!(ask().await, Err(AskError::NotConnected));
+        drop(asks.open(&node("a")));
+        assert_eq!(ask().await, Err(AskError::NotConnected));
+        asks.forget_closed();
+        assert!(asks.lock().posts.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_answered_is_forgotten() {
+        let asks = asks();
+        let mut feed = asks.open(&node("a"));
+        let name = node("a");
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));
+        let id = id_of(&feed.recv().await.unwrap());
+        assert!(!asks.answer(&name, id, Reply::Doctor { findings: Vec::new(), clock: None }), "too late");
+        let inner = asks.lock();
+        assert_eq!((inner.waiting.len(), inner.waiting_bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_node_has_a_bounded_number_of_open_questions() {
+        let asks = asks();
+        let mut feed = asks.open(&node("a"));
+        let name = node("a");
+        let many = (0..=PER_NODE_MAX).map(|_| asks.ask(&name, Question::Doctor, PATIENCE));
+        let answers = futures::future::join_all(many).await;
+        let busy = answers.iter().filter(|answer| **answer == Err(AskError::Busy)).count();
+        assert_eq!(busy, 1);
+        // The lines that nobody took still fill the post.
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::Busy));
+        while feed.try_recv().is_ok() {}
+        assert_eq!(asks.ask(&name, Question::Doctor, PATIENCE).await, Err(AskError::TimedOut(PATIENCE)));
+    }
+}

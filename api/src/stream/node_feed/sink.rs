@@ -1,0 +1,170 @@
+//! The lines of one feed on their way into its stream: its own ones gathered, shared ones as they are; packed if the agent
+//! takes it (RFC 1952).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::Crc;
+
+use crate::state::frame_batch::{Batch, Chunk, Packed};
+use crate::{
+    base::body_stream::{Gone, PIECE_BYTES, Pieces},
+    telemetry::metrics::Metrics,
+};
+
+/// What every packed stream begins with: deflate, no flags, no time, packed fast, on Unix (RFC 1952, 2.3).
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 3];
+/// An empty block that says that it is the last (RFC 1951, 3.2.6).
+const LAST_BLOCK: [u8; 2] = [3, 0];
+/// Up to here, lines go into the stream as they are: a heartbeat is not worth a packer.
+const STORED_BYTES_MAX: u16 = 512;
+
+/// Where a feed writes.
+pub(super) struct Sink {
+    pieces: Pieces,
+    /// Lines of this feed alone that are not on their way yet.
+    own: Vec<u8>,
+    /// Nothing where the agent wants it plain.
+    stream: Option<Stream>,
+    metrics: Arc<Metrics>,
+}
+
+/// What the end of a packed stream says of all of it.
+#[derive(Default)]
+struct Stream {
+    has_begun: bool,
+    crc: Crc,
+}
+
+impl Sink {
+    pub(super) fn new(pieces: Pieces, gzip: bool, metrics: Arc<Metrics>) -> Self {
+        Self { pieces, own: Vec::new(), stream: gzip.then(Stream::default), metrics }
+    }
+
+    /// Waits until the agent has gone away.
+    pub(super) async fn closed(&self) {
+        self.pieces.closed().await;
+    }
+
+    /// Adds a line of this feed alone.
+    pub(super) async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
+        self.metrics.feed_bytes.inc_by(line.len() as u64);
+        self.own.extend_from_slice(line);
+        if self.own.len() >= PIECE_BYTES { self.flush().await } else { Ok(()) }
+    }
+
+    /// Sends lines that others are sent as well.
+    pub(super) async fn batch(&mut self, batch: &Batch) -> Result<(), Gone> {
+        self.metrics.feed_objects.inc_by(batch.objects as u64);
+        for chunk in &batch.chunks {
+            self.chunk(chunk).await?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::batch`].
+    pub(super) async fn chunk(&mut self, chunk: &Chunk) -> Result<(), Gone> {
+        self.metrics.feed_bytes.inc_by(chunk.length() as u64);
+        self.flush().await?;
+        let piece = match &mut self.stream {
+            None => chunk.plain().clone(),
+            Some(stream) => {
+                let packed = chunk.packed();
+                stream.crc.combine(&packed.crc);
+                packed.bytes.clone()
+            }
+        };
+        self.send(piece).await
+    }
+
+    /// Sends what was gathered, and the beginning of the stream if nothing was sent before.
+    pub(super) async fn flush(&mut self) -> Result<(), Gone> {
+        let own = std::mem::take(&mut self.own);
+        let piece = match &mut self.stream {
+            None => own,
+            Some(stream) => stream.pack(&own),
+        };
+        if piece.is_empty() { Ok(()) } else { self.send(Bytes::from(piece)).await }
+    }
+
+    async fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
+        self.metrics.feed_wire_bytes.inc_by(piece.len() as u64);
+        self.pieces.send(piece).await
+    }
+
+    /// Closes a packed stream properly, if the agent still listens.
+    pub(super) async fn finish(mut self) {
+        let flushed = self.flush().await;
+        if let (Ok(()), Some(stream)) = (flushed, &self.stream) {
+            let last = [&LAST_BLOCK[..], &stream.crc.sum().to_le_bytes(), &stream.crc.amount().to_le_bytes()];
+            let _ = self.send(Bytes::from(last.concat())).await;
+        }
+    }
+}
+
+impl Stream {
+    fn pack(&mut self, own: &[u8]) -> Vec<u8> {
+        let mut packed = Vec::new();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            packed.extend_from_slice(&HEADER);
+        }
+        match u16::try_from(own.len()) {
+            Ok(0) => {}
+            Ok(length) if length <= STORED_BYTES_MAX => {
+                self.crc.update(own);
+                // A stored block: not the last one, its length, and that inverted (RFC 1951, 3.2.4).
+                packed.push(0);
+                packed.extend_from_slice(&length.to_le_bytes());
+                packed.extend_from_slice(&(!length).to_le_bytes());
+                packed.extend_from_slice(own);
+            }
+            Ok(_) | Err(_) => {
+                let blocks = Packed::of([own]);
+                self.crc.combine(&blocks.crc);
+                packed.extend_from_slice(&blocks.bytes);
+            }
+        }
+        packed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::base::body_stream as stream;
+
+    #[tokio::test]
+    async fn own_and_shared_lines_make_one_stream_whose_end_confirms_it() {
+        let shared = Chunk::of((0..2000).map(|at| Bytes::from(format!("shared line {at}\n"))).collect());
+        let long = Bytes::from("own ".repeat(1000) + "\n");
+        let short = Bytes::from("short\n");
+        for gzip in [true, false] {
+            let (pieces, body) = stream::pieces();
+            let mut sink = Sink::new(pieces, gzip, Arc::new(Metrics::new()));
+            let written = async {
+                sink.chunk(&shared).await.unwrap();
+                sink.line(&short).await.unwrap();
+                sink.chunk(&shared).await.unwrap();
+                sink.line(&long).await.unwrap();
+                sink.flush().await.unwrap();
+                sink.finish().await;
+            };
+            let ((), sent) = tokio::join!(written, body.collect());
+            let sent = sent.unwrap().to_bytes();
+            let mut text = Vec::new();
+            if gzip {
+                // It checks the sum and the length at the end.
+                GzDecoder::new(&*sent).read_to_end(&mut text).unwrap();
+                assert!(sent.len() < text.len() / 2);
+            } else {
+                text.extend_from_slice(&sent);
+            }
+            assert_eq!(text, [&**shared.plain(), &short, shared.plain(), &long].concat());
+        }
+    }
+}

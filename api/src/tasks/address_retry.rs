@@ -1,0 +1,59 @@
+//! What happens to load balancer addresses by the passing of time: quarantines end, and Services that wait have their
+//! turn. The writer decides; this task only asks it, when there is something to decide.
+
+use std::{sync::Arc, time::Duration};
+
+use model::{
+    admission::admit::{Operation, RETRIES_MAX, Request},
+    cluster::snapshot::{Pending, Snapshot},
+    primitives::quantity::Timestamp,
+};
+
+use crate::context::server_state::App;
+
+/// How often it looks whether something is due: the resolution of quarantines. Looking costs next to nothing.
+const TURN: Duration = Duration::from_secs(1);
+
+/// Runs until it is aborted; acts while this server leads. Services that wait when it begins to, perhaps since a version
+/// that gave addresses otherwise, have a turn at once.
+pub(crate) async fn run(app: Arc<App>) {
+    let mut turn = tokio::time::interval(TURN);
+    turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut after = None;
+    let mut is_owed = false;
+    let mut has_led = false;
+    loop {
+        turn.tick().await;
+        let leads = app.leadership.holds();
+        let begins = leads && !std::mem::replace(&mut has_led, leads);
+        if !leads {
+            after = None;
+            continue;
+        }
+        let published = app.hub.load();
+        let snapshot = &published.snapshot;
+        is_owed = if begins { snapshot.pending_count() > 0 } else { is_owed };
+        let is_due = is_owed || snapshot.pending_count() > RETRIES_MAX;
+        if !(is_due || ends_by(snapshot, app.source.now())) {
+            after = None;
+            continue;
+        }
+        let next = last_of_turn(snapshot, after.as_ref());
+        let request = Request { operations: vec![Operation::Retry { after }], ..Request::default() };
+        if app.writer.write(request, app.source.draw(), 0).await.is_err() {
+            tracing::debug!("a turn of waiting Services was not written; the next will be");
+        } else {
+            is_owed = false;
+        }
+        after = next;
+    }
+}
+
+fn ends_by(snapshot: &Snapshot, now: Timestamp) -> bool {
+    snapshot.next_quarantine_end().is_some_and(|end| end <= now)
+}
+
+/// Where the turn after this one begins; from the start when this one reaches the end.
+fn last_of_turn(snapshot: &Snapshot, after: Option<&Pending>) -> Option<Pending> {
+    snapshot.pending(after).nth(RETRIES_MAX - 1).cloned()
+}

@@ -1,0 +1,318 @@
+//! The task that makes of what agents see which endpoints are in service.
+//!
+//! ```text
+//! commits ───────┐
+//! reports ───────┼─▶ which Services? ─▶ model::health::judge, one by one ─▶ guard ─▶ Judge, in batches ─▶ writer
+//! time (1 s) ────┘
+//! ```
+//! It holds no truth: what was decided is on record, what agents see comes again. A server that starts hears nothing at
+//! first, and so leaves everything as it was decided last. Of several control servers only the one that leads judges.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{
+    admission::admit::{Operation, Request},
+    cluster::compiled::CompiledService,
+    kinds::{
+        endpoint_health::{CheckKey, EndpointVerdict},
+        resource::{Kind, Object, ServiceKey},
+    },
+    observed::health::{Bench, Guard, Judgement, checks, judge},
+    primitives::{
+        name::{Name, Namespace},
+        quantity::{Position, Timestamp},
+    },
+};
+use tokio::time::MissedTickBehavior;
+
+use crate::{
+    context::server_state::App,
+    state::{compiled_set::Delta, published::Published},
+    write::writer::WriteError,
+};
+
+/// How often time is looked at: the resolution of shares that grow, and of agents that fall silent.
+const TICK: Duration = Duration::from_secs(1);
+/// Services decided about before other tasks get their turn, and in one write.
+const BATCH_MAX: usize = 128;
+/// How often everything is looked at again, though nothing happened: a net under mistakes of the rules about what concerns
+/// what.
+const SWEEP: Duration = Duration::from_secs(300);
+
+/// What the task knows.
+pub(crate) struct HealthJudge {
+    app: Arc<App>,
+    /// The state that the following is derived from.
+    seen: Position,
+    checkers: BTreeSet<Name>,
+    connected: BTreeSet<Name>,
+    /// Services with a share that grows, and when it does next.
+    growing: BTreeMap<ServiceKey, Timestamp>,
+    /// Services to look at.
+    due: BTreeSet<ServiceKey>,
+    swept: Instant,
+}
+
+impl HealthJudge {
+    /// A task that knows nothing yet.
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self {
+            app,
+            seen: Position::default(),
+            checkers: BTreeSet::new(),
+            connected: BTreeSet::new(),
+            growing: BTreeMap::new(),
+            due: BTreeSet::new(),
+            swept: Instant::now(),
+        }
+    }
+
+    /// Works until the server ends.
+    pub(crate) async fn run(mut self) {
+        let mut bell = self.app.hub.subscribe();
+        let mut leadership = self.app.leadership.clone();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let mut is_tick = false;
+            tokio::select! {
+                () = leadership.changed() => self = Self::new(Arc::clone(&self.app)),
+                changed = bell.changed() => if changed.is_err() { return },
+                () = self.app.health.bell.notified() => {}
+                _ = tick.tick() => is_tick = true,
+            }
+            self.note_commits();
+            self.due.extend(self.app.health.take_news());
+            if is_tick {
+                self.note_time();
+            }
+            if leadership.holds() {
+                self.decide().await;
+            } else {
+                self.due.clear();
+            }
+        }
+    }
+
+    /// Follows what was committed.
+    fn note_commits(&mut self) {
+        let published = self.app.hub.load();
+        let position = published.position();
+        if position == self.seen {
+            return;
+        }
+        if self.follow(&published).is_none() {
+            self.begin_anew(&published);
+        }
+        self.seen = position;
+        if self.checkers != published.network.checkers {
+            self.checkers.clone_from(&published.network.checkers);
+            self.concern_all();
+        }
+    }
+
+    /// Follows the commits since what was seen; `None` when they are no longer known.
+    fn follow(&mut self, published: &Published) -> Option<()> {
+        let Position { epoch, revision } = self.seen;
+        if epoch != published.epoch {
+            return None;
+        }
+        let commits: Vec<_> = published.recent.since(revision)?.map(Arc::clone).collect();
+        let forms: Vec<_> = published.compiled.since(revision)?.collect();
+        for delta in forms {
+            match delta {
+                Delta::Changed(entry) => self.note_form(&entry.form),
+                Delta::Removed(service, _) => self.forget(&service),
+            }
+        }
+        for change in commits.iter().flat_map(|commit| &commit.changes) {
+            self.note_record(published, &change.object);
+        }
+        Some(())
+    }
+
+    fn begin_anew(&mut self, published: &Published) {
+        let known: Vec<_> = self.app.health.guard().services().cloned().collect();
+        known.iter().for_each(|service| self.forget(service));
+        for (_, entry) in published.compiled.after(None) {
+            self.note_form(&entry.form);
+        }
+        for record in published.snapshot.list(Kind::EndpointHealth, None, None) {
+            self.note_record(published, record);
+        }
+    }
+
+    fn note_form(&mut self, form: &CompiledService) {
+        let checked = checks(form).len();
+        if checked == 0 {
+            self.forget(&form.service);
+            return;
+        }
+        self.app.health.guard().note_checked(&form.service, checked);
+        self.due.insert(form.service.clone());
+    }
+
+    fn forget(&mut self, service: &ServiceKey) {
+        self.app.health.guard().forget(service);
+        self.growing.remove(service);
+        self.due.remove(service);
+    }
+
+    /// Notes what is out of service by the newest record of a Service, if the object is about one.
+    fn note_record(&mut self, published: &Published, object: &Object) {
+        let Some(_) = object.as_endpoint_health() else { return };
+        let Some(service) = service_of(object.metadata.namespace.as_ref(), &object.metadata.name) else {
+            return;
+        };
+        let record = published.snapshot.endpoint_health(&service);
+        let verdicts = record.into_iter().flat_map(|record| &record.endpoints);
+        let out =
+            verdicts.filter(|(_, verdict)| verdict.is_out()).map(|(key, verdict)| (*key, verdict.since));
+        self.app.health.guard().note_out(&service, out.collect());
+        self.due.insert(service);
+    }
+
+    /// Looks at what changes by time: agents that fall silent or speak again, shares that grow, what is held.
+    fn note_time(&mut self) {
+        let published = self.app.hub.load();
+        let now = self.app.source.now();
+        let table = self.app.nodes.table(&published.snapshot, now);
+        let connected: BTreeSet<Name> =
+            table.views().iter().filter(|view| view.is_connected).map(|view| view.name.clone()).collect();
+        let book = self.app.health.book();
+        for node in connected.symmetric_difference(&self.connected) {
+            self.due.extend(book.services_of(node).cloned());
+        }
+        drop(book);
+        self.connected = connected;
+        self.due.extend(self.app.health.guard().holding().cloned());
+        let grown = self.growing.iter().filter(|(_, next)| **next <= now);
+        self.due.extend(grown.map(|(service, _)| service.clone()));
+        if self.swept.elapsed() >= SWEEP {
+            self.swept = Instant::now();
+            self.concern_all();
+        }
+    }
+
+    fn concern_all(&mut self) {
+        self.due.extend(self.app.health.guard().services().cloned());
+    }
+
+    /// Decides about what is due.
+    async fn decide(&mut self) {
+        while !self.due.is_empty() {
+            let batch: Vec<_> = self.due.iter().take(BATCH_MAX).cloned().collect();
+            let operations = self.decide_batch(&batch);
+            if !operations.is_empty() && self.write(operations).await.is_err() {
+                // They stay due; the next tick tries again.
+                return;
+            }
+            for service in &batch {
+                self.due.remove(service);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn decide_batch(&mut self, services: &[ServiceKey]) -> Vec<Operation> {
+        let app = Arc::clone(&self.app);
+        let published = app.hub.load();
+        let now = app.source.now();
+        let table = app.nodes.table(&published.snapshot, now);
+        let is_heard = |node: &Name| table.view(node).is_some_and(|view| view.is_connected);
+        let book = app.health.book();
+        let bench = Bench { book: &book, checkers: &published.network.checkers, is_heard: &is_heard, now };
+        let mut guard = app.health.guard();
+        let held_before = guard.held_count();
+        let mut operations = Vec::new();
+        for service in services {
+            let Some(entry) = published.compiled.get(service) else { continue };
+            let record = published.snapshot.endpoint_health(service);
+            let mut judgement = judge(&bench, &entry.form, record);
+            let current = record.map(|record| &record.endpoints);
+            hold_back(&mut guard, service, &mut judgement, current, now);
+            match judgement.next {
+                Some(next) => self.growing.insert(service.clone(), next),
+                None => self.growing.remove(service),
+            };
+            if current.unwrap_or(&BTreeMap::new()) != &judgement.endpoints {
+                self.tell(service, &judgement, current);
+                let Judgement { endpoints, .. } = judgement;
+                operations.push(Operation::Judge { service: service.clone(), endpoints });
+            }
+        }
+        if guard.held_count() > held_before {
+            tracing::error!(
+                held = guard.held_count(),
+                checked = guard.checked(),
+                "so many endpoints became unhealthy at once that they stay in service; confirm it by \
+                 `tidegate health --confirm`, or see what is wrong with the checks"
+            );
+        }
+        operations
+    }
+
+    /// Counts and logs what a judgement changes.
+    fn tell(
+        &self,
+        service: &ServiceKey,
+        judgement: &Judgement,
+        current: Option<&BTreeMap<CheckKey, EndpointVerdict>>,
+    ) {
+        let out = |of: &BTreeMap<CheckKey, EndpointVerdict>| -> BTreeMap<CheckKey, String> {
+            let out = of.iter().filter(|(_, verdict)| verdict.is_out());
+            out.map(|(key, verdict)| (*key, verdict.message.clone())).collect()
+        };
+        let (before, after) = (current.map(out).unwrap_or_default(), out(&judgement.endpoints));
+        for (endpoint, result) in after.iter().filter(|(key, _)| !before.contains_key(key)) {
+            self.app.metrics.verdict("out");
+            tracing::info!(%service, %endpoint, result, "an endpoint is out of service");
+        }
+        for endpoint in before.keys().filter(|key| !after.contains_key(key)) {
+            self.app.metrics.verdict("back");
+            tracing::info!(%service, %endpoint, "an endpoint is no longer out of service");
+        }
+    }
+
+    async fn write(&self, operations: Vec<Operation>) -> Result<(), WriteError> {
+        let request = Request { operations, ..Request::default() };
+        let outcome = self.app.writer.write(request, self.app.source.draw(), 0).await;
+        match &outcome {
+            Ok(_) | Err(WriteError::Busy | WriteError::Contended | WriteError::Unavailable) => {}
+            Err(WriteError::Refused(_) | WriteError::Forbidden(_) | WriteError::TooLarge(_)) => {
+                tracing::error!(error = ?outcome, "a judgement of this server was refused by its own rules");
+            }
+        }
+        outcome.map(|_| ())
+    }
+}
+
+/// Leaves in a judgement what the guard lets go.
+fn hold_back(
+    guard: &mut Guard,
+    service: &ServiceKey,
+    judgement: &mut Judgement,
+    current: Option<&BTreeMap<CheckKey, EndpointVerdict>>,
+    now: Timestamp,
+) {
+    let leaving: BTreeMap<CheckKey, String> = judgement
+        .leaving
+        .iter()
+        .filter_map(|key| Some((*key, judgement.endpoints.get(key)?.message.clone())))
+        .collect();
+    for key in guard.weigh(service, leaving, now) {
+        judgement.leaving.remove(&key);
+        match current.and_then(|current| current.get(&key)) {
+            Some(before) => judgement.endpoints.insert(key, before.clone()),
+            None => judgement.endpoints.remove(&key),
+        };
+    }
+}
+
+fn service_of(namespace: Option<&Namespace>, name: &Name) -> Option<ServiceKey> {
+    Some(ServiceKey { namespace: namespace?.clone(), name: name.clone() })
+}

@@ -1,0 +1,149 @@
+//! The overview as the server keeps it: worked out when somebody asks or watches and something has changed, once for all.
+//!
+//! ```text
+//! commits ─────┐                      ┌─▶ GET /v1/overview, /v1/status
+//! reports ─────┼─▶ at most every 250 ms ─▶ gather ─▶ model::overview ─▶ Shown ─▶ one change line ─▶ every watcher
+//! time (1 s) ──┘                      └─▶ each watcher that is behind: the difference to what it has
+//! ```
+//! While nobody watches, it is looked at when it is some seconds old, and only if something has changed, so that a problem has
+//! the time at which it began when somebody comes because of it. A look passes all Services, though it works out only what follows from
+//! something else than before (`kept`), so nobody looks in between: what comes by every ten seconds as well, such as the series of
+//! figures, is served by the same look.
+
+mod gather;
+pub(crate) mod stream;
+mod writes;
+
+use crate::{
+    context::server_state::App,
+    state::overview_cache::{Counts, Mark, OverviewDesk, Shown, State},
+};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use model::views::overview::{
+    Overview,
+    diff::{OverviewFrame, between},
+};
+use tokio::time::{Instant, MissedTickBehavior};
+
+/// Time between two documents at least: four a second look immediate, and cost a bounded share of a processor.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How often it is looked whether time alone has changed something.
+const TICK: Duration = Duration::from_secs(1);
+/// Time between two looks while nobody watches: about a third of the time up to which what is new is known to be new. Longer
+/// than a step of the series by more than a tick, so that a step comes first.
+const PULSE: Duration = Duration::from_secs(12);
+
+impl OverviewDesk {
+    /// The document of this moment; `None` only when the server ends.
+    pub(crate) async fn current(&self, app: &Arc<App>) -> Option<Arc<Shown>> {
+        let mut state = Arc::clone(&self.state).lock_owned().await;
+        state.looked = Instant::now();
+        let mark = self.mark(app);
+        let known = self.newest.borrow().clone();
+        if let (Some(known), Some(before)) = (known, &state.mark)
+            && is_same(before, &mark)
+        {
+            state.known.memory.look_again(mark.now);
+            return Some(known);
+        }
+        let published = app.hub.load();
+        let State { known, written, .. } = &mut *state;
+        writes::follow(app, &published, &mut known.writes, written).await;
+        let owned = Arc::clone(app);
+        // Thousands of objects are looked at: too long for a thread that others wait for.
+        let worked = tokio::task::spawn_blocking(move || {
+            let gathered = gather::gather(&owned, published, &mut state.known);
+            (state, gathered)
+        });
+        let (mut state, (overview, counts, is_moving)) = worked.await.ok()?;
+        state.mark = Some(Mark { position: overview.position, is_moving, ..mark });
+        Some(self.show(&mut state, overview, counts))
+    }
+
+    /// Hands a document out, unless it says what the one before does.
+    fn show(&self, state: &mut State, overview: Overview, counts: Counts) -> Arc<Shown> {
+        let known = self.newest.borrow().clone();
+        let line = match &known {
+            None => Bytes::new(),
+            Some(known) => match between(&known.overview, &overview) {
+                Some(change) => stream::json(&OverviewFrame::Change(Box::new(change))),
+                None if known.counts == counts => return Arc::clone(known),
+                None => return self.recount(known, counts),
+            },
+        };
+        state.number += 1;
+        let shown = Arc::new(Shown { number: state.number, overview, counts, line });
+        self.newest.send_replace(Some(Arc::clone(&shown)));
+        shown
+    }
+
+    /// What nobody watches differs.
+    fn recount(&self, known: &Arc<Shown>, counts: Counts) -> Arc<Shown> {
+        let Shown { number, overview, counts: _, line } = &**known;
+        let shown =
+            Arc::new(Shown { number: *number, overview: overview.clone(), counts, line: line.clone() });
+        self.newest.send_if_modified(|newest| {
+            *newest = Some(Arc::clone(&shown));
+            false
+        });
+        shown
+    }
+
+    /// Whether nobody has looked for so long that it has to be done for its own sake.
+    async fn is_unseen(&self) -> bool {
+        self.state.lock().await.looked.elapsed() >= PULSE
+    }
+
+    fn mark(&self, app: &App) -> Mark {
+        let (position, now) = (app.hub.load().position(), app.source.now());
+        let view = app.view();
+        let nodes = view.table().views();
+        Mark {
+            position,
+            news: self.news.load(Ordering::Relaxed),
+            is_leader: app.leadership.holds(),
+            nodes: nodes.iter().map(|one| (one.is_connected, one.is_contested, one.is_lost)).collect(),
+            now,
+            is_moving: false,
+        }
+    }
+}
+
+/// Whether nothing has changed that a document follows from.
+fn is_same(before: &Mark, now: &Mark) -> bool {
+    let Mark { position, news, is_leader, nodes, now: at, is_moving } = before;
+    *position == now.position
+        && *news == now.news
+        && *is_leader == now.is_leader
+        && *nodes == now.nodes
+        && (*at == now.now || !is_moving)
+}
+
+/// Works until the server ends.
+pub(crate) async fn run(app: Arc<App>) {
+    let desk = &app.overview;
+    let mut bell = app.hub.subscribe();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let mut is_due = desk.newest.receiver_count() > 0;
+        tokio::select! {
+            changed = bell.changed(), if is_due => if changed.is_err() { return },
+            () = desk.bell.notified() => {}
+            _ = tick.tick() => is_due = is_due || desk.is_unseen().await,
+        }
+        if !is_due {
+            continue;
+        }
+        let begun = Instant::now();
+        if desk.current(&app).await.is_none() {
+            return;
+        }
+        tokio::time::sleep_until(begun + PAUSE).await;
+    }
+}

@@ -1,0 +1,239 @@
+//! From what the server knows to a document: hands the statuses of the roll-up to `model::overview`, one after the other.
+
+use std::{sync::Arc, time::Instant};
+
+use model::{
+    kinds::resource::{Kind, Object, ServiceKey, Spec},
+    observed::{
+        lag::LagBrief,
+        status::{ConditionType, EndpointCounts},
+    },
+    primitives::name::Name,
+    views::overview::{
+        BfdSessionTotals, BgpSessionTotals, ConvergenceBrief, EndpointTotals, Impact, NodeRow, NodeTotals,
+        Overview, PoolTotals, Replica, ServiceRow, ServiceTotals, SlowestNode, Totals,
+        affects::Forms,
+        memory::Finding,
+        nodes::{self, NodeSight, node_key, two_digits},
+        others,
+        problems::{problems, worst_by_object},
+        services,
+    },
+    wire::report::PeerState,
+};
+
+use crate::{
+    context::server_state::App,
+    state::{
+        object_view::{Shower, View},
+        overview_announced::{Announced, announced, holds},
+        overview_cache::{Counts, Known},
+        overview_services::{Kept, Look},
+        published::Published,
+    },
+};
+
+/// What is worked out so far.
+#[derive(Default)]
+struct Gathered {
+    services: Vec<Arc<ServiceRow>>,
+    nodes: Vec<NodeRow>,
+    findings: Vec<Finding>,
+    endpoints: EndpointCounts,
+    pools: PoolTotals,
+    counts: Counts,
+}
+
+/// Makes the document of this moment; says besides whether time alone may change it.
+pub(super) fn gather(app: &App, published: Arc<Published>, known: &mut Known) -> (Overview, Counts, bool) {
+    let Known { memory, writes, kept } = known;
+    let view = app.view_of(published);
+    let shower = view.shower();
+    let now = app.source.now();
+    let mut gathered = Gathered::default();
+    let announced = announced(&view, &shower);
+    let lag = app.convergence.brief(&view.table().views(), view.published().nodes_head(), Instant::now());
+    let look = Look { view: &view, shower: &shower, announced: &announced };
+    gather_services(look, kept, &mut gathered);
+    gather_nodes(&view, &shower, &announced, &lag, &mut gathered);
+    gather_others(app, &view, &shower, &mut gathered);
+    let Gathered { mut services, mut nodes, mut findings, endpoints, pools, counts } = gathered;
+    let mut is_moving = memory.note(&mut findings, now);
+    explain_rows(&findings, &mut services, &mut nodes);
+    let totals = totals(&view, &services, &nodes, endpoints, pools, &announced);
+    is_moving |=
+        lag.waiting_ms.iter().any(Option::is_some) || findings.iter().any(|one| one.aspect == "Drift");
+    let (problems, problems_total) = problems(&findings, writes);
+    let overview = Overview {
+        position: view.published().position(),
+        at: now,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        replica: Replica {
+            name: app.settings.replica_name.clone(),
+            is_leader: app.leadership.holds(),
+            is_shared: app.store.is_shared(),
+        },
+        insecure: app.settings.is_insecure,
+        read_only: app.settings.page.is_read_only,
+        is_whole: true,
+        totals,
+        convergence: convergence(lag),
+        services,
+        nodes,
+        problems,
+        problems_total,
+    };
+    (overview, counts, is_moving)
+}
+
+fn gather_services(look: Look<'_>, kept: &mut Kept, into: &mut Gathered) {
+    let (shares, worked_out) = kept.look(look);
+    tracing::debug!(services = shares.len(), worked_out, "the overview was worked out");
+    for share in shares {
+        into.services.push(Arc::clone(&share.row));
+        into.findings.extend_from_slice(&share.findings);
+        into.endpoints = [into.endpoints, share.endpoints].into_iter().sum();
+        into.counts.ready += usize::from(share.is_ready);
+    }
+}
+
+fn gather_nodes(
+    view: &View<'_>,
+    shower: &Shower<'_>,
+    announced: &Announced,
+    lag: &LagBrief,
+    into: &mut Gathered,
+) {
+    let published = view.published();
+    let programmable = || published.compiled.after(None).filter(|(_, entry)| entry.form.is_programmable());
+    let forms = || programmable().map(|(key, entry)| (entry.form.revision, key.clone())).collect();
+    let forms = Forms::new(published.epoch, &forms);
+    let now = view.now();
+    for (view, lag_millis) in view.table().views().iter().zip(&lag.waiting_ms) {
+        let Some(object) = published.snapshot.get(&node_key(view.name)) else { continue };
+        let Some(status) = shower.node(object) else { continue };
+        let sight = NodeSight {
+            view,
+            status: &status,
+            zone: zone(object),
+            lag_millis: *lag_millis,
+            addresses: announced.by_owner.get(view.name).copied().unwrap_or_default(),
+            sessions: announced.sessions.get(view.name).copied(),
+        };
+        into.nodes.push(nodes::judge(&sight, &forms, now, &mut into.findings));
+        into.counts.connected += usize::from(view.is_connected);
+        into.counts.converged += usize::from(holds(&status.conditions, ConditionType::Converged));
+    }
+}
+
+fn zone(object: &Object) -> Option<&str> {
+    match &object.spec {
+        Spec::Node(spec) => spec.zone.as_ref().map(|zone| zone.as_str()),
+        Spec::Service(_)
+        | Spec::EndpointSet(_)
+        | Spec::Workload(_)
+        | Spec::AddressPool(_)
+        | Spec::Advertisement(_)
+        | Spec::BgpPeer(_)
+        | Spec::BfdProfile(_)
+        | Spec::EndpointHealth(_)
+        | Spec::Address(_) => None,
+    }
+}
+
+fn gather_others(app: &App, view: &View<'_>, shower: &Shower<'_>, into: &mut Gathered) {
+    let snapshot = &view.published().snapshot;
+    let Gathered { findings, pools, .. } = into;
+    for object in snapshot.list(Kind::AddressPool, None, None) {
+        let Some(status) = shower.pool(object) else { continue };
+        pools.total += 1;
+        pools.nearly_full += usize::from(others::is_nearly_full(&status));
+        findings.extend(others::pool(object, &status));
+    }
+    for object in snapshot.list(Kind::Advertisement, None, None) {
+        let conditions = shower.advertisement(object).map(|status| status.conditions).unwrap_or_default();
+        findings.extend(others::first(object, &conditions, Impact::Notice));
+    }
+    for object in snapshot.list(Kind::BgpPeer, None, None) {
+        findings.extend(shower.bgp_peer(object).and_then(|status| others::bgp_peer(object, &status)));
+    }
+    let silent: Vec<Name> = app.nodes.gone().held.iter().cloned().collect();
+    findings.extend(others::too_many_silent(&silent));
+    let guard = app.health.guard();
+    if let Some((service, key, first)) = guard.held().next() {
+        let counts = (guard.held_count(), guard.checked());
+        let holding = guard.holding().filter(|one| *one != service).cloned();
+        findings.push(others::health_held(service, key, first, counts, holding));
+    }
+}
+
+fn explain_rows(findings: &[Finding], services: &mut [Arc<ServiceRow>], nodes: &mut [NodeRow]) {
+    if findings.is_empty() {
+        return;
+    }
+    let worst = worst_by_object(findings);
+    for (about, worst) in &worst {
+        let Some(key) = ServiceKey::of_object_key(about) else { continue };
+        let found =
+            services.binary_search_by(|row| (&row.namespace, &row.name).cmp(&(&key.namespace, &key.name)));
+        if let Some(row) = found.ok().and_then(|at| services.get_mut(at)) {
+            services::explain(Arc::make_mut(row), worst);
+        }
+    }
+    for row in nodes {
+        match worst.get(&node_key(&row.name)) {
+            Some(worst) => nodes::explain(row, worst),
+            None => nodes::calm(row),
+        }
+    }
+}
+
+fn totals(
+    view: &View<'_>,
+    services: &[Arc<ServiceRow>],
+    nodes: &[NodeRow],
+    endpoints: EndpointCounts,
+    pools: PoolTotals,
+    announced: &Announced,
+) -> Totals {
+    let (mut of_services, mut of_nodes) = (ServiceTotals::default(), NodeTotals::default());
+    services.iter().for_each(|row| of_services.add(row.state));
+    nodes.iter().for_each(|row| of_nodes.add(row.state));
+    let mut bfd = BfdSessionTotals::default();
+    let connected = view.table().views().into_iter().filter(|view| view.is_connected);
+    for peer in connected.filter_map(|view| view.report).flat_map(|report| &report.peers) {
+        bfd.total += 1;
+        bfd.up += usize::from(peer.state == PeerState::Up);
+    }
+    let mut bgp = BgpSessionTotals::default();
+    for sessions in announced.sessions.values() {
+        bgp.total += sessions.total;
+        bgp.established += sessions.established;
+    }
+    let EndpointCounts { total, ready, draining, maintenance, unhealthy, unknown: _ } = endpoints;
+    let endpoints = EndpointTotals {
+        total: total.into(),
+        ready: ready.into(),
+        unhealthy: unhealthy.into(),
+        draining: u64::from(draining) + u64::from(maintenance),
+    };
+    Totals {
+        services: of_services,
+        nodes: Some(of_nodes),
+        endpoints,
+        addresses: Some(announced.totals),
+        bgp_sessions: Some(bgp),
+        bfd_sessions: Some(bfd),
+        pools: Some(pools),
+    }
+}
+
+fn convergence(lag: LagBrief) -> ConvergenceBrief {
+    let LagBrief { p50_ms, p99_ms, slowest, waiting_ms: _ } = lag;
+    let slowest = slowest.map(|(node, took, reason)| SlowestNode {
+        node,
+        lag_millis: Some(two_digits(took)),
+        reason: Some(reason),
+    });
+    ConvergenceBrief { p50_millis: p50_ms.map(two_digits), p99_millis: p99_ms.map(two_digits), slowest }
+}

@@ -1,0 +1,232 @@
+//! The watch of the overview: the document, then what differs, squashed for whoever reads slowly.
+//!
+//! A watcher holds the document that it has sent, and nothing is queued for it: when it is ready, it sends the line that all
+//! share if it has the document before, else the difference from what it has.
+
+use std::{io::Write, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use model::{
+    kinds::resource::Kind,
+    primitives::name::Namespace,
+    views::overview::{
+        Overview,
+        diff::{OverviewError, OverviewFrame, OverviewHeartbeat, between},
+    },
+};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::state::overview_cache::Shown;
+use crate::{
+    base::{
+        body_stream::{Gone, PIECE_BYTES, Pieces},
+        error::Problem,
+        negotiate::StreamForm,
+    },
+    context::server_state::App,
+    security::{Access, Subject, Verb, access::unauthenticated},
+};
+
+/// Time between heartbeats: the contract says 2 s at most.
+const HEARTBEAT: Duration = Duration::from_millis(1500);
+
+/// What a watch works with.
+pub(crate) struct OverviewWatch {
+    /// The server.
+    pub(crate) app: Arc<App>,
+    /// What whoever watches may see.
+    pub(crate) access: Arc<Access>,
+    /// How to send it.
+    pub(crate) form: StreamForm,
+    /// Whether to compress it.
+    pub(crate) gzip: bool,
+    /// For the line that ends the watch.
+    pub(crate) request_id: String,
+    /// Ends the watch.
+    pub(crate) stop: CancellationToken,
+}
+
+/// What the watcher has.
+enum Held {
+    /// The whole document.
+    Whole(Arc<Shown>),
+    /// What of it may be seen.
+    Part(Box<Overview>),
+}
+
+impl OverviewWatch {
+    /// Serves the watcher until it goes away.
+    pub(crate) async fn run(self, pieces: Pieces) {
+        let mut sink = Sink::new(pieces, self.form, self.gzip);
+        // The watcher went away: there is nobody to tell.
+        let _ = self.serve(&mut sink).await;
+        sink.finish().await;
+    }
+
+    async fn serve(&self, sink: &mut Sink) -> Result<(), Gone> {
+        let mut newest = self.app.overview.subscribe();
+        let Some(shown) = self.app.overview.current(&self.app).await else { return Ok(()) };
+        newest.mark_unchanged();
+        let (mut held, first) = self.begin(shown);
+        sink.line(&first).await?;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        // What came between the document and the mark is sent with the first look.
+        newest.mark_changed();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Ok(()),
+                () = sink.pieces.closed() => return Err(Gone),
+                changed = newest.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    // Looked at before every piece that is sent: a token may have been revoked meanwhile.
+                    if !self.is_allowed() {
+                        return self.revoked(sink).await;
+                    }
+                    let shown = newest.borrow_and_update().clone();
+                    if let Some(line) = shown.and_then(|shown| self.follow(&mut held, shown)) {
+                        sink.line(&line).await?;
+                        heartbeat.reset();
+                    }
+                }
+                _ = heartbeat.tick() => {
+                    if !self.is_allowed() {
+                        return self.revoked(sink).await;
+                    }
+                    sink.line(&self.heartbeat()).await?;
+                }
+            }
+        }
+    }
+
+    fn begin(&self, shown: Arc<Shown>) -> (Held, Bytes) {
+        let overview = seen(&self.access, &shown.overview);
+        let at = self.app.source.now();
+        let first = json(&OverviewFrame::Overview(Box::new(Overview {
+            at,
+            ..overview.as_deref().unwrap_or(&shown.overview).clone()
+        })));
+        (overview.map_or(Held::Whole(shown), Held::Part), first)
+    }
+
+    /// The line that leads to the newest document; nothing when there is no difference.
+    fn follow(&self, held: &mut Held, shown: Arc<Shown>) -> Option<Bytes> {
+        match held {
+            Held::Whole(before) => {
+                let line = if shown.number == before.number {
+                    None
+                } else if shown.number == before.number + 1 {
+                    Some(shown.line.clone())
+                } else {
+                    between(&before.overview, &shown.overview)
+                        .map(|it| json(&OverviewFrame::Change(Box::new(it))))
+                };
+                *before = shown;
+                line
+            }
+            Held::Part(before) => {
+                let part = seen(&self.access, &shown.overview)?;
+                let change = between(before, &part);
+                *before = part;
+                change.map(|change| json(&OverviewFrame::Change(Box::new(change))))
+            }
+        }
+    }
+
+    fn heartbeat(&self) -> Bytes {
+        let (position, at) = (self.app.hub.load().position(), self.app.source.now());
+        json(&OverviewFrame::Heartbeat(OverviewHeartbeat { position, at }))
+    }
+
+    /// Whether whoever watches may still see what they could at the beginning.
+    fn is_allowed(&self) -> bool {
+        let renewed = self.app.desk.renew(&self.access, self.app.source.now());
+        renewed.is_some_and(|renewed| renewed.is_as(&self.access))
+    }
+
+    async fn revoked(&self, sink: &mut Sink) -> Result<(), Gone> {
+        let problem: Problem =
+            unauthenticated("the token ends, or another thing is bound to it than when the watch began");
+        let problem = problem.finish("/v1/overview/watch", &self.request_id);
+        let problem = serde_json::to_value(problem).expect("problems have string keys only");
+        sink.line(&json(&OverviewFrame::Error(OverviewError { problem }))).await
+    }
+}
+
+/// What of a document may be seen; nothing when that is all of it.
+pub(crate) fn seen(access: &Access, overview: &Overview) -> Option<Box<Overview>> {
+    let may = |subject, namespace: Option<&Namespace>| access.may(Verb::Get, subject, namespace);
+    let is_whole = may(Subject::Status, None);
+    if is_whole && access.may(Verb::List, Subject::History, None) {
+        return None;
+    }
+    if is_whole {
+        return Some(Box::new(overview.without_changes()));
+    }
+    let may_see = |namespace: &Namespace| {
+        may(Subject::Status, Some(namespace)) && access.may_object(Verb::List, Kind::Service, Some(namespace))
+    };
+    let may_see_changes = |namespace: &Namespace| access.may(Verb::List, Subject::History, Some(namespace));
+    Some(Box::new(overview.restricted(may_see, may_see_changes)))
+}
+
+/// A line without its end.
+pub(super) fn json(frame: &OverviewFrame) -> Bytes {
+    Bytes::from(serde_json::to_vec(frame).expect("frames have string keys only"))
+}
+
+struct Sink {
+    pieces: Pieces,
+    form: StreamForm,
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Sink {
+    fn new(pieces: Pieces, form: StreamForm, gzip: bool) -> Self {
+        let encoder = gzip.then(|| GzEncoder::new(Vec::new(), Compression::default()));
+        Self { pieces, form, encoder }
+    }
+
+    /// Sends a line with its end; with compression, all of it leaves at once.
+    async fn line(&mut self, line: &Bytes) -> Result<(), Gone> {
+        let (before, after): (&[u8], &[u8]) = match self.form {
+            StreamForm::Ndjson => (b"", b"\n"),
+            StreamForm::Sse => (b"data: ", b"\n\n"),
+        };
+        let bytes = match &mut self.encoder {
+            None => Bytes::from([before, line, after].concat()),
+            Some(encoder) => {
+                for part in [before, line, after] {
+                    encoder.write_all(part).map_err(|_| Gone)?;
+                }
+                encoder.flush().map_err(|_| Gone)?;
+                Bytes::from(std::mem::take(encoder.get_mut()))
+            }
+        };
+        self.send(bytes).await
+    }
+
+    /// In pieces of the size that bounds what a watcher may have unread.
+    async fn send(&self, mut bytes: Bytes) -> Result<(), Gone> {
+        while !bytes.is_empty() {
+            let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
+            self.pieces.send(piece).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes the compressed stream properly, if the watcher still listens.
+    async fn finish(mut self) {
+        if let Some(encoder) = self.encoder.take()
+            && let Ok(rest) = encoder.finish()
+        {
+            let _ = self.send(Bytes::from(rest)).await;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Metrics of this server and of the cluster.
+
+pub(crate) mod bgp;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod store;
+pub(crate) mod traffic;

@@ -1,0 +1,113 @@
+//! Problem details of writes that were not carried out.
+
+use model::{
+    admission::admit::{Guarded, Held, Refusal},
+    kinds::resource::{Kind, ObjectKey},
+    primitives::violation::{Violation, ViolationCode},
+};
+
+use crate::{
+    base::{
+        error::{Code, Problem},
+        etag,
+    },
+    security::{Verb, access},
+    write::writer::WriteError,
+};
+/// When to come back when the queue is full, in seconds.
+const BUSY_RETRY_SECS: u32 = 1;
+
+/// When to come back when the store fails, in seconds.
+const UNAVAILABLE_RETRY_SECS: u32 = 5;
+
+fn forbidden(violations: Vec<Violation>) -> Problem {
+    match access::current().refuse_all(violations) {
+        Err(problem) => problem,
+        Ok(()) => Problem::new(Code::Forbidden, "this is not allowed"),
+    }
+}
+
+/// Says why a write did not happen.
+pub(crate) fn problem(error: WriteError) -> Problem {
+    match error {
+        WriteError::Contended => Problem::new(
+            Code::Unavailable,
+            "other control servers were faster, time after time; nothing was changed",
+        )
+        .retry_after(BUSY_RETRY_SECS),
+        WriteError::Refused(refusal) => refused(refusal),
+        WriteError::Forbidden(violations) => forbidden(violations),
+        WriteError::Busy => {
+            Problem::new(Code::TooManyRequests, "too many writes wait").retry_after(BUSY_RETRY_SECS)
+        }
+        WriteError::TooLarge(detail) => Problem::new(Code::PayloadTooLarge, detail),
+        WriteError::Unavailable => Problem::new(
+            Code::Unavailable,
+            "the store did not confirm the write; whether it happened is unknown",
+        )
+        .hint("read the object before trying again; /readyz says what the store lacks")
+        .retry_after(UNAVAILABLE_RETRY_SECS),
+    }
+}
+
+/// Says why a write is refused.
+pub(crate) fn refused(refusal: Refusal) -> Problem {
+    match refusal {
+        Refusal::NotFound(key) => Problem::new(Code::NotFound, format!("there is no {key}")),
+        Refusal::AlreadyExists(object) => {
+            Problem::new(Code::AlreadyExists, format!("{} exists", object.key()))
+                .hint("replace it with PUT and `If-Match`, or change it with PATCH")
+                .current(etag::current(&object))
+        }
+        Refusal::PreconditionFailed(object) => etag::failed(&object),
+        Refusal::Conflict(object) => {
+            let detail = format!(
+                "`metadata.resourceVersion` or `metadata.uid` is not that of {}, which is at revision {}",
+                object.key(),
+                object.metadata.revision()
+            );
+            Problem::new(Code::Conflict, detail)
+                .hint("read it again and repeat the change on what it is, or leave both fields out")
+                .current(etag::current(&object))
+        }
+        Refusal::Invalid(violations) => Problem::invalid(violations),
+        Refusal::PruneLimit { would_prune, limit } => {
+            // A set may have members that who asks may not even see.
+            let access = access::current();
+            let is_named =
+                |key: &&ObjectKey| access.may_object(Verb::Delete, key.kind, key.namespace.as_ref());
+            let detail =
+                format!("the apply set would lose {} objects, and may lose {limit}", would_prune.len());
+            Problem::new(Code::PruneLimit, detail)
+                .hint("look at `wouldPrune`; if that is what you want, send `pruneLimit`")
+                .would_prune(would_prune.iter().filter(is_named).map(ToString::to_string).collect())
+        }
+        Refusal::GuardHeld(held) => guard_held(held),
+        Refusal::TooManyOperations(count) => {
+            let limit = model::admission::admit::OPERATIONS_MAX;
+            let message = format!("must be at most {limit} objects in one request, found {count}");
+            Problem::invalid(vec![Violation::new("/items", ViolationCode::TooLong, message)])
+        }
+    }
+}
+
+fn guard_held(held: Held) -> Problem {
+    let detail = held_in_words(&held);
+    // What goes with members of a set may be another's.
+    let is_named = access::current().may_object(Verb::List, Kind::Service, None);
+    Problem::new(Code::GuardHeld, detail)
+        .hint("look at `wouldRemove`; if that is what you want, repeat it with `?confirm=true`")
+        .would_remove(if is_named { held.named } else { Vec::new() })
+}
+
+/// What a guard holds.
+pub(crate) fn held_in_words(held: &Held) -> String {
+    let Held { guarded, named: _, removed, total, limit_percent } = held;
+    let (what, flag) = match guarded {
+        Guarded::Vips => ("virtual addresses", "--guard-vips-percent"),
+        Guarded::Endpoints => ("endpoint addresses", "--guard-endpoints-percent"),
+    };
+    format!(
+        "it would remove {removed} of {total} {what} at once, and may remove {limit_percent} % ({flag} of the server)"
+    )
+}
